@@ -112,7 +112,7 @@ from bert_tf.data.shards import (
 )
 from bert_tf.data.sidecars import DataDescription, description_path
 from bert_tf.files import is_file, locked, write_eval_results
-from bert_tf.heads.other_heads import FillMask, Pretraining
+from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal import log_end, number_of
 from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
 from bert_tf.training import optimization

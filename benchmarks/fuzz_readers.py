@@ -4,10 +4,11 @@
     python benchmarks/fuzz_readers.py --readers=squad,tokenizers --inputs=50000 --seed=7
     python benchmarks/fuzz_readers.py --readers=squad --seed=7 --number=4711     one input again
 
-The readers, their valid files and the kinds of damage are those of tests/helpers/readers.py. An
-input is accepted, and its values are then as declared, or refused by a message in three parts that
-names the file. Everything else is a failure: another exception, a process that dies, an input that
-takes more than --seconds or more than --megabytes at once, memory that grows from input to input.
+The readers, their valid files and the kinds of damage are those of tests/helpers/readers.py, and
+of what is typed and asked those of fault_injection/readers_of_requests.py. An input is accepted,
+and its values are then as declared, or refused by a message in three parts that names the file.
+Everything else is a failure: another exception, a process that dies, an input that takes more than
+--seconds or more than --megabytes at once, memory that grows from input to input.
 
 Each reader gets a hundredth of the inputs at least; those that take long no more than that. The
 inputs of a reader run in chunks, in processes that are started anew when they die or hang. The same
@@ -72,7 +73,8 @@ class Chunk:
 def main() -> None:
     """Runs all chunks, prints the table."""
     options = parse_options()
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
+    further = ROOT / "benchmarks" / "fault_injection"  # readers of requests and command lines
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers"), str(further)]
     if options.child:
         serve(options)
         return

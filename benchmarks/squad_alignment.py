@@ -80,7 +80,7 @@ def answer_in_both_ways(
             version_2_with_negative=options.version_2_with_negative,
         )
         threshold = source.metadata.null_score_diff_threshold or 0.0
-        texts = evaluation.decided(predictions, null_score_diff_threshold=threshold)
+        texts = evaluation.decided(predictions, threshold=threshold)
         found[way] = texts, time.perf_counter() - started
     return found
 

@@ -70,7 +70,7 @@ def create(job: Job, *, beam_options: Sequence[str] = ()) -> dict[str, Any]:
         BlockWorker(setup.plan)  # checks the vocabulary before the work begins
         num_blocks = 0
         for block in reader.blocks(job.block_characters):
-            write_value(f"{folder}/text/{block.index}", block)
+            write_value(f"{folder}/text/{num_blocks}", block)
             num_blocks += 1
         state = run(setup, num_blocks, options)
         if state != "DONE":

@@ -56,6 +56,8 @@ MAX_DOCUMENT_CHARACTERS = 4 << 20
 # passages", without "lists, tables, and headers" (paper, section 3.1).
 MIN_PARAGRAPH_WIDTH = 50
 
+# Whole documents, the unit of work: lists of lines, stripped, none of them empty.
+Block = list[list[str]]
 Counts = collections.Counter[str]  # of lines, sentences, tokens..., and of what was dropped
 
 
@@ -71,14 +73,6 @@ class Statistics:
         """Adds those of another part."""
         self.counts.update(other.counts)
         self.sampled.update(other.sampled)
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """Whole documents: the unit of work. Blocks are the same for any number of processes."""
-
-    index: int
-    documents: list[list[str]]  # each a list of lines: stripped, none empty
 
 
 class DocumentReader:
@@ -106,16 +100,19 @@ class DocumentReader:
         self._parse = INPUT_FORMATS[input_format]
 
     def blocks(self, block_characters: int) -> Iterator[Block]:
-        """Blocks of documents, each of at least `block_characters` except the last."""
-        index, documents, size = 0, [], 0
+        """Blocks of documents, each of at least `block_characters` except the last.
+
+        They are the same for any number of processes.
+        """
+        block, size = [], 0
         for document in self.documents():
-            documents.append(document)
+            block.append(document)
             size += sum(map(len, document))
             if size >= block_characters:
-                yield Block(index, documents)
-                index, documents, size = index + 1, [], 0
-        if documents:
-            yield Block(index, documents)
+                yield block
+                block, size = [], 0
+        if block:
+            yield block
 
     def documents(self) -> Iterator[list[str]]:
         """All documents that have a line, in order.
@@ -398,9 +395,8 @@ def tokenize_block(
     block: Block,
     tokenizer: FullTokenizer,
     split_sentences: Callable[[str], list[str]],
-    *,
     sample_every: int,
-    words_from_spaces: bool = False,
+    words_from_spaces: bool,
 ) -> tuple[Corpus, Statistics]:
     """Text -> ids, without sentences that have no token and documents that have no sentence.
 
@@ -411,13 +407,10 @@ def tokenize_block(
       sample_every: see `sample_sentences`.
       words_from_spaces: whether to set CONTINUES_WORD in the tokens.
     """
-    texts = [
-        [sentence for line in document for sentence in split_sentences(line)]
-        for document in block.documents
-    ]
+    texts = [[*itertools.chain.from_iterable(map(split_sentences, lines))] for lines in block]
     sentences = list(itertools.chain.from_iterable(texts))
-    cut = functools.partial(iter_marked_batches, tokenizer)
-    tokenized = (cut if words_from_spaces else tokenizer.iter_batches)(sentences)
+    marked = iter_marked_batches(tokenizer, sentences)
+    tokenized = marked if words_from_spaces else tokenizer.iter_batches(sentences)
     parts = [(np.empty(0, TOKEN_TYPE), np.empty(0, np.int64)), *tokenized]
     tokens = np.concatenate([ids for ids, _ in parts])
     lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
@@ -457,8 +450,7 @@ def iter_marked_batches(
     for batch in batches(map(utf8, texts)):
         ids, starts, _ = tokenizer.tokenize_with_offsets(batch)
         ends, values = ids.row_splits.numpy()[1:], ids.values.numpy()
-        characters = [text.decode() for text in batch]
-        separates = _separates(tokenizer.do_lower_case)
+        characters, separates = [*map(bytes.decode, batch)], _separates(tokenizer.do_lower_case)
         continues = continue_words(characters, starts.values.numpy(), ends, separates)
         is_kept = np.isin(values, kept_whole)
         continues[1:] &= ~is_kept[:-1]

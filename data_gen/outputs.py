@@ -84,11 +84,8 @@ def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None
     counts = collections.Counter([*set(real(input_files)), *real(output_files)])
     for path, real_path in zip(output_files, real(output_files), strict=True):
         if not path or counts[real_path] > 1:
-            raise InputError(
-                f"--output_file with {path!r}",
-                "names of files, separated by commas, each once, none of them an input",
-                f"correct {path!r}",
-            )
+            expected = "names of files, separated by commas, each once, none of them an input"
+            raise InputError(f"--output_file with {path!r}", expected, f"correct {path!r}")
     for folder in dict.fromkeys(os.path.dirname(path) or "." for path in output_files):
         with files.path_errors(folder, "written"):
             gfile().makedirs(folder)
@@ -246,11 +243,9 @@ def clear(folder: pathlib.Path) -> None:
 def check_made_by_run(folder: str | os.PathLike, names: Iterable[str]) -> None:
     """Raises `InputError` if a folder has files, of these names, that no run makes."""
     if not OWN_NAMES.issuperset(name.rstrip("/") for name in names):
-        raise InputError(
-            f"{folder}, a folder that no run has made, in the place of the working folder",
-            "no folder there, or one that an earlier run left",
-            "rename it, or choose another --output_file or --temp_dir",
-        )
+        received = f"{folder}, a folder that no run has made, in the place of the working folder"
+        remedy = "rename it, or choose another --output_file or --temp_dir"
+        raise InputError(received, "no folder there, or one that a run left", remedy)
 
 
 # ------------------------------------------------------------------------- the report
@@ -374,10 +369,7 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
     if times := report["documents_cut"]:
         yield f"Documents that were too long were cut, {times} times. {blank_line}"
     if (alone := report["documents_of_one_sentence"]) > MOST_OF_ONE_SENTENCE * documents:
-        yield (
-            f"{alone} of {documents} documents are one sentence, so all their pairs are random. "
-            "Put the sentences of a document on consecutive lines."
-        )
+        yield f"{alone} of {documents} documents are one sentence: all their pairs are random."
 
 
 def _records_of(path: str) -> Iterator[dict[str, list[int]]]:

@@ -227,11 +227,9 @@ def write_rows(
             counts.update(block_counts)
             progress.update(number, note=f"; {counts['instances']} instances")
     if sum(path.stat().st_size for path in find_rows(folder)) != counts["bytes_of_rows"]:
-        raise InputError(
-            f"{folder}, in which files are missing or have changed",
-            "temporary files that only this command writes and removes",
-            f"remove {folder.parent}, then give the same command again",
-        )
+        received = f"{folder}, in which files are missing or have changed"
+        remedy = f"remove {folder.parent}, then give the same command again"
+        raise InputError(received, "files that only this command writes and removes", remedy)
 
 
 def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:
@@ -353,13 +351,9 @@ class BlockWorker:
 
     def tokenize(self, block: Block) -> tuple[Corpus, Statistics]:
         """Text -> ids; see `tokenize_block`."""
-        return documents.tokenize_block(
-            block,
-            self._tokenizer,
-            self._split_sentences,
-            sample_every=self._plan.sample_every,
-            words_from_spaces=self._plan.job.settings.words_from_spaces,
-        )
+        sample_every, settings = self._plan.sample_every, self._plan.job.settings
+        how = self._tokenizer, self._split_sentences, sample_every, settings.words_from_spaces
+        return documents.tokenize_block(block, *how)
 
     def write_rows(self, task: tuple[int, range, int, int, str]) -> Counts:
         """Writes the rows of a block to a file.

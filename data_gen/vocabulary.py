@@ -100,7 +100,7 @@ class WordCounter:
     def count(self, block: Block) -> collections.Counter[bytes]:
         """How often each word occurs in the block."""
         totals: collections.Counter[bytes] = collections.Counter()
-        lines = itertools.chain.from_iterable(block.documents)
+        lines = itertools.chain.from_iterable(block)
         while batch := list(itertools.islice(lines, LINES_PER_CALL)):
             words, counts = self._count(tf.constant([line.encode("utf-8") for line in batch]))
             totals.update(dict(zip(words.numpy().tolist(), counts.numpy().tolist(), strict=True)))

@@ -80,7 +80,6 @@ from absl import logging
 
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
-from bert_tf.runtime import command_line
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.signatures import check_options
 from bert_tf.terminal import log_end
@@ -94,7 +93,6 @@ def main(_: Sequence[str]) -> None:
     path = export_checkpoint(
         *(source, model.config, model.tokenizer, FLAGS.export_dir),
         options=options,
-        commands=[command_line()],
         file_format=FLAGS.format,
         int8=FLAGS.int8,
     )

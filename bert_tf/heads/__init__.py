@@ -2,8 +2,8 @@
 
 head.py         Head: the model, its loss and its weights
 labels.py       Labels: the labels of a task, without TensorFlow
-label_heads.py  heads whose answers are labels: of a text, of several texts, of each word
-other_heads.py  masked words, the parts of a text that answer a question, vectors
+pretraining.py  masked words, and whether a text follows the other
+task_heads.py   labels of texts and words, answers in a text, the encoder alone
 
 The Keras layers of heads are here too: `heads.NextSentenceHead(config)`. Importing this module
 loads no TensorFlow.
@@ -21,9 +21,9 @@ OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but
 _NAMES_IN = {
     "bert_tf.heads.head": "Head",
     "bert_tf.heads.labels": "Labels",
-    "bert_tf.heads.label_heads": "Classification LabelHead MultiLabel MultipleChoice Regression"
-    " TokenLabels",
-    "bert_tf.heads.other_heads": "Embeddings FillMask Pretraining QuestionAnswering",
+    "bert_tf.heads.pretraining": "FillMask Pretraining",
+    "bert_tf.heads.task_heads": "Classification Embeddings LabelHead MultiLabel MultipleChoice"
+    " QuestionAnswering Regression TokenLabels",
     "bert_tf.modeling.heads": "MaskedLmHead NextSentenceHead SequenceClassifier",
 }
 _HOMES = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
@@ -52,16 +52,18 @@ if not TYPE_CHECKING:
     __getattr__ = _loaded
 else:  # for editors and type checkers
     from bert_tf.heads.head import Head
-    from bert_tf.heads.label_heads import (
+    from bert_tf.heads.labels import Labels
+    from bert_tf.heads.pretraining import FillMask, Pretraining
+    from bert_tf.heads.task_heads import (
         Classification,
+        Embeddings,
         LabelHead,
         MultiLabel,
         MultipleChoice,
+        QuestionAnswering,
         Regression,
         TokenLabels,
     )
-    from bert_tf.heads.labels import Labels
-    from bert_tf.heads.other_heads import Embeddings, FillMask, Pretraining, QuestionAnswering
     from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead, SequenceClassifier
     from bert_tf.modeling.models import BertModel
 

@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.files import LONE_SURROGATE
-from bert_tf.heads import head_named
+from bert_tf.heads import NAMES, head_named
 
 if TYPE_CHECKING:
-    from bert_tf.heads.label_heads import LabelHead
+    from bert_tf.heads import LabelHead
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
@@ -56,6 +56,8 @@ class _HeadByName:
         return head
 
     def __set__(self, labels: "Labels", head: Any) -> None:
+        if isinstance(head, str) and head not in NAMES:
+            head_named(head)  # raises
         labels.__dict__["head"] = head
 
 

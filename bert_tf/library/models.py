@@ -20,7 +20,7 @@ from bert_tf.checkpoints.metadata import Weights
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.heads.head import Head
-from bert_tf.heads.other_heads import Pretraining
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
 

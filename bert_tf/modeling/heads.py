@@ -11,15 +11,14 @@ import keras
 from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
-from bert_tf.config import BertConfig
-from bert_tf.modeling.layers import ACTIVATIONS, BertLayer
+from bert_tf.modeling.layers import ACTIVATIONS, BertLayer, Config
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Transform(BertLayer):
     """norm(activation(dense(x))), before the masked-LM head's vocabulary projection."""
 
-    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+    def __init__(self, config: Config, **kwargs):
         super().__init__(config, **kwargs)
         self.projection = self.dense(self.config.hidden_size)
         self.norm = self.layer_norm()
@@ -41,7 +40,7 @@ class MaskedLmHead(BertLayer):
     The vocabulary projection is the word-embedding table; only masked positions are projected.
     """
 
-    def __init__(self, config: BertConfig | dict[str, Any], name: str = "predictions", **kwargs):
+    def __init__(self, config: Config, name: str = "predictions", **kwargs):
         super().__init__(config, name=name, **kwargs)
         self.transform = Transform(self.config, dtype=self.dtype_policy, name="transform")
 
@@ -151,22 +150,14 @@ class SequenceClassifier(BertLayer):
     """Logits from the pooled vector, or from each token's; weights [classes, D] as in the original.
 
     In float32 by default: it is little work, and close logits stay apart.
-
-    `initializer_range` is by default that of the original's run_classifier.py and run_squad.py,
-    whatever the configuration has.
     """
 
-    def __init__(
-        self,
-        config: BertConfig | dict[str, Any],
-        *,
-        num_classes: int,
-        initializer_range: float = 0.02,
-        dtype: Any = "float32",
-        **kwargs,
-    ):
+    # That of the original's run_classifier.py and run_squad.py, whatever the configuration has.
+    initializer_range = 0.02
+
+    def __init__(self, config: Config, *, num_classes: int, dtype: Any = "float32", **kwargs):
         super().__init__(config, dtype=dtype, **kwargs)
-        self.num_classes, self.initializer_range = num_classes, initializer_range
+        self.num_classes = num_classes
 
     def build(self, pooled_output_shape):
         """Makes weights and bias."""
@@ -190,8 +181,7 @@ class SequenceClassifier(BertLayer):
 
     def get_config(self):
         """The constructor's arguments."""
-        own = {"num_classes": self.num_classes, "initializer_range": self.initializer_range}
-        return {**super().get_config(), **own}
+        return {**super().get_config(), "num_classes": self.num_classes}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -201,9 +191,7 @@ class NextSentenceHead(SequenceClassifier):
     Original: `get_next_sentence_output`.
     """
 
-    def __init__(
-        self, config: BertConfig | dict[str, Any], name: str = "seq_relationship", **kwargs
-    ):
+    def __init__(self, config: Config, name: str = "seq_relationship", **kwargs):
         super().__init__(config, **{"num_classes": 2, **kwargs}, name=name)
         self.initializer_range = self.config.initializer_range
 

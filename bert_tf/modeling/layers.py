@@ -25,6 +25,7 @@ from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
 
+Config = BertConfig | dict[str, Any]
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
 ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
     "gelu": lambda x: ops.gelu(x, approximate=True),
@@ -38,7 +39,7 @@ ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
 class BertLayer(keras.layers.Layer):
     """A layer with the sizes of a `BertConfig`, which is serialized with it."""
 
-    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+    def __init__(self, config: Config, **kwargs):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
 
@@ -105,7 +106,7 @@ class SelfAttention(BertLayer):
 
     recompute = False  # set by `Steps`
 
-    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+    def __init__(self, config: Config, **kwargs):
         super().__init__(config, **kwargs)
         self.query = self.dense(self.config.hidden_size, "query")
         self.key = self.dense(self.config.hidden_size, "key")
@@ -154,7 +155,7 @@ class SelfAttention(BertLayer):
 class Attention(BertLayer):
     """Self-attention, its projection, residual and normalization: half an encoder block."""
 
-    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+    def __init__(self, config: Config, **kwargs):
         super().__init__(config, **kwargs)
         self.self_attention = SelfAttention(self.config, dtype=self.dtype_policy, name="self")
         self.add_and_norm = AddAndNorm(self.config, dtype=self.dtype_policy, name="output")
@@ -174,7 +175,7 @@ class Attention(BertLayer):
 class AddAndNorm(BertLayer):
     """norm(residual + dropout(dense(x))), the end of both halves of an encoder block."""
 
-    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+    def __init__(self, config: Config, **kwargs):
         super().__init__(config, **kwargs)
         self.projection = self.dense(self.config.hidden_size)
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
@@ -195,7 +196,7 @@ class AddAndNorm(BertLayer):
 class Intermediate(BertLayer):
     """activation(dense(x)): the wide half of the feed-forward network."""
 
-    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+    def __init__(self, config: Config, **kwargs):
         super().__init__(config, **kwargs)
         self.projection = self.dense(self.config.intermediate_size)
 
@@ -227,7 +228,7 @@ class EncoderBlock(BertLayer):
 
     recompute = False  # set by `Steps`
 
-    def __init__(self, config: BertConfig | dict[str, Any], **kwargs):
+    def __init__(self, config: Config, **kwargs):
         super().__init__(config, **kwargs)
         self.attention = Attention(self.config, dtype=self.dtype_policy, name="attention")
         self.intermediate = Intermediate(self.config, dtype=self.dtype_policy, name="intermediate")
@@ -254,7 +255,7 @@ class EncoderBlock(BertLayer):
 class Embeddings(BertLayer):
     """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`)."""
 
-    def __init__(self, config: BertConfig | dict[str, Any], name: str = "embeddings", **kwargs):
+    def __init__(self, config: Config, name: str = "embeddings", **kwargs):
         super().__init__(config, name=name, **kwargs)
         self.norm = self.layer_norm()
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
@@ -307,7 +308,7 @@ class Embeddings(BertLayer):
 class Pooler(BertLayer):
     """tanh(dense(first token)): one vector for the sequence (original: `BertModel`)."""
 
-    def __init__(self, config: BertConfig | dict[str, Any], name: str = "pooler", **kwargs):
+    def __init__(self, config: Config, name: str = "pooler", **kwargs):
         super().__init__(config, name=name, **kwargs)
         self.projection = self.dense(self.config.hidden_size)
 

@@ -128,20 +128,15 @@ def answer(ended: subprocess.CompletedProcess, seconds: float) -> Compiled:
     if found and "unavailable" not in found:
         return Compiled(**found, seconds=seconds)
     how = f"{signal.Signals(-code).name}" if code < 0 else f"code {code}"
-    last = "".join(f": {line}" for line in ended.stderr.strip().splitlines()[-1:])
-    if code == -signal.SIGKILL or NO_MEMORY.search(ended.stderr):
-        raise InputError(
-            f"a compiler that ended with {how}{last}",
-            "memory for it: several GB for BERT-Base, twice as much for BERT-Large",
-            "free memory, or compile on a machine with more",
-        )
-    if READY in lines and not found:
-        return Compiled(refused=f"the compiler ended with {how}{last}", seconds=seconds)
-    says = found.get("unavailable", f"it ended with {how}{last}")
+    how += "".join(f": {line}" for line in ended.stderr.strip().splitlines()[-1:])
+    is_starved = code == -signal.SIGKILL or NO_MEMORY.search(ended.stderr)
+    if READY in lines and not found and not is_starved:
+        return Compiled(refused=f"the compiler ended with {how}", seconds=seconds)
     raise InputError(
-        f"a compiler that does not start ({first_line(says)})",
-        "one that works as it was installed",
-        "install it again: pip install 'bert-tf[compile-check]', for GPUs [compile-check-gpu]",
+        f"a compiler that does not work ({found.get('unavailable', f'it ended with {how}')[:300]})",
+        "one as it was installed, with memory: several GB for BERT-Base, twice that for BERT-Large",
+        "free memory, or install it again: pip install 'bert-tf[compile-check]' "
+        "(for GPUs: compile-check-gpu)",
     )
 
 

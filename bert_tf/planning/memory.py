@@ -54,69 +54,58 @@ class Memory:
         return self.constant | self.phases[self.peak]
 
     @property
-    def temporary(self) -> int:
-        """Bytes at the peak, without the constant ones."""
-        return sum(self.phases[self.peak].values())
-
-    @property
     def total(self) -> int:
         """Bytes at the peak."""
-        return sum(self.constant.values()) + self.temporary
+        return sum(self.purposes.values())
 
 
 def step_memory(work: Workload, kind: str = "gpu") -> Memory:
     """The bytes that a training step needs on each device, of the kind gpu or tpu."""
-    layers, size = work.config.num_hidden_layers, work.activation_bytes
+    layers, size, is_gpu = work.config.num_hidden_layers, work.activation_bytes, kind == "gpu"
+    weights, encoder, block, tables = (
+        work.parameters(f"bert/{name}" if name else "")
+        for name in ("", "encoder/", "encoder/layer_0/", "embeddings/")
+    )
+    word_table = work.config.vocab_size * work.config.hidden_size * bool(work.masked)
+    # Constant: the optimizer has two moments of each weight; all in float32.
+    per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
+    per_row += 3 * work.max_predictions_per_seq * bool(work.masked)
+    rows = work.train_batch_size // work.num_replicas
+    constant = {"weights": FLOAT32 * weights, "moments": 2 * FLOAT32 * weights}
+    constant["batch"] = INT32 * rows * per_row
+    if work.gradient_accumulation_steps > 1:
+        constant["summed gradients"] = FLOAT32 * weights
+    # What blocks keep.
     kept = block_kept(work, kind)
+    last = all_kept = {name: layers * bytes_kept for name, bytes_kept in kept.items()}
+    first = kept
     if work.recompute:
         one_input = work.hidden_elements * size
         all_kept = {"inputs of blocks": layers * one_input}
         last, first = all_kept | kept, {"inputs of blocks": one_input} | kept
-    else:
-        last = all_kept = {name: layers * size for name, size in kept.items()}
-        first = kept
-    encoder, block, tables = (
-        work.parameters(f"bert/{name}") for name in ("encoder/", "encoder/layer_0/", "embeddings/")
-    )
-    word_table = work.config.vocab_size * work.config.hidden_size * bool(work.masked)
+    # What is there during all of forward and backward.
     always = {"embeddings": 3 * work.hidden_elements * size}
-    of_head = {"head": FLOAT32 * word_table}
-    if kind == "gpu":
-        of_head = {"head": size * work.masked * work.config.vocab_size}
-        if size < FLOAT32:
-            always["weights in " + work.precision] = size * (work.parameters() - tables)
-    elif work.config.attention_probs_dropout_prob:  # the numbers of a row's elements
+    if is_gpu and size < FLOAT32:
+        always["weights in " + work.precision] = size * (weights - tables)
+    if not is_gpu and work.config.attention_probs_dropout_prob:  # numbers of a row's elements
         counters = work.config.num_attention_heads * work.max_seq_length**2
         always["dropout counters"] = INT32 * counters
-    again = {"attention again": attention_again(work, kind)}
-    update = {
-        "gradients": size * encoder + FLOAT32 * (work.parameters() - encoder),
-        "working space": FLOAT32 * word_table,
-    }
-    if kind == "gpu" and work.num_replicas > 1:  # gradients leave the program, and are clipped
-        always["gradients"] = FLOAT32 * work.parameters()
-        update["gradients"] = 2 * FLOAT32 * work.parameters()
+    update = {"gradients": size * encoder + FLOAT32 * (weights - encoder)}
+    if is_gpu and work.num_replicas > 1:  # gradients leave the program, and are clipped
+        always["gradients"] = FLOAT32 * weights
+        update["gradients"] = 2 * FLOAT32 * weights
+    update["working space"] = FLOAT32 * word_table
+    backward = always | {"attention again": attention_again(work, kind)}
+    logits = size * work.masked * work.config.vocab_size
+    backward["head"] = logits if is_gpu else FLOAT32 * word_table
     gradients = {"gradients": size * (encoder - block) + always.get("gradients", 0)}
     phases = {
         "head": all_kept | always | head(work, kind),
-        "last block's gradient": last | always | again | of_head,
-        "first block's gradient": first | always | again | of_head | gradients,
+        "last block's gradient": last | backward,
+        "first block's gradient": first | backward | gradients,
         "update": update,
     }
-    return Memory(constant(work), phases)
-
-
-def constant(work: Workload) -> dict[str, int]:
-    """Weights, the optimizer's two moments, the batch, and summed gradients; all in float32."""
-    size = FLOAT32 * work.parameters()
-    rows = work.train_batch_size // work.num_replicas
-    per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
-    if work.masked:
-        per_row += 3 * work.max_predictions_per_seq
-    found = {"weights": size, "moments": 2 * size, "batch": INT32 * rows * per_row}
-    if work.gradient_accumulation_steps > 1:
-        found["summed gradients"] = size
-    return found
+    return Memory(constant, phases)
 
 
 def block_kept(work: Workload, kind: str) -> dict[str, int]:

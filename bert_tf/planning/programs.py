@@ -72,11 +72,9 @@ class Programs:
             except (tf.errors.OpError, ValueError) as error:
                 if NO_XLA not in str(error):
                     raise
-                raise InputError(
-                    f"a TensorFlow without XLA for CPUs ({first_line(error)})",
-                    "tensorflow; the build for TPUs, tensorflow-tpu, has none",
-                    "run bert-tf plan --for in an environment of its own",
-                ) from None
+                received = f"a TensorFlow without XLA for CPUs ({first_line(error)})"
+                remedy = "run bert-tf plan --for in an environment of its own"
+                raise InputError(received, "tensorflow, not tensorflow-tpu", remedy) from None
             self._lowered[key] = hlo
         return self._lowered[key]
 

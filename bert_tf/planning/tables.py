@@ -13,6 +13,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.planning.memory import largest_batch, step_memory
 from bert_tf.planning.workload import FLOAT32, GIB, Workload
+from bert_tf.terminal import number_of
 
 # Passes of a block over T * D, T * F and B * N * S * S arrays, forward, besides the products.
 # Biases and splitting into heads 6, joining them 2, adding, dropout and normalization 7 twice.
@@ -22,6 +23,7 @@ SQUARE_PASSES = 6  # soft-max: in for maximum, sum and result, out; dropout: in,
 # Weights, two moments in and out, the gradient in twice: for the norm, and for the update.
 UPDATE_PASSES = 8
 LAMB_PASSES = 3  # its norms come before its step: update out and in, and the weight in once more
+SPEEDS = ("device_tflops", "device_gb_per_s", "link_gb_per_s")
 IN_BLOCKS = ("projections", "attention", "feed-forward")  # what `recompute` computes again
 
 
@@ -48,38 +50,31 @@ class Part(NamedTuple):
 def forward_parts(work: Workload) -> list[Part]:
     """The forward pass of one micro-batch."""
     config, size = work.config, work.activation_bytes
-    tokens, length, hidden = work.tokens, work.max_seq_length, config.hidden_size
-    layers, wide = config.num_hidden_layers, config.intermediate_size
-    cores = layers * work.rows * config.num_attention_heads
-    narrow = work.hidden_elements * size  # bytes of T * D
+    tokens, length, masked = work.tokens, work.max_seq_length, work.masked
+    layers, hidden, wide = config.num_hidden_layers, config.hidden_size, config.intermediate_size
+    vocabulary = config.vocab_size
     of_head = hidden // config.num_attention_heads
     core = ((length, of_head, length), (length, length, of_head))  # scores, context
-    square = work.attention_elements * FLOAT32 * layers
+    narrow = work.hidden_elements * size  # bytes of T * D
+    square = SQUARE_PASSES * work.attention_elements * FLOAT32 * layers
     gelu = WIDE_PASSES * work.intermediate_elements * size * layers
+    head = ((tokens, hidden, work.classes),)
+    if not work.of_head.per_token:  # the pooler and its output, the transform of masked words
+        head = ((work.rows, hidden, hidden), (work.rows, hidden, work.classes))
+        head += ((masked, hidden, hidden),) * bool(masked)
+    # Of the logits max, exp, sum; the gradient of their bias is a product, too.
+    logits, moved = ((masked, hidden, vocabulary),), 4 * FLOAT32 * masked * vocabulary
     return [
         # Rows of three tables, sum, normalization, dropout; one-hot rows have no gradient.
         Part("embeddings", ((tokens, config.type_vocab_size, hidden),), 1, 8 * narrow, 1),
         Part(
             "projections", ((tokens, hidden, hidden),), 4 * layers, NARROW_PASSES * narrow * layers
         ),
-        Part("attention", core, cores, SQUARE_PASSES * square),
+        Part("attention", core, layers * work.rows * config.num_attention_heads, square),
         Part("feed-forward", ((tokens, hidden, wide), (tokens, wide, hidden)), layers, gelu),
-        *_head_parts(work),
+        Part("head", head),
+        *([Part("masked-LM logits", logits, 1, moved, 2 + 1 / hidden)] * bool(masked)),
     ]
-
-
-def _head_parts(work: Workload) -> Iterator[Part]:
-    hidden, vocabulary = work.config.hidden_size, work.config.vocab_size
-    if work.of_head.per_token:
-        yield Part("head", ((work.tokens, hidden, work.classes),))
-        return
-    pooled = ((work.rows, hidden, hidden), (work.rows, hidden, work.classes))
-    transform = ((work.masked, hidden, hidden),) if work.masked else ()
-    yield Part("head", (*pooled, *transform))
-    if work.masked:  # max, exp, sum; the gradient of the bias is a product too
-        moved = 4 * FLOAT32 * work.masked * vocabulary
-        shapes = ((work.masked, hidden, vocabulary),)
-        yield Part("masked-LM logits", shapes, 1, moved, 2 + 1 / hidden)
 
 
 def total_flops(work: Workload) -> dict[str, int]:
@@ -115,10 +110,9 @@ def step_seconds(work: Workload, speed: Speed) -> dict[str, float]:
     Raises:
       InputError: a speed is missing.
     """
-    given = {"device_tflops": speed.flops_per_second, "device_gb_per_s": speed.bytes_per_second}
-    if work.num_replicas > 1:
-        given["link_gb_per_s"] = speed.link_bytes_per_second
-    for name, value in given.items():
+    link = speed.link_bytes_per_second or work.num_replicas == 1
+    given = (speed.flops_per_second, speed.bytes_per_second, link)
+    for name, value in zip(SPEEDS, given, strict=True):
         if not value:
             expected = "the speed of products, of memory and, of several devices, of their link"
             raise InputError(f"no --{name}", expected, f"add --{name}, from the data sheet")
@@ -240,7 +234,7 @@ def time_lines(
         yield f"  {num_train_steps:,} steps: {precise_duration(seconds)}"
         if price_per_hour:
             cost = work.num_replicas * price_per_hour * seconds / 3600
-            devices = f"{work.num_replicas} device{'s' * (work.num_replicas > 1)}"
+            devices = number_of(work.num_replicas, "devices")
             yield f"  cost: {cost:,.0f}, of {devices} at {price_per_hour:g} an hour each"
 
 

@@ -86,8 +86,7 @@ class Workload:
     """A training run; the fields are named as the flags of the scripts.
 
     Raises:
-      InputError: the head is none of HEADS, the sequence is too long, or the batch cannot be split
-        evenly.
+      InputError: the sequence is too long, or the batch cannot be split evenly.
     """
 
     config: BertConfig
@@ -104,8 +103,6 @@ class Workload:
 
     def __post_init__(self):
         self.config.check_sequence_length(self.max_seq_length)
-        if self.head not in HEADS:
-            raise InputError(f"--head={self.head}", f"one of {', '.join(HEADS)}", "correct --head")
         parts = self.num_replicas * self.gradient_accumulation_steps
         if self.train_batch_size % parts:
             received = f"--train_batch_size={self.train_batch_size}"

@@ -51,21 +51,13 @@ class Playground:
 
     def describe(self) -> Json:
         """The model's task, texts and sizes."""
-        metadata, config = self._metadata, self._model.config
-        return {
+        shown = ("task", "options", "config", "do_lower_case", "metrics")
+        return {name: self._metadata[name] for name in shown} | {
             "name": self._model.path.rstrip("/").rsplit("/", 2)[-2:],
-            "task": metadata["task"],
             "texts": [
                 {"name": name, "what": what, "isList": self._rows.is_list[name]}
-                for name, what in metadata["texts"].items()
+                for name, what in self._metadata["texts"].items()
             ],
-            "options": metadata["options"],
-            "layers": config.num_hidden_layers,
-            "heads": config.num_attention_heads,
-            "hidden": config.hidden_size,
-            "vocabulary": config.vocab_size,
-            "lowerCase": metadata["do_lower_case"],
-            "metrics": metadata["metrics"],
             "mostBytes": MOST_BYTES,
         }
 

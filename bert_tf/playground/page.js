@@ -297,7 +297,7 @@ async function showInside() {
 const weight = (h, from, to) => seen.bytes[(h * seen.size + from) * seen.size + to] / 255;
 
 function drawHeads() {
-  $("heads").replaceChildren(...Array.from({ length: model.heads }, (_, h) => {
+  $("heads").replaceChildren(...Array.from({ length: model.config.num_attention_heads }, (_, h) => {
     const canvas = make("canvas");
     canvas.width = canvas.height = seen.size;
     canvas.getContext("2d").drawImage(matrix(h), 0, 0);
@@ -412,13 +412,15 @@ async function begin() {
   model = await ask("/api/model");
   document.title = $("title").textContent = TITLES[model.task];
   const name = model.name.filter(Boolean).join(", version ").replace(/, version (?!\d+$)/, "/");
+  const config = model.config;
   $("facts").textContent = [
-    name, model.task.replace("_", " "), `${model.layers} layers`, `${model.heads} heads`,
-    `${model.hidden} numbers a piece`, model.lowerCase ? "lower-cased" : "cased",
+    name, model.task.replace("_", " "), `${config.num_hidden_layers} layers`,
+    `${config.num_attention_heads} heads`,
+    `${config.hidden_size} numbers a piece`, model.do_lower_case ? "lower-cased" : "cased",
     `at most ${model.options.max_seq_length} pieces`,
   ].join(" · ");
-  $("layer").max = $("layer").value = model.layers;
-  $("layer").parentElement.hidden = model.layers < 2;
+  $("layer").max = $("layer").value = config.num_hidden_layers;
+  $("layer").parentElement.hidden = config.num_hidden_layers < 2;
   makeFields();
   $("form").addEventListener("submit", submit);
   $("example").addEventListener("click", fillExample);

@@ -17,9 +17,8 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -34,7 +33,7 @@ from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.checkpoints.saving import publish_folder
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError, printable
-from bert_tf.runtime import command_line, import_tensorflow_text
+from bert_tf.runtime import import_tensorflow_text
 from bert_tf.serving import portable
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
@@ -49,15 +48,6 @@ METADATA_FILE, MODEL_CARD, CHECKSUMS = "export.json", "README.md", "SHA256SUMS"
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
     name: file_format.file_name for name, file_format in portable.FORMATS.items()
 }
-
-
-class _Exported(tf.Module):
-    """What a SavedModel holds besides its functions: variables and vocabulary."""
-
-    def __init__(self, task: ServingTask, vocab_file: str):
-        super().__init__()
-        self.model = task.model
-        self.vocabulary = tf.saved_model.Asset(vocab_file)
 
 
 def export_run(
@@ -90,9 +80,7 @@ def export_run(
         return None
     if tf1.has_checkpoints(output_dir):
         source = open_weights(output_dir)
-    path = export_checkpoint(
-        source, config, tokenizer, export_dir, options=options, commands=[command_line()]
-    )
+    path = export_checkpoint(source, config, tokenizer, export_dir, options=options)
     runtime.barrier()
     logging.info("Exported %s to %s", source.path, path)
     return path
@@ -105,7 +93,6 @@ def export_checkpoint(
     export_dir: str,
     *,
     options: ServingOptions,
-    commands: Sequence[str] = (),
     file_format: str = SAVED_MODEL,
     int8: bool = False,
 ) -> str:
@@ -117,7 +104,6 @@ def export_checkpoint(
       tokenizer: with its vocabulary.
       export_dir: of all versions of this model; TF Serving's base path.
       options: what is not in the checkpoint.
-      commands: that made it, for the model card.
       file_format: one of `options.FORMATS`.
       int8: weights as int8; not for a SavedModel.
 
@@ -126,8 +112,7 @@ def export_checkpoint(
 
     Raises:
       InputError: the checkpoint is of no such task, cannot be converted or written, its answers
-        are NaN or infinite, the folder has versions of another format, or another process is
-        exporting into it.
+        are NaN or infinite, or another process is exporting into the folder.
     """
     if int8 and file_format == SAVED_MODEL:
         expected = f"--format={' or '.join(portable.FORMATS)}"
@@ -139,7 +124,8 @@ def export_checkpoint(
         stack.enter_context(files.locked(export_dir, folder=True))
         with files.path_errors(export_dir, "written"):
             tf.io.gfile.makedirs(export_dir)
-            final = tf.io.gfile.join(export_dir, str(_next_version(export_dir, file_format)))
+            number = max(versions(export_dir), default=0) + 1
+            final = tf.io.gfile.join(export_dir, str(number))
             folder = stack.enter_context(files.temporary(final, folder=True))
         if file_format == SAVED_MODEL:
             signatures, converted = task.signatures(), {}
@@ -151,7 +137,7 @@ def export_checkpoint(
                 signatures, converted = portable.write_portable(
                     task, folder, name=file_format, int8=int8
                 )
-        metadata = metadata_of(task, source.path, signatures, commands=commands, **converted)
+        metadata = metadata_of(task, source.path, signatures, **converted)
         text = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
         with files.path_errors(export_dir, "written"):
             files.write_text(tf.io.gfile.join(folder, METADATA_FILE), text)
@@ -160,18 +146,6 @@ def export_checkpoint(
             write_checksums(folder)
             publish_folder(folder, final, last=MODEL_FILES[file_format])
     return final
-
-
-def _next_version(export_dir: str, file_format: str) -> int:
-    """The next number; refuses versions of another format: TF Serving loads the greatest."""
-    found = versions(export_dir)
-    for version, folder in found.items():
-        for name, file in MODEL_FILES.items():
-            if name != file_format and tf.io.gfile.exists(tf.io.gfile.join(folder, file)):
-                received = f"--format={file_format} for {export_dir}, where version {version} has a"
-                expected = "a folder with versions of one format"
-                raise InputError(f"{received} {file}", expected, "choose another --export_dir")
-    return max(found, default=0) + 1
 
 
 def versions(export_dir: str) -> dict[int, str]:
@@ -185,17 +159,18 @@ def _write_saved_model(
 ) -> None:
     with Progress("trace the signatures"), without_chatter():
         functions = {name: signature.traced() for name, signature in signatures.items()}
-    samples = task.samples()
-    requests = [arrays_of([row] * count) for count in WARM_UP_BATCHES for row in samples]
-    for arrays in requests[: len(samples)]:
+    requests = [arrays_of([row] * count) for count in WARM_UP_BATCHES for row in task.samples]
+    for arrays in requests[: len(task.samples)]:
         answers = functions[DEFAULT](**{n: tf.constant(value) for n, value in arrays.items()})
         refuse_not_finite({name: value.numpy() for name, value in answers.items()})
     # Errors up to here are the model's, not the folder's.
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as local:
-        vocab_file = _write_vocabulary(task, local)
+        exported = tf.Module()  # what a SavedModel holds besides its functions
+        exported.model = task.model
+        exported.vocabulary = tf.saved_model.Asset(_write_vocabulary(task, local))
         try:
             with Progress("write the SavedModel"), without_chatter():
-                tf.saved_model.save(_Exported(task, vocab_file), folder, signatures=functions)
+                tf.saved_model.save(exported, folder, signatures=functions)
         except ValueError as error:  # TensorFlow's, of the file that it reads back at the end
             if "fingerprint" not in str(error):
                 raise
@@ -268,17 +243,11 @@ def _field(number: int, content: bytes) -> bytes:
 
 # ---------------------------------------------------------------------------- export.json
 
-# Who gets a model need not learn where it was made.
-_PATHS = ("_checkpoint", "_dir", "_file")  # end the names of flags whose values are paths
-_PLACES = ("gcp_project", "master", "tpu", "tpu_name", "tpu_zone")  # flags that name machines
-
 
 def metadata_of(
     task: ServingTask,
     source: str,
     signatures: Mapping[str, Signature],
-    *,
-    commands: Sequence[str] = (),
     **converted: Any,
 ) -> dict[str, Any]:
     """The content of export.json. Of paths it has the last part only.
@@ -287,7 +256,6 @@ def metadata_of(
       task: that is exported.
       source: the path of its checkpoint.
       signatures: of the export.
-      commands: that made the model, as far as they are known, as typed into a shell.
       **converted: what `portable.write_portable` says of a conversion; nothing for a SavedModel.
     """
     options, tokenizer = task.listed_options(), task.sequences.tokenizer
@@ -305,7 +273,6 @@ def metadata_of(
         **({"never_split": list(tokenizer.never_split)} if tokenizer.never_split else {}),
         "config": task.sequences.config.to_dict(),
         "source": os.path.basename(source.rstrip("/")),
-        "commands": [without_places(command) for command in commands],
         "metrics": metrics_of(source),
         "versions": {
             "bert-tf": __version__,
@@ -341,29 +308,6 @@ def metrics_of(path: str) -> dict[str, str]:
     return {} if is_other else metrics
 
 
-def without_places(command: str) -> str:
-    """A command with the last part of each path, and without flags that name machines.
-
-    >>> without_places("python /home/ann/run.py --data_dir ~/glue/RTE --tpu=grpc://a:1 --freeze=b/")
-    'python run.py --data_dir RTE --freeze=b/'
-    """
-    try:
-        words = shlex.split(command)
-    except ValueError:  # a quotation mark without the second one
-        words = command.split()
-    kept, flag = [], ""
-    for word in words:
-        start, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
-        flag = start.lstrip("-") or flag  # a value may be the word behind its flag
-        is_path = value.startswith(("/", "~", ".")) or "://" in value
-        if is_path or not flag or flag.endswith(_PATHS):
-            parts = (os.path.basename(part.rstrip("/")) or part for part in value.split(","))
-            value = ",".join(parts)
-        if flag not in _PLACES:
-            kept.append(f"{start}{equals}{value}")
-    return shlex.join(kept)
-
-
 # ---------------------------------------------------------------------------- README.md
 
 CARD, SAVED_MODEL_CARD, PORTABLE_CARD = (
@@ -382,49 +326,11 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
     about = SAVED_MODEL_CARD
     if "file" in metadata:
         weights = "int8" if metadata["int8_weights"] else "float32"
-        about = PORTABLE_CARD.format(weights=weights, **metadata, **metadata["choices"])
-    kept = ", ".join(map(_code, metadata.get("never_split", ())))
-    case = "lower-cased" if metadata["do_lower_case"] else "cased"
-    metrics = [_code(f"{name}: {value}") for name, value in metadata["metrics"].items()]
-    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-    return CARD.format(
-        task=metadata["task"],
-        title=title,
-        about=about.rstrip(),
-        signatures="\n\n".join(_signature(metadata, name) for name in metadata["signatures"]),
-        options=_listed(
-            # The user's own texts are in lists.
-            f"{name}: {', '.join(map(_code, v)) if isinstance(v, list) else v}"
-            for name, v in metadata["options"].items()
-        ),
-        case=case + (f"; never split, wherever a text has them: {kept}" if kept else ""),
-        sizes=_listed(f"{name}: {metadata['config'][name]}" for name in sizes),
-        source=_code(metadata["source"]),
-        metrics=_listed(metrics) or "None were found beside the checkpoint.",
-        commands="".join(f"    {printable(command)}\n" for command in metadata["commands"]),
-        versions=_listed(f"{name} {version}" for name, version in metadata["versions"].items()),
-    )
-
-
-def _signature(metadata: Mapping[str, Any], name: str) -> str:
-    """The part about a signature: what it takes and gives."""
-    meanings = metadata["texts"] if name == DEFAULT else {}
-    takes = _listed(
-        f"`{key}`: {spec['dtype']} {json.dumps(spec['shape'])}"
-        + (f", {meanings[key]}" if key in meanings else "")
-        for key, spec in metadata["signatures"][name].items()
-    )
-    gives = _listed(f"`{key}`: {what}" for key, what in metadata["answers"][name].items())
-    return f"## `{name}`\n\nTakes:\n\n{takes}\n\nGives:\n\n{gives}"
-
-
-def _listed(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
-
-
-def _code(text: str) -> str:
-    """A text of the user's as Markdown that shows it and interprets nothing in it."""
-    return f"`{printable(text).replace('`', chr(39)).strip() or ' '}`"
+        about = PORTABLE_CARD.format(weights=weights, **metadata)
+    # As indented code, in which Markdown interprets nothing.
+    lines = json.dumps(metadata, indent=2, ensure_ascii=False).splitlines()
+    facts = "\n".join(f"    {printable(line)}" for line in lines)
+    return CARD.format(task=metadata["task"], title=title, about=about.rstrip(), facts=facts)
 
 
 # ---------------------------------------------------------------------------- checksums

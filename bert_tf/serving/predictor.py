@@ -50,8 +50,7 @@ BYTES_OF_A_BATCH = 1 << 20  # likewise; tokenization takes many times the memory
 class ExportMetadata(OtherKeys):
     """What a program needs of a SavedModel's export.json, for `bert_tf.config.typed`.
 
-    Beside it stand inputs and answers of all signatures, compared with the model when it is loaded,
-    and what only people read.
+    Beside it stands what only people read, and the inputs, which are read from the model.
     """
 
     task: str
@@ -154,24 +153,10 @@ def open_model(
 
 
 def _versions(path: str) -> dict[int, str]:
-    """The folders of SavedModels by version; an export itself is version 0 of its folder.
-
-    Raises:
-      InputError: there are only files of another format.
-    """
-    if not tf.io.gfile.isdir(path):
-        return {}
-    found: dict[str, dict[int, str]] = {file: {} for file in MODEL_FILES.values()}
-    for number, folder in ({0: path} | export.versions(path)).items():
-        for file, of_format in found.items():
-            if tf.io.gfile.exists(tf.io.gfile.join(folder, file)):
-                of_format[number] = folder
-    saved_models = found.pop(MODEL_FILES[SAVED_MODEL])
-    others = [tf.io.gfile.join(f, file) for file, one in found.items() for f in one.values()]
-    if others and not saved_models:
-        expected = "a SavedModel or a checkpoint; this file needs its own runtime, and takes ids"
-        raise InputError(others[0], expected, "export the model with --format=saved_model")
-    return saved_models
+    """The folders of SavedModels by version; an export itself is version 0 of its folder."""
+    folders = {0: path} | export.versions(path) if tf.io.gfile.isdir(path) else {}
+    file = MODEL_FILES[SAVED_MODEL]
+    return {n: f for n, f in folders.items() if tf.io.gfile.exists(tf.io.gfile.join(f, file))}
 
 
 def open_export(folder: str) -> ServedModel:
@@ -195,16 +180,11 @@ def open_export(folder: str) -> ServedModel:
             loaded = tf.saved_model.load(folder)
         signatures = loaded.signatures
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
-        answers = {name: {*one.structured_outputs} for name, one in signatures.items()}
-    for key, said, there in (
-        ("signatures", metadata.get("signatures"), export.specs_of(inputs)),
-        ("texts", described.texts.keys(), inputs.get(DEFAULT, {}).keys()),
-        ("outputs", described.outputs.keys(), answers.get(DEFAULT)),
-    ):
-        if said != there:
-            received = f"{path}, whose {key} do not fit the model beside it"
-            remedy = "copy the folder again, or export the model again"
-            raise InputError(received, "the file that was written with the model", remedy)
+    metadata["signatures"] = export.specs_of(inputs)
+    if described.texts.keys() != inputs.get(DEFAULT, {}).keys():
+        received = f"{path}, whose texts do not fit the model beside it"
+        remedy = "copy the folder again, or export the model again"
+        raise InputError(received, "the file that was written with the model", remedy)
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
     num_pieces = len(read_vocabulary(vocab_file))
     described.config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)

@@ -16,8 +16,7 @@ K candidates, E entries, N the most entries of a question.
 """
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import tensorflow as tf
 
@@ -276,12 +275,12 @@ def _in_rows(
     most: int,
 ) -> Nbest:
     """A row of entries for each question, with probabilities."""
-    where = tf.stack([entries.question, _rank(entries.question)], 1)  # [E, 2]
-    shape = tf.stack([num_questions, most])
+    table = tf.RaggedTensor.from_value_rowids(
+        entries.question, entries.question, num_questions, validate=False
+    )
 
     def rows(values: tf.Tensor, other) -> tf.Tensor:
-        empty = tf.fill(shape, tf.constant(other, values.dtype))
-        return tf.tensor_scatter_nd_update(empty, where, values)
+        return table.with_values(values).to_tensor(other, shape=[None, most])
 
     is_entry = rows(tf.ones_like(entries.question, tf.bool), False)
     score = rows(entries.score, 0.0)
@@ -328,6 +327,10 @@ def decide(
 # ---------------------------------------------------------------------------- the task
 
 
+QUESTION = "When was the university founded?"
+SENTENCE = "Ruprecht founded the university of Heidelberg in 1386. "
+
+
 class QuestionAnsweringTask(ServingTask):
     """Windows, the model, n-best answers and the no-answer decision, all in the graph.
 
@@ -341,21 +344,24 @@ class QuestionAnsweringTask(ServingTask):
         *("version_2_with_negative", "null_score_diff_threshold", "top_k"),
     )
     part = "window"
-    texts = MappingProxyType({"question": "the question", "context": "the text, of any length"})
-    outputs = MappingProxyType(
-        {
-            "answer": "string [B], empty where there is none",
-            "has_answer": "bool [B]",
-            "score": "float [B], sum of the logits of its first and last piece, or of no answer",
-            "probability": "float [B], its share among the n_best_size best",
-            "start": "int32 [B], its first code point in the context; -1 where there is none",
-            "end": "int32 [B], the code point behind its last; -1 where there is none",
-            "nbest_answers": "string [B, k], the best answers; an empty one says there is none",
-            "nbest_probabilities": "float [B, k]; 0 beyond the last",
-            "nbest_starts": "int32 [B, k]",
-            "nbest_ends": "int32 [B, k]",
-        }
-    )
+    texts: ClassVar = {"question": "the question", "context": "the text, of any length"}
+    outputs: ClassVar = {
+        "answer": "string [B], empty where there is none",
+        "has_answer": "bool [B]",
+        "score": "float [B], sum of the logits of its first and last piece, or of no answer",
+        "probability": "float [B], its share among the n_best_size best",
+        "start": "int32 [B], its first code point in the context; -1 where there is none",
+        "end": "int32 [B], the code point behind its last; -1 where there is none",
+        "nbest_answers": "string [B, k], the best answers; an empty one says there is none",
+        "nbest_probabilities": "float [B, k]; 0 beyond the last",
+        "nbest_starts": "int32 [B, k]",
+        "nbest_ends": "int32 [B, k]",
+    }
+    id_outputs: ClassVar = {
+        "start_logits": "float [B, S], that the answer begins with this piece",
+        "end_logits": "float [B, S], that it ends with it",
+    }
+    samples = tuple({"question": QUESTION, "context": SENTENCE * n} for n in (1, 40, 0))
 
     def __init__(self, *args):
         """See `ServingTask`.
@@ -370,10 +376,9 @@ class QuestionAnsweringTask(ServingTask):
         )
         self._answer_sizes = AnswerSizes(chosen.n_best_size, chosen.max_answer_length)
         most = chosen.n_best_size + int(chosen.version_2_with_negative)
-        if not 1 <= chosen.top_k <= most:
+        if chosen.top_k > most:
             received = f"--top_k={chosen.top_k} with --n_best_size={chosen.n_best_size}"
-            remedy = "use a smaller --top_k, or a greater --n_best_size"
-            raise InputError(received, f"1 to {most} answers to list", remedy)
+            raise InputError(received, f"at most {most}", "use a greater --n_best_size")
         if chosen.version_2_with_negative:
             odds = {"null_odds": "float [B], score of no answer less that of the best answer"}
             self.outputs = {**self.outputs, **odds}
@@ -433,19 +438,6 @@ class QuestionAnsweringTask(ServingTask):
         outputs = self.outputs_of(features)
         return [outputs["start_logits"], outputs["end_logits"]]  # [n, S] each
 
-    def id_outputs(self) -> dict[str, str]:
-        """Logits of every token of a window."""
-        return {
-            "start_logits": "float [B, S], that the answer begins with this piece",
-            "end_logits": "float [B, S], that it ends with it",
-        }
-
     def answer_ids(self, features: Features) -> Answers:
         """Features of windows [B, S] -> start_logits, end_logits [B, S]."""
         return dict(zip(("start_logits", "end_logits"), self._logits(features), strict=True))
-
-    def samples(self) -> list[dict[str, Any]]:
-        """A short context, one of several windows, and none."""
-        sentence = "Ruprecht founded the university of Heidelberg in 1386. "
-        question = "When was the university founded?"
-        return [{"question": question, "context": sentence * n} for n in (1, 40, 0)]

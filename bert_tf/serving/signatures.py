@@ -85,6 +85,9 @@ class ServingTask:
       head: of the model.
       texts: the text inputs: what each is.
       outputs: the answers: each one's type, shape and meaning.
+      id_outputs: the same of the answers to features, where these differ; S is the length of the
+        request's longest row.
+      samples: requests of different lengths: a value for each text input.
       feature_names: the model's inputs.
       own_options: fields of `ServingOptions` that affect this task, beside task, max_seq_length
         and the labels of a head whose classes have names.
@@ -94,6 +97,8 @@ class ServingTask:
 
     texts: Mapping[str, str] = {"text": "the text"}
     outputs: Mapping[str, str] = {}
+    id_outputs: Mapping[str, str] = {}
+    samples: Sequence[Mapping[str, Any]] = ()
     feature_names: Sequence[str] = FEATURE_NAMES
     own_options: Sequence[str] = ("pairs",)
     text_options: Sequence[str] = ("pairs",)
@@ -127,6 +132,7 @@ class ServingTask:
         self.outputs = self.outputs or head.answer_meanings
         if "pairs" in self.own_options and options.pairs:
             self.texts = PAIR
+        self.samples = self.samples or [dict.fromkeys(self.texts, text) for text in SAMPLE_TEXTS]
 
     # ------------------------------------------------------------------------ for subclasses
 
@@ -142,14 +148,6 @@ class ServingTask:
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] without columns that are all padding -> the answers, each [B, ...]."""
         return self.head.answers(self.outputs_of(features), self.options.labels)
-
-    def samples(self) -> list[dict[str, Any]]:
-        """Requests of different lengths: a value for each text input."""
-        return [dict.fromkeys(self.texts, text) for text in SAMPLE_TEXTS]
-
-    def id_outputs(self) -> Mapping[str, str]:
-        """The answers to features, as `outputs`; S is the length of the request's longest row."""
-        return self.outputs
 
     def text_specs(self) -> dict[str, tf.TensorSpec]:
         """Types and shapes of the text inputs."""
@@ -201,10 +199,11 @@ class ServingTask:
         def of_examples(examples):
             return of_ids(**self.parse(examples))
 
+        id_outputs = self.id_outputs or self.outputs
         return {
             DEFAULT: Signature(self.text_specs(), of_texts, self.outputs),
-            FROM_IDS: Signature(self.id_specs(), of_ids, self.id_outputs()),
-            FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples, self.id_outputs()),
+            FROM_IDS: Signature(self.id_specs(), of_ids, id_outputs),
+            FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples, id_outputs),
             **self.further_signatures(),
         }
 
@@ -242,16 +241,11 @@ def make_task(
     refuse_other_task(source, head.name, options.pairs)
     if head.has_names:
         source = with_labels(source, options.labels)
-    if source.metadata.doc_stride and "doc_stride" not in kind.own_options:
-        logging.warning(
-            "%s was trained on windows of long texts. Served, it cuts them to %d tokens.",
-            *(source.path, options.max_seq_length),
-        )
-    if source.metadata.document_context:
-        logging.warning(
-            "%s was trained with --document_context: give it the text around a sentence, too.",
-            source.path,
-        )
+    trained, most = source.metadata, options.max_seq_length
+    if trained.doc_stride and "doc_stride" not in kind.own_options:
+        logging.warning("Trained on windows of long texts; served, texts are cut to %d.", most)
+    if trained.document_context:
+        logging.warning("Trained with --document_context: give the text around a sentence, too.")
     model = head.model(config, num_classes=source.num_classes)
     load_checkpoint(model, source, required=head.required)
     has_pooler = "bert/pooler/dense/kernel" in source.shapes  # else it is a new one
@@ -284,11 +278,9 @@ def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = 
             )
     threshold = options.null_score_diff_threshold
     if threshold is not None and options.version_2_with_negative is False:
-        raise InputError(
-            f"--null_score_diff_threshold={threshold} with --noversion_2_with_negative",
-            "one of them: where every question has an answer, a threshold has no effect",
-            "leave out one of the two",
-        )
+        received = f"--null_score_diff_threshold={threshold} with --noversion_2_with_negative"
+        expected = "one of them: a threshold has no effect where every question has an answer"
+        raise InputError(received, expected, "leave out one of the two")
 
 
 def _shown_head(source: Weights) -> str | None:

@@ -1,11 +1,9 @@
 """Signatures of embeddings, masked words and multiple choice."""
 
-from types import MappingProxyType
-from typing import Any
+from typing import ClassVar
 
 import tensorflow as tf
 
-from bert_tf.errors import InputError
 from bert_tf.serving.graph_text import (
     FEATURE_NAMES,
     Features,
@@ -64,13 +62,20 @@ class MaskedLmTask(ServingTask):
     """The masked-LM head of a pre-trained model. Shapes: M [MASK]s, k guesses, P positions."""
 
     own_options, text_options = ("top_k",), ()
-    texts = MappingProxyType({"text": f"a text with {MASK} in it, once or more often"})
-    outputs = MappingProxyType(
-        {
-            "pieces": "string [B, M, k], the likeliest first; empty beyond num_masks",
-            "probabilities": "float [B, M, k]",
-            "num_masks": f"int32 [B], how many {MASK} the text has, of those that fit",
-        }
+    texts: ClassVar = {"text": f"a text with {MASK} in it, once or more often"}
+    outputs: ClassVar = {
+        "pieces": "string [B, M, k], the likeliest first; empty beyond num_masks",
+        "probabilities": "float [B, M, k]",
+        "num_masks": f"int32 [B], how many {MASK} the text has, of those that fit",
+    }
+    id_outputs: ClassVar = {  # a row of guesses for each of P positions
+        "pieces": "string [B, P, k], the likeliest first",
+        "piece_ids": "int32 [B, P, k]",
+        "probabilities": "float [B, P, k]",
+    }
+    samples = (
+        {"text": f"Bread is made from {MASK} and water."},
+        {"text": f"{MASK} is the capital of {MASK}, " * 20},
     )
     feature_names = (*FEATURE_NAMES, "masked_lm_positions")
 
@@ -78,14 +83,11 @@ class MaskedLmTask(ServingTask):
         """See `ServingTask`.
 
         Raises:
-          InputError: the vocabulary has no [MASK], or too few pieces for top_k.
+          InputError: the vocabulary has no [MASK].
         """
         super().__init__(*args)
         self.sequences.tokenizer.require_special_tokens(MASK)
-        rows = self.sequences.config.vocab_size
-        if not 1 <= self.options.top_k <= rows:
-            expected = f"1 to {rows}, the size of the vocabulary"
-            raise InputError(f"--top_k={self.options.top_k}", expected, "correct --top_k")
+        self._most = min(self.options.top_k, self.sequences.config.vocab_size)  # k
         self._mask_id = self.sequences.tokenizer.vocab[MASK]
 
     def features(self, **texts: tf.Tensor) -> Features:
@@ -116,25 +118,12 @@ class MaskedLmTask(ServingTask):
             "num_masks": num_masks,
         }
 
-    def id_outputs(self) -> dict[str, str]:
-        """A row of guesses for each of P positions."""
-        return {
-            "pieces": "string [B, P, k], the likeliest first",
-            "piece_ids": "int32 [B, P, k]",
-            "probabilities": "float [B, P, k]",
-        }
-
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S], masked_lm_positions [B, P] -> the guesses, [B, P, k] each."""
         logits = self.outputs_of(features)["masked_lm_logits"]  # [B, P, V]
-        probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self.options.top_k)  # [B, P, k]
+        probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self._most)  # [B, P, k]
         pieces = tf.gather(tf.constant(self.sequences.piece_names()), ids)
         return {"pieces": pieces, "piece_ids": ids, "probabilities": probabilities}
-
-    def samples(self) -> list[dict[str, Any]]:
-        """One [MASK], and many."""
-        many = f"{MASK} is the capital of {MASK}, " * 20
-        return [{"text": text} for text in (f"Bread is made from {MASK} and water.", many)]
 
 
 class MultipleChoiceTask(ServingTask):
@@ -144,20 +133,23 @@ class MultipleChoiceTask(ServingTask):
     """
 
     own_options, text_options = ("num_choices",), ()
-    texts = MappingProxyType(
-        {
-            "context": "what goes before, a sentence to itself (SWAG's sent1)",
-            "endings": "the endings, equally many of each, with the words that they go on from "
-            "(SWAG's sent2 and ending)",
-        }
-    )
-    outputs = MappingProxyType(
-        {
-            "choice": "int32 [B], the number of the likeliest ending, from 0",
-            "probabilities": "float [B, C], of each ending",
-        }
-    )
+    texts: ClassVar = {
+        "context": "what goes before, a sentence to itself (SWAG's sent1)",
+        "endings": "the endings, equally many of each, with the words that they go on from "
+        "(SWAG's sent2 and ending)",
+    }
+    outputs: ClassVar = {
+        "choice": "int32 [B], the number of the likeliest ending, from 0",
+        "probabilities": "float [B, C], of each ending",
+    }
     part = "ending"
+    samples = (
+        {
+            "context": "In the evening",
+            "endings": ["he slept.", "they ate bread for hours.", "", "it"],
+        },
+        {"context": "In the evening of a long day " * 8, "endings": ["he slept.", "it rained."]},
+    )
 
     def text_specs(self) -> dict[str, tf.TensorSpec]:
         """context [B], endings [B, C]."""
@@ -212,15 +204,6 @@ class MultipleChoiceTask(ServingTask):
             return tf.reshape(dense, [-1, count, tf.cast(longest, tf.int32)])
 
         return {name: in_sequences(record) for name, record in records.items()}
-
-    def samples(self) -> list[dict[str, Any]]:
-        """Endings of different lengths."""
-        endings = ["he slept.", "they ate bread until it was dark.", "", "it rained."]
-        long = "In the evening of a long day " * 8
-        return [
-            {"context": "In the evening", "endings": endings[: self.options.num_choices]},
-            {"context": long, "endings": endings[:2]},
-        ]
 
 
 def _in_rows(x: tf.Tensor, width: tf.Tensor) -> tf.Tensor:

@@ -14,8 +14,7 @@ Shapes: B texts, C code points of all texts, V of them that are neither space no
 tokenizer, W words of all texts, N the most words of a text, L labels.
 """
 
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import tensorflow as tf
 
@@ -198,22 +197,28 @@ def _search(rows: tf.Tensor, values: tf.Tensor, *, side: str) -> tf.Tensor:
 # ---------------------------------------------------------------------------- the task
 
 
+SENTENCE = "Ruprecht I. founded the University of Heidelberg, in 1386. "
+
+
 class TokenLabelsTask(ServingTask):
     """A label for each word of texts of any length, in windows as in training."""
 
     own_options = text_options = ()
     part = "window"
-    texts = MappingProxyType({"text": "the text, of any length"})
-    outputs = MappingProxyType(
-        {
-            "words": "string [B, N]; empty beyond num_words",
-            "labels": "string [B, N]; empty beyond num_words",
-            "probabilities": "float [B, N], of these labels",
-            "starts": "int32 [B, N], the word's first code point in the text; -1 beyond num_words",
-            "ends": "int32 [B, N], the code point behind its last",
-            "num_words": "int32 [B]",
-        }
-    )
+    texts: ClassVar = {"text": "the text, of any length"}
+    outputs: ClassVar = {
+        "words": "string [B, N]; empty beyond num_words",
+        "labels": "string [B, N]; empty beyond num_words",
+        "probabilities": "float [B, N], of these labels",
+        "starts": "int32 [B, N], the word's first code point in the text; -1 beyond num_words",
+        "ends": "int32 [B, N], the code point behind its last",
+        "num_words": "int32 [B]",
+    }
+    id_outputs: ClassVar = {
+        "label_ids": "int32 [B, S], the number of the likeliest label of each piece",
+        "probabilities": "float [B, S, L], of all labels",
+    }
+    samples = tuple({"text": SENTENCE * n} for n in (1, 40, 0))
 
     def __init__(self, *args):
         """See `ServingTask`."""
@@ -271,23 +276,11 @@ class TokenLabelsTask(ServingTask):
             "num_words": words.counts,
         }
 
-    def id_outputs(self) -> dict[str, str]:
-        """Labels of every token."""
-        return {
-            "label_ids": "int32 [B, S], the number of the likeliest label of each piece",
-            "probabilities": "float [B, S, L], of all labels",
-        }
-
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> label_ids [B, S] and probabilities [B, S, L] of every position."""
         probabilities = tf.nn.softmax(self.outputs_of(features)["logits"])
         label_ids = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         return {"label_ids": label_ids, "probabilities": probabilities}
-
-    def samples(self) -> list[dict[str, Any]]:
-        """A sentence, a text of several windows, and nothing."""
-        sentence = "Ruprecht I. founded the University of Heidelberg, in 1386. "
-        return [{"text": sentence * n} for n in (1, 40, 0)]
 
 
 def _places(

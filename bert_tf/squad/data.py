@@ -12,7 +12,6 @@ where there are none. XQuAD and other data sets of this form are read alike.
 """
 
 import dataclasses
-import operator
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import logging
 
-from bert_tf.data.tfds import read_split
+from bert_tf.data.tfds import plain, read_split
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 
@@ -206,22 +205,12 @@ def article_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     >>> paragraph["qas"][0]["answers"]
     [{'text': 'Ruprecht', 'answer_start': 0}]
     """
-    given = row["answers"]
-    qa = {"id": _text(row["id"]), "question": _text(row["question"])}
-    qa["answers"] = [
-        {"text": _text(text), "answer_start": operator.index(start)}
-        for text, start in zip(given["text"], given["answer_start"], strict=True)
-    ]
-    if "is_impossible" in row:
-        qa["is_impossible"] = bool(row["is_impossible"])
-    paragraph = {"context": _text(row["context"]), "qas": [qa]}
-    return {"title": _text(row.get("title", "")), "paragraphs": [paragraph]}
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, bytes | str):
-        raise TypeError(f"{value!r:.80} is no text")
-    return value.decode() if isinstance(value, bytes) else value
+    values = {name: plain(value, name) for name, value in row.items() if name != "answers"}
+    texts, starts = (plain(row["answers"][name], name) for name in ("text", "answer_start"))
+    pairs = zip(texts, starts, strict=True)
+    golds = [{"text": text, "answer_start": start} for text, start in pairs]
+    paragraph = {"context": values["context"], "qas": [values | {"answers": golds}]}
+    return {"title": values.get("title"), "paragraphs": [paragraph]}
 
 
 # ---------------------------------------------------------------------------- words and answers

@@ -22,7 +22,6 @@ from bert_tf.squad.data import SquadExample, SquadFile
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only
-MISSING_SHOWN = 10
 MAIN_SCORES = ("exact_match", "exact", "f1", "best_exact", "best_f1")  # in percent
 LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
 
@@ -123,10 +122,8 @@ def official_scores(
     """
     check_golds(file)
     if missing := [one.qas_id for one in file.examples if one.qas_id not in predictions]:
-        logging.warning(
-            "%d of %d questions have no prediction and score 0, the first: %s",
-            *(len(missing), len(file.examples), ", ".join(missing[:MISSING_SHOWN])),
-        )
+        counts = (len(missing), len(file.examples), missing[0])
+        logging.warning("%d of %d questions have no prediction and score 0, such as %s", *counts)
     if others := len(predictions.keys() - {one.qas_id for one in file.examples}):
         logging.warning("%d predictions have ids that are not in %s", others, file.source)
     if file.version_2:

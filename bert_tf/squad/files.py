@@ -100,19 +100,13 @@ def store_threshold(output_dir: str, threshold: float) -> None:
         return
     path = f"{os.path.dirname(tf1.find_checkpoint(output_dir))}/{METADATA_FILE}"
     metadata = ModelMetadata.from_json_file(path)
-    if (own := metadata.null_score_diff_threshold) is not None:
-        logging.info(
-            "The best null_score_diff_threshold of these questions is %s; the model's own stays "
-            "%s. To store another one, write it into %s.",
-            *(threshold, own, path),
-        )
-        return
-    metadata = dataclasses.replace(metadata, null_score_diff_threshold=threshold)
-    write_text(path, metadata.to_json_string())
+    own = metadata.null_score_diff_threshold
+    if own is None:
+        metadata = dataclasses.replace(metadata, null_score_diff_threshold=threshold)
+        write_text(path, metadata.to_json_string())
     logging.info(
-        "Stored null_score_diff_threshold %.4g in %s. It reaches best_f1, and may differ from "
-        "best_f1_thresh, where the official search stops: 0, or the null odds of a question.",
-        *(threshold, path),
+        "The best null_score_diff_threshold of these questions is %.4g; that in %s is %.4g.",
+        *(threshold, path, threshold if own is None else own),
     )
 
 

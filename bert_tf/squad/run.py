@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from bert_tf.data.records import Record
-from bert_tf.heads.other_heads import QuestionAnswering
+from bert_tf.heads import head_named
 from bert_tf.squad.answers import AnswerSizes, Prediction, make_alignment, rank_answers
 from bert_tf.squad.data import SquadFile, TrainingExample
 from bert_tf.squad.evaluation import main_scores, scores
@@ -74,7 +74,7 @@ class SquadRun(Run):
 
     sizes: WindowSizes
     config: AnswerConfig
-    head = QuestionAnswering()
+    head = head_named("question_answering")
 
     def __post_init__(self):
         self.metric = "best_f1" if self.config.version_2_with_negative else "f1"

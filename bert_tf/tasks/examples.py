@@ -33,6 +33,7 @@ FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
 BYTE_ORDER_MARK = "\ufeff"
+LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
 # Names of columns of texts in published files.
 TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
@@ -103,6 +104,8 @@ class Layout:
       id_required: whether the file must have the column of the ids.
       file_format: tsv, csv, jsonl or conll.
       only: a column, and the value that it must have; other rows are ignored.
+      positions: of text_a, text_b and label: where the original reads them, for files whose header
+        has other names.
       skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
         of columns than the header, for published files that have such rows. Every row without
         label must be predicted: there an empty text is kept.
@@ -113,6 +116,7 @@ class Layout:
     id_required: bool = False
     file_format: str = "tsv"
     only: tuple[Column, str] | None = None
+    positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     skip_flawed: bool = False
     example: ClassVar[type]
 
@@ -124,18 +128,11 @@ class Layout:
         """
         columns, optional = self._columns(labelled)
         skip_broken = self.skip_flawed and labelled == REQUIRED
-        rows = read_rows(
-            path, self.file_format, columns, optional=optional, skip_broken=skip_broken
-        )
+        rows = read_rows(path, self.file_format, columns, optional, self.positions, skip_broken)
         return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
-        self,
-        source: str,
-        dicts: Iterable[Mapping],
-        labels: Labels,
-        labelled: str,
-        names: Sequence[str],
+        self, source: str, dicts: Iterable[Mapping], labels: Labels, labelled: str, names: Sequence
     ) -> list[AnyExample]:
         """The examples of a dataset of dicts, whose keys are the columns; `source` for messages.
 
@@ -183,11 +180,8 @@ class Layout:
                 guid = text_of(row.cells["id"])
                 if not guid or guid in places:
                     where = f", which {places[guid]} has too" if guid else ""
-                    raise InputError(
-                        f"{row.place}: the id {row.cells['id']!r:.80}{where}",
-                        "in every row an id of its own, a text or a number",
-                        "correct the row, or leave the column of the ids out",
-                    )
+                    received = f"{row.place}: the id {row.cells['id']!r:.80}{where}"
+                    raise InputError(received, "a text or number of its own in every row", CORRECT)
                 places[guid] = row.place
             examples.append(self.example(guid, *texts, label))
         if left_out:
@@ -266,7 +260,8 @@ class WordColumns(Layout):
         are_words = isinstance(words, list) and all(
             isinstance(word, str) and word.strip() for word in words
         )
-        if not are_words or (tags is not None and len(tags) != len(words)):
+        has_tags = isinstance(tags, list)
+        if not are_words or not (len(tags) == len(words) if has_tags else tags is None):
             received = f"{row.place}: the words {words!r:.80} with the tags {tags!r:.80}"
             raise InputError(received, "a list of words, a tag for each", CORRECT)
         return tuple(words), row.cells.get("document", 0)
@@ -307,8 +302,8 @@ def read_rows(
     path: str,
     file_format: str,
     columns: Columns,
-    *,
     optional: Collection[str] = (),
+    positions: Mapping[str, int] | None = None,
     skip_broken: bool = False,
 ) -> Iterator[Row]:
     """Yields the rows of a file with the cells of `columns`.
@@ -321,6 +316,8 @@ def read_rows(
         cells; jsonl, an object a line; or conll, see `read_conll`.
       columns: names, if the file has a header or is jsonl; or positions, if it has no header.
       optional: keys of `columns` that the file may lack; their cells are then None.
+      positions: where the original reads a column, whatever its name; used where the header has
+        none of the names. Negative positions count from the end.
       skip_broken: leave out rows with too few or too many columns, with a warning.
 
     Raises:
@@ -339,7 +336,7 @@ def read_rows(
     header, places = None, columns
     if any(isinstance(column, str) for column in columns.values()):
         place, header = next(lines, (f"{path}, line 1", [""]))
-        places, least = _find_columns(place, header, columns, optional), len(header)
+        places, least = _find_columns(place, header, columns, optional, positions), len(header)
     else:
         least = 1 + max(column for part, column in columns.items() if part not in optional)
     broken = []
@@ -364,19 +361,30 @@ def _cell(cells: list[str], position: int | None) -> str | None:
 
 
 def _find_columns(
-    place: str, header: list[str], columns: Columns, optional: Collection[str]
+    place: str,
+    header: list[str],
+    columns: Columns,
+    optional: Collection[str],
+    positions: Mapping[str, int] | None,
 ) -> dict[str, int | None]:
     """The position of each column; None for an optional one that is missing."""
     names = [name.strip() for name in header]
+    if positions and len(names) > max(positions.values()):
+        # Data have numbers, as ids or labels, or long texts; these are a header of other names.
+        are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
+        if are_names and {*columns.values()}.isdisjoint(names):
+            logging.warning("%s: the columns %s, read by position as in the original", place, names)
+            return {part: at % len(names) for part, at in positions.items() if part in columns}
     for part, column in columns.items():
         count = names.count(column)
         if count > 1 or (count == 0 and part not in optional):
-            raise InputError(
-                f"{place}: the columns {_preview(header)}",
-                f"a header with one column {column!r} (there is {count or 'no such column'})",
+            received = f"{place}: the columns {_preview(header)}"
+            expected = f"a header with one column {column!r} (there is {count or 'no such column'})"
+            remedy = (
                 "check the file, its header, and what separates its columns; --text_a_column, "
-                "--label_column and so on name those of your own files",
+                "--label_column and so on name those of your own files"
             )
+            raise InputError(received, expected, remedy)
     return {part: names.index(c) if c in names else None for part, c in columns.items()}
 
 
@@ -417,11 +425,9 @@ def _json_rows(path: str, columns: Columns, optional: Collection[str]) -> Iterat
         except (ValueError, RecursionError) as error:
             values = error
         if not isinstance(values, dict):
-            raise InputError(
-                f"{place}: {_preview([line])} ({type(values).__name__}: {values!s:.80})",
-                'a JSON object with each key once, such as {"text_a": "...", "label": "..."}',
-                CORRECT,
-            )
+            received = f"{place}: {_preview([line])} ({type(values).__name__}: {values!s:.80})"
+            expected = 'a JSON object with each key once, such as {"text_a": "...", "label": "..."}'
+            raise InputError(received, expected, CORRECT)
         yield _pick(place, values, columns, optional)
 
 
@@ -429,11 +435,8 @@ def _pick(place: str, values: Mapping, columns: Columns, optional: Collection[st
     """The row of a JSON object or of an example of a dataset."""
     for part, column in columns.items():
         if column not in values and part not in optional:
-            raise InputError(
-                f"{place}: only {', '.join(map(str, values)) or 'an empty object'}",
-                f"a value for {column!r}",
-                "correct the data, or name another column with the flags",
-            )
+            received = f"{place}: only {', '.join(map(str, values)) or 'an empty object'}"
+            raise InputError(received, f"a value for {column!r}", "correct the data or the flags")
     return Row(place, {part: values.get(column) for part, column in columns.items()})
 
 
@@ -477,11 +480,7 @@ def _preview(cells: list[str]) -> str:
 
 
 def _rows_of(
-    source: str,
-    dicts: Iterable[Mapping],
-    columns: Columns,
-    optional: set[str],
-    names: Sequence[str],
+    source: str, dicts: Iterable[Mapping], columns: Columns, optional: set[str], names: Sequence
 ) -> Iterator[Row]:
     """Dicts of a dataset -> rows; bytes become text, arrays lists, numbers of labels names."""
 
@@ -507,7 +506,9 @@ def _with_translations(values: Mapping, columns: Columns) -> Mapping:
     """
     found = dict(values)
     for name in {str(c).partition("/")[0] for c in columns.values() if "/" in str(c)}:
-        texts = found.pop(name, {})
+        texts = found.get(name)
+        if not isinstance(texts, Mapping):
+            continue
         if texts.keys() == {"language", "translation"}:
             languages = (plain(language, name) for language in texts["language"])
             texts = dict(zip(languages, texts["translation"], strict=False))

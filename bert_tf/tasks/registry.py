@@ -75,7 +75,8 @@ def _glue(
     )
 
 
-_MNLI_PAIR = TextColumns(**TWO_SENTENCES, label="gold_label", id="index")
+_MNLI_POSITIONS = {"text_a": 8, "text_b": 9, "label": -1}
+_MNLI_PAIR = TextColumns(**TWO_SENTENCES, label="gold_label", id="index", positions=_MNLI_POSITIONS)
 _MNLI_TFDS = TextColumns(text_a="premise", text_b="hypothesis", label="label", id="idx")
 
 _TASKS = (
@@ -106,6 +107,7 @@ _TASKS = (
         ("f1", "accuracy"),
         tfds_texts=TWO_SENTENCES,
         label="Quality",
+        positions={"label": 0, "text_a": 3, "text_b": 4},
     ),
     _glue(
         "sts-b",

@@ -18,7 +18,7 @@ from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, La
 from bert_tf.tasks.results import METRICS
 
 if TYPE_CHECKING:
-    from bert_tf.heads.label_heads import LabelHead
+    from bert_tf.heads import LabelHead
 
 
 @dataclasses.dataclass(frozen=True)

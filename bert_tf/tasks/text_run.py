@@ -36,7 +36,7 @@ from bert_tf.config import typed
 from bert_tf.data.records import Record
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, whole_file, write_text
-from bert_tf.heads.label_heads import LabelHead
+from bert_tf.heads import LabelHead
 from bert_tf.tasks.examples import FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
@@ -105,9 +105,8 @@ class TextRun(Run):
 
     # ------------------------------------------------------------------------ records
 
-    def record(self, data: TextData) -> Record:
+    def record(self, _: TextData) -> Record:
         """See `classifier_record`; that of all splits."""
-        del data
         config = self.model.config
         return classifier_record(
             max_seq_length=self.batching.max_seq_length,

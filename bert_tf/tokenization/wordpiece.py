@@ -34,7 +34,6 @@ from bert_tf.tokenization.packing import pack_texts, padded
 tf_text = import_tensorflow_text()
 UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
-MAX_BYTES_PER_CHARACTER = 4  # of UTF-8
 MAX_BYTES_PER_PIECE = 256  # a limit of FastWordpieceTokenizer; "##" does not count
 MOST_PIECES = 1 << 24  # of a vocabulary; the largest published have under 2^20
 MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
@@ -94,7 +93,7 @@ class FullTokenizer:
         self.never_split = tuple(dict.fromkeys(never_split))
         self.require_special_tokens(UNKNOWN, *self.never_split)
         with tf.init_scope():  # constants, also when made while something else is being traced
-            self._wordpiece = _build_wordpiece(self.vocab_file, lines, self.vocab)
+            self._wordpiece = _build_wordpiece(self.vocab_file, lines)
             table = basic.load_unicode_table(do_lower_case=do_lower_case)
             self._table = basic.UnicodeTable(*map(tf.constant, table))
             kept = {piece: self.vocab[piece] for piece in self.never_split}
@@ -149,11 +148,9 @@ class FullTokenizer:
         """Raises `InputError` if the vocabulary lacks one of `pieces`."""
         missing = [piece for piece in pieces if piece not in self.vocab]
         if missing:
-            raise InputError(
-                f"{self.vocab_file}: {self.vocab_size} pieces, without {', '.join(missing)}",
-                f"a vocabulary with {', '.join(pieces)}, each on a line of its own",
-                "add the missing pieces or give another --vocab_file",
-            )
+            received = f"{self.vocab_file}: {self.vocab_size} pieces, without {', '.join(missing)}"
+            remedy = "add the missing pieces or give another --vocab_file"
+            raise InputError(received, f"{', '.join(pieces)}, each on a line of its own", remedy)
 
     def tokenize(self, text: str | bytes | Iterable[str | bytes]) -> list:
         """The word pieces of a text, or of each of many texts.
@@ -325,8 +322,8 @@ def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> b
         raise InputError(
             f"{vocab_file}, which does not show whether text is to be lower-cased: {len(lost)} of "
             f"its pieces, such as {lost[0]!r}, never occur in lower-cased text",
-            "the case with which the model was or will be trained",
-            "add --do_lower_case or --nodo_lower_case",
+            "--do_lower_case or --nodo_lower_case, as the model was or will be trained",
+            "add one of the two",
         )
     return lower
 
@@ -345,32 +342,27 @@ def _lower_cased(text: str) -> str:
 # ---------------------------------------------------------------------------- details
 
 
-def _build_wordpiece(
-    vocab_file: str, lines: list[str], vocab: dict[str, int]
-) -> tf_text.FastWordpieceTokenizer:
+def _build_wordpiece(vocab_file: str, lines: list[str]) -> tf_text.FastWordpieceTokenizer:
     """The WordPiece search over the pieces that can occur in a word.
 
     It refuses duplicates and NUL. Pieces that cannot occur in a word are replaced by other such
     pieces: lines are stripped, so none begins with a space.
     """
-    pieces = list(lines)
+    pieces, vocab = list(lines), {piece: number for number, piece in enumerate(lines)}
     for number, piece in enumerate(lines):
         characters = piece.removeprefix("##")
         never = len(characters) > MAX_CHARACTERS_PER_WORD or "\0" in piece or not characters
         if never or vocab[piece] != number:
             pieces[number] = f" {number}"
         elif len(characters.encode()) > MAX_BYTES_PER_PIECE:
-            raise InputError(
-                f"{vocab_file}, line {number + 1}: a piece of {len(piece.encode())} bytes",
-                f"pieces of at most {MAX_BYTES_PER_PIECE} bytes",
-                "make the vocabulary again with shorter pieces",
-            )
+            found = f"{vocab_file}, line {number + 1}: a piece of {len(piece.encode())} bytes"
+            raise InputError(found, f"at most {MAX_BYTES_PER_PIECE}", "make it with shorter pieces")
     return tf_text.FastWordpieceTokenizer(
         pieces,
         token_out_type=tf.int32,
         unknown_token=UNKNOWN,
         no_pretokenization=True,
-        max_bytes_per_word=MAX_BYTES_PER_CHARACTER * MAX_CHARACTERS_PER_WORD,
+        max_bytes_per_word=4 * MAX_CHARACTERS_PER_WORD,  # a character has at most 4 in UTF-8
     )
 
 

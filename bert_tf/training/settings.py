@@ -33,11 +33,8 @@ class StepConfig:
         unit = num_replicas * self.gradient_accumulation_steps
         if size % unit:
             parts = f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
-            raise InputError(
-                f"{name}={size} for {num_replicas} replicas with {parts}",
-                "a multiple of replicas times accumulation steps",
-                f"use a multiple of {unit}",
-            )
+            received = f"{name}={size} for {num_replicas} replicas with {parts}"
+            raise InputError(received, "a multiple of their product", f"use a multiple of {unit}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,11 +58,10 @@ class FineTuningSchedule:
         """
         steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
         if steps < 1:
+            sizes = f"{self.train_batch_size}, --num_train_epochs={self.num_train_epochs}"
+            received = f"{num_examples} examples, --train_batch_size={sizes}"
             raise InputError(
-                f"{num_examples} examples, --train_batch_size={self.train_batch_size}, "
-                f"--num_train_epochs={self.num_train_epochs}",
-                "enough examples for one update",
-                "use a smaller batch or more epochs",
+                received, "enough for one update", "use a smaller batch or more epochs"
             )
         return steps
 

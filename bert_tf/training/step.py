@@ -105,9 +105,8 @@ class Steps:
         is_single = self.strategy.num_replicas_in_sync == 1
         is_whole = self.config.gradient_accumulation_steps == 1
         self.update = compiled(self._update, is_single)
-        self.gradients = compiled(
-            self._gradients if is_whole else self._sum_of_parts, not is_single
-        )
+        gradients = self._gradients if is_whole else self._sum_of_parts
+        self.gradients = compiled(gradients, not is_single)
         self.sums, self.outputs = compiled(self._sums), compiled(self._outputs)
         # Traced once for variables of one shape, of which a model has many.
         self._updated = tf.function(self.optimizer.updated, autograph=False)
@@ -154,9 +153,8 @@ class Steps:
         per_replica = self.config.clip_per_replica
         first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * num_rows(batch)
         scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
-        loss_sums, gradients = self.gradients(
-            batch, own_denominators if per_replica else denominators, step, first_row, scale
-        )
+        divisors = own_denominators if per_replica else denominators
+        loss_sums, gradients = self.gradients(batch, divisors, step, first_row, scale)
         if scale is not None:
             gradients = {name: gradient / scale for name, gradient in gradients.items()}
         loss_sums = sum_over_replicas(loss_sums)

@@ -35,9 +35,10 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
     plan, reader = prepare(job)
     plan = dataclasses.replace(plan, working_folder=tmp_path / "machine")
     setup = beam.Setup(plan, str(tmp_path / "run"))
-    for block in reader.blocks(job.block_characters):
-        beam.write_value(f"{setup.run_folder}/text/{block.index}", block)
-    numbers = range(block.index + 1)
+    texts = [*reader.blocks(job.block_characters)]
+    for number, text in enumerate(texts):
+        beam.write_value(f"{setup.run_folder}/text/{number}", text)
+    numbers = range(len(texts))
     blocks = [beam.tokenize(number, setup) for number in (*reversed(numbers), *numbers)]
     rows = collections.defaultdict(list)
     for _ in range(2):
@@ -125,20 +126,6 @@ def test_the_records_are_the_local_ones(tmp_path, vocab_file):
     assert (data.num_bytes, data.do_lower_case) == (paths[1].stat().st_size, True)
     with pytest.raises(InputError, match="-of-00003 is there"):
         beam.create(job)
-
-
-@pytest.mark.usefixtures("installed")
-@pytest.mark.parametrize(
-    ("content", "received"), [(b"one two\ncaf\xe9\n", "line 2"), (b"\x01\n", "without a sentence")]
-)
-def test_bad_input_is_told_and_leaves_nothing(tmp_path, vocab_file, content, received):
-    (tmp_path / "text").write_bytes(content)
-    out = tmp_path / "out"
-    out.mkdir()
-    job = make_job(out, vocab_file, input_file=str(tmp_path / "text"), num_workers=2)
-    with pytest.raises(InputError, match=received):
-        beam.create(job)
-    assert names(out) == []
 
 
 def test_the_command(tmp_path, vocab_file):

@@ -1,7 +1,6 @@
-"""data_gen/instances.py: drawn examples, the plain way's records, and protobuf's bytes."""
+"""data_gen/instances.py: the drawn example, the plain way's records, and protobuf's bytes."""
 
 import dataclasses
-import itertools
 import random
 
 import numpy as np
@@ -16,14 +15,7 @@ from bert_tf.data.records import Feature, Record
 from bert_tf.errors import InputError
 from data_gen import instances
 from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
-from data_gen.instances import (
-    InstanceMaker,
-    Source,
-    document_pairs,
-    random_span,
-    serialize,
-    truncate_at_random_ends,
-)
+from data_gen.instances import InstanceMaker, Source, serialize
 from data_gen.masking import MASKED, Masked, Pair
 
 PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late")
@@ -152,105 +144,3 @@ def test_settings_of_whole_words_alone(name):
     with pytest.raises(InputError) as error:
         dataclasses.replace(SETTINGS, **{name: True})
     assert error.value.received == f"--{name} without --do_whole_word_mask"
-    assert error.value.remedy == f"add --do_whole_word_mask, or leave out --{name}"
-
-
-# ------------------------------------------------------------------------- pairs
-
-
-class ScriptedDraws(random.Random):
-    """Draws what the test says."""
-
-    def __init__(self, *, numbers=(), shares=()):
-        super().__init__()
-        self.numbers, self.shares = list(numbers), list(shares)
-
-    def randrange(self, start, stop=None):
-        number = self.numbers.pop(0)
-        assert number in (range(start) if stop is None else range(start, stop))
-        return number
-
-    def random(self):
-        return self.shares.pop(0)
-
-    def is_used_up(self):
-        return self.numbers == self.shares == []
-
-
-def numbers(tokens: bytes) -> list[int]:
-    return np.frombuffer(tokens, TOKEN_TYPE).tolist()
-
-
-def found_pairs(documents, rng, **changes) -> list[tuple[list[int], list[int], bool]]:
-    chosen, corpus = dataclasses.replace(SETTINGS, **changes), Corpus.of(documents)
-    made = document_pairs(Source(corpus, 0, corpus), 0, chosen, rng)
-    return [(numbers(pair.tokens_a), numbers(pair.tokens_b), pair.is_random_next) for pair in made]
-
-
-def make_document(*lengths: int, first: int = 0) -> list[list[int]]:
-    """Sentences of these lengths; no two tokens of the test are alike."""
-    numbers = itertools.count(first)
-    return [[next(numbers) for _ in range(length)] for length in lengths]
-
-
-@pytest.mark.parametrize(
-    ("begin", "target_length", "expected"), [(0, 7, 2), (0, 8, 3), (0, 99, 4), (2, 1, 3), (3, 9, 4)]
-)
-def test_sentences_end(begin, target_length, expected):
-    corpus = Corpus.of([make_document(4, 3, 5, 2), make_document(1)])
-    assert corpus.sentences_end(range(begin, 4), target_length) == expected
-
-
-def test_the_drawn_pairs():
-    s = make_document(5, 4, 4, 4, 4, 5)  # 13 tokens: about three sentences
-    elsewhere = make_document(3, 6, 7, first=100)
-    rng = ScriptedDraws(
-        # long; next; random; four tokens cut off behind; next
-        shares=[0.99, 0.5, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9],
-        numbers=[1, 1, 1, 1, 1],  # A is one sentence; again; document 1, sentence 1; A is one
-    )
-    assert found_pairs([s, elsewhere], rng, max_seq_length=16, short_seq_prob=0.1) == [
-        (s[0], s[1] + s[2], False),
-        # A has 4 tokens, 9 are wanted of B: 6 are not enough, 6 + 7 are, of which 9 stay.
-        (s[3], (elsewhere[1] + elsewhere[2])[:9], True),
-        (s[4], s[5], False),
-    ]
-    assert rng.is_used_up()
-
-
-def test_a_single_sentence_is_random_without_a_draw():
-    s, elsewhere = make_document(4), make_document(5, first=100)
-    rng = ScriptedDraws(shares=[0.09], numbers=[7, 1, 0])  # short: 7 tokens; document, sentence
-    found = found_pairs([s, elsewhere], rng, max_seq_length=12, short_seq_prob=0.1)
-    # A short sequence is a matter of where chunks end: 4 + 5 tokens fit into 9 and stay.
-    assert found == [(s[0], elsewhere[0], True)]
-    assert rng.is_used_up()
-
-
-def test_random_span_draws_another_document_and_whole_sentences():
-    corpus = Corpus.of([make_document(3, 6), make_document(2, 4, 5, 9, first=50)])
-
-    def span(drawn: list[int], min_tokens: int) -> list[int]:
-        rng = ScriptedDraws(numbers=drawn)
-        return numbers(corpus.tokens(*random_span(corpus, 0, min_tokens, rng)))
-
-    # Twice the document itself, then 1, sentence 1: 4 tokens are too few, 4 + 5 enough.
-    assert span([0, 0, 1, 1], 5) == list(range(52, 61))
-    assert len(span([1, 3], -2)) == 9  # one sentence at least
-    assert len(span([1, 2], 999)) == 14  # to the end
-    assert span([0] * 10 + [1], 1) == list(range(3, 9))  # gives up after ten draws
-
-
-@pytest.mark.parametrize(
-    ("lengths", "room", "shares", "expected"),
-    [
-        ((4, 3), 5, [0.4, 0.4], (range(1, 4), range(1, 3))),
-        # B's back, front, back go; then A and B have two each, and B's front goes.
-        ((2, 5), 3, [0.5, 0.4, 0.6, 0.1], (range(2), range(2, 3))),
-        ((2, 3), 5, [], (range(2), range(3))),
-    ],
-)
-def test_truncation(lengths, room, shares, expected):
-    rng = ScriptedDraws(shares=shares)
-    assert truncate_at_random_ends(*lengths, room, rng) == expected
-    assert rng.is_used_up()

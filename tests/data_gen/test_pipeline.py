@@ -10,6 +10,7 @@ import sys
 import time
 
 import numpy as np
+import psutil
 import pytest
 import walking
 from generation import (
@@ -26,7 +27,6 @@ from generation import (
 
 import bert_tf
 from bert_tf.data.records import pretraining_record
-from bert_tf.data.sidecars import index_path
 from bert_tf.errors import InputError
 from data_gen import outputs, pipeline
 from data_gen.pipeline import create
@@ -111,17 +111,7 @@ def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
         "unchanged_share": (shown == labels).mean(),
     }
     assert {name: report[name] for name in expected} == pytest.approx(expected)
-    lines = [
-        line.strip()
-        for path in sorted(pathlib.Path(SAMPLE_TEXT).parent.glob("*.txt"))
-        for line in path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    ]
-    assert report["sentences"] == sum(map(bool, lines))
-    assert report["dropped"]["blank_lines"] == lines.count("")
-    assert report["files"] == 4
-    assert report["repeated_sentence_share"] == pytest.approx(
-        1 - len({*lines} - {""}) / report["sentences"]
-    )
+    assert (report["files"], report["dropped"].keys()) == (4, {"blank_lines"})
     assert report["warnings"] == []
 
 
@@ -164,23 +154,16 @@ def test_words_between_spaces(tmp_path, block_characters):
 
 
 def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_file):
-    """The same for any number of workers, of the files' own numbers, and without any path."""
-    made = {}
-    for workers in (1, 2):
-        folder = tmp_path / str(workers)
-        folder.mkdir()
-        values = {"output_file": f"{folder}/a,{folder}/b", "block_characters": 50_000}
-        job = make_job(tmp_path, vocab_file, num_workers=workers, dupe_factor=1, **values)
-        create(job)
-        made[workers] = [(folder / f"info_{name}.json").read_text() for name in "ab"]
-    assert made[1] == made[2]
+    """And the file's own numbers, without any path."""
+    job = make_job(tmp_path, vocab_file, output_file=f"{tmp_path}/a,{tmp_path}/b")
+    create(job)
     pieces = pathlib.Path(vocab_file).read_bytes()
-    assert json.loads(made[1][1]) == {
+    assert json.loads((tmp_path / "info_b.json").read_text()) == {
         **dataclasses.asdict(job.settings),
         "bert_tf_version": bert_tf.__version__,
         "do_lower_case": True,
-        "num_bytes": (folder / "b").stat().st_size,
-        "num_records": len(read(folder / "b")["input_ids"]),
+        "num_bytes": (tmp_path / "b").stat().st_size,
+        "num_records": len(serialized(tmp_path / "b")),
         "num_shards": 2,
         "shard": 2,
         "text_digest": "",
@@ -188,8 +171,6 @@ def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_fi
         "vocab_sha256": hashlib.sha256(pieces).hexdigest(),
         "vocab_size": pieces.count(b"\n"),
     }
-    report = json.loads((folder / "report_a.json").read_text())
-    assert report["settings"]["do_lower_case"] is True
 
 
 def test_pieces_that_are_never_split(tmp_path, vocab_file):
@@ -218,11 +199,8 @@ def test_pieces_that_are_never_split(tmp_path, vocab_file):
 @pytest.mark.parametrize(
     ("name", "flag", "lower"),
     [
-        ("uncased_en_30522", [], True),
-        ("uncased_en_30522", ["--do_lower_case=True"], True),
         ("chinese_21128", [], True),
         ("cased_en_28996", ["--do_lower_case=False"], False),
-        ("multi_cased_119547", ["--nodo_lower_case"], False),
     ],
 )
 def test_the_original_commands_of_the_released_vocabularies(data_dir, tmp_path, name, flag, lower):
@@ -239,69 +217,37 @@ def test_the_original_commands_of_the_released_vocabularies(data_dir, tmp_path, 
 # ------------------------------------------------------------------------- its own process
 
 
-def command(job: Job, **more) -> list[str]:
-    flags = {
-        **{f.name: getattr(job, f.name) for f in dataclasses.fields(Job)},
-        **dataclasses.asdict(job.settings),
-        **more,
-    }
-    del flags["settings"], flags["block_characters"], flags["temp_dir"]
-    flags["never_split"] = ",".join(job.never_split)
-    script = str(ROOT / "create_pretraining_data.py")
-    return [sys.executable, script, *(f"--{n}={v}" for n, v in flags.items() if v is not None)]
-
-
-def wait_for(condition, process: subprocess.Popen, *, seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
+def wait_for(condition, process: subprocess.Popen) -> None:
+    end = time.monotonic() + 300
     while not condition():
         assert process.poll() is None, "it ended too early"
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-def descendants(process: int) -> list[int]:
-    path = pathlib.Path(f"/proc/{process}/task/{process}/children")
-    children = [int(number) for number in path.read_text().split()]
-    return children + [number for child in children for number in descendants(child)]
-
-
-def is_running(process: int) -> bool:
-    """Whether it is more than an entry that nobody has asked for yet."""
-    try:
-        status = pathlib.Path(f"/proc/{process}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
-
-
-@pytest.mark.skipif(not pathlib.Path("/proc/self/task").exists(), reason="needs Linux's /proc")
 def test_killed_in_the_middle(tmp_path, vocab_file):
     """First kill -9, then a request to end: no new file either time, and the old one is kept."""
-    text = tmp_path / "text"
+    text, out = tmp_path / "text", tmp_path / "out"
     text.write_text("\n\n".join(["one two three\nfour five six seven"] * 40_000))  # 1.4 MB
-    out = tmp_path / "out"
     out.mkdir()
     (out / "a").write_bytes(b"old")
-    job = make_job(tmp_path, vocab_file, input_file=str(text), output_file=f"{out}/a,{out}/b",
-                   num_workers=2, dupe_factor=50, max_seq_length=512)  # fmt: skip
-    process = subprocess.Popen(command(job), stderr=subprocess.DEVNULL)
+    command = [sys.executable, str(ROOT / "create_pretraining_data.py"), f"--input_file={text}",
+               f"--output_file={out}/a,{out}/b", f"--vocab_file={vocab_file}", "--num_workers=2",
+               "--dupe_factor=50", "--max_seq_length=512"]  # fmt: skip
+    process = psutil.Popen(command, stderr=subprocess.DEVNULL)
     rows = out / ".a.working" / "rows"
     wait_for(rows.exists, process)
-    workers = descendants(process.pid)
+    workers = process.children(recursive=True)
     assert len(workers) >= 2
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.wait()
-    end = time.monotonic() + 60
-    while any(map(is_running, workers)):
-        assert time.monotonic() < end, "a worker lives on"
-        time.sleep(0.1)
+    assert not psutil.wait_procs(workers, timeout=60)[1], "a worker lives on"
     assert [name for name in names(out) if not name.startswith(".")] == ["a"]
-    assert (out / "a").read_bytes() == b"old"
 
-    process = subprocess.Popen(command(job), stderr=subprocess.DEVNULL)
+    process = psutil.Popen(command, stderr=subprocess.DEVNULL)
     wait_for(lambda: not rows.exists(), process)  # the new run clears what the other left
     wait_for(rows.exists, process)
-    process.send_signal(signal.SIGTERM)
+    process.terminate()
     assert process.wait(60) == 128 + signal.SIGTERM
     assert names(out) == ["a"]
     assert (out / "a").read_bytes() == b"old"
@@ -311,8 +257,6 @@ def test_killed_in_the_middle(tmp_path, vocab_file):
 
 
 BAD_FILES = {
-    "empty": b"",
-    "blank": b"\n \n\n",
     "control": b"\x01\n",
     "latin": b"ok\n\xe9t\xe9\n",
     "text": b"ok\n",
@@ -321,15 +265,10 @@ BAD_FILES = {
 }
 # What is given, with {0} for the folder of the files above, and what the message names.
 BAD_INPUTS = {
-    "empty file": ({"input_file": "{0}/empty"}, "without a sentence"),
-    "blank lines only": ({"input_file": "{0}/blank"}, "without a sentence"),
     "dropped characters only": ({"input_file": "{0}/control"}, "without a sentence"),
     "no such file": ({"input_file": "{0}/none*"}, "none*"),
     "not UTF-8": ({"input_file": "{0}/text,{0}/latin"}, "latin, line 2"),
-    "not wikiextractor": (
-        {"input_file": "{0}/text", "input_format": "wikiextractor"},
-        "text, without a line that starts with <doc",
-    ),
+    "not wikiextractor": ({"input_file": "{0}/text", "input_format": "wikiextractor"}, "<doc"),
     "vocabulary without [MASK]": ({"vocab_file": "{0}/no_mask"}, "[MASK]"),
     "no vocabulary": ({"vocab_file": "{0}/none"}, "none"),
     "case of a small vocabulary": ({"vocab_file": "{0}/cased"}, "which does not show"),
@@ -337,11 +276,7 @@ BAD_INPUTS = {
     "output below a file": ({"output_file": "{0}/text/x"}, "cannot be written"),
     "the same output twice": ({"output_file": "{0}/x,{0}/x"}, "each once"),
     "no output": ({"output_file": ""}, "names of files"),
-    "words of spaces, none masked": ({"words_from_spaces": True}, "without --do_whole_word_mask"),
-    "output is input": (
-        {"input_file": "{0}/text", "output_file": "{0}/./text"},
-        "none of them an input",
-    ),
+    "output is input": ({"input_file": "{0}/text", "output_file": "{0}/./text"}, "none of them"),
 }
 
 
@@ -350,10 +285,7 @@ def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
     changes, named = BAD_INPUTS[case]
     for name, content in BAD_FILES.items():
         (tmp_path / name).write_bytes(content)
-    filled_in = {
-        name: value.format(tmp_path) if isinstance(value, str) else value
-        for name, value in changes.items()
-    }
+    filled_in = {name: value.format(tmp_path) for name, value in changes.items()}
     with pytest.raises(InputError) as error:
         create(make_job(tmp_path, vocab_file, **filled_in))
     assert named in error.value.received + error.value.expected
@@ -361,16 +293,15 @@ def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
     assert {name: (tmp_path / name).read_bytes() for name in BAD_FILES} == BAD_FILES
 
 
-@pytest.mark.parametrize("num_shards", [0, 2])
-def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch, num_shards):
+def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
     """The mistake is far behind, and worker processes are at work on what comes before it."""
     monkeypatch.setattr("bert_tf.files.READ_BYTES", 20_000)
     path = tmp_path / "text"
     path.write_bytes(b"one two three\n\n" * 20_000 + b"caf\xe9\n")
     out = tmp_path / "out"
     out.mkdir()
-    job = make_job(out, vocab_file, input_file=str(path), num_workers=2, num_shards=num_shards,
-                   block_characters=30_000)  # fmt: skip
+    values = {"num_workers": 2, "num_shards": 2, "block_characters": 30_000}
+    job = make_job(out, vocab_file, input_file=str(path), **values)
     with pytest.raises(InputError, match="line 40001"):
         create(job)
     no_mask = tmp_path / "no_mask"
@@ -419,24 +350,28 @@ def shard_job(folder: pathlib.Path, vocab_file: str, **changes) -> Job:
     return make_job(folder, vocab_file, **values | changes)
 
 
-@pytest.mark.parametrize("block_characters", [5000, 1 << 20])
-def test_shards_hold_the_records_of_a_single_file(tmp_path, vocab_file, block_characters):
-    """One after the other, for one and two workers, of many blocks and of one."""
-    single = shard_job(tmp_path, vocab_file, num_shards=0, block_characters=block_characters)
-    report = create(single)
+@pytest.mark.parametrize(("block_characters", "num_shards"), [(5000, 3), (1 << 20, 3), (9, 40)])
+def test_shards_hold_the_records_of_a_single_file(
+    tmp_path, vocab_file, block_characters, num_shards
+):
+    """One after the other, for one and two workers; of many blocks, one, and few records."""
+    changes = {"block_characters": block_characters, "dupe_factor": 1}
+    if num_shards == 40:
+        changes["input_file"] = str(tmp_path / "text")
+        (tmp_path / "text").write_text("one two\nthree\n\nfour\nfive six\n")
+    report = create(shard_job(tmp_path, vocab_file, num_shards=0, **changes))
     made = {}
     for workers in (1, 2):
-        changes = {"num_workers": workers, "block_characters": block_characters}
-        job = shard_job(tmp_path / str(workers), vocab_file, **changes)
-        found = create(job)
+        changes |= {"num_workers": workers, "num_shards": num_shards}
+        found = create(shard_job(tmp_path / str(workers), vocab_file, **changes))
         made[workers] = contents(tmp_path / str(workers))
         assert serialized(*found["output_files"]) == serialized(tmp_path / "x")
         assert found["instances"] == report["instances"]
-    records = {name: data for name, data in made[1].items() if not name.startswith("report_")}
-    assert records == {n: d for n, d in made[2].items() if not n.startswith("report_")}
-    shards = [f"x-0000{shard}-of-00003" for shard in range(3)]
+        del made[workers]["report_x.json"]  # which has the paths
+    assert made[1] == made[2]
+    shards = [f"x-{shard:05d}-of-{num_shards:05d}" for shard in range(num_shards)]
     beside = [f"{kind}_{shard}.json" for kind in ("index", "info") for shard in shards]
-    assert sorted(made[1]) == sorted([*shards, *beside, "report_x.json"])
+    assert sorted(made[1]) == sorted([*shards, *beside])
 
 
 class Killed(BaseException):
@@ -502,19 +437,6 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
     assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 2}
 
 
-def test_more_shards_than_records(tmp_path, vocab_file):
-    text = tmp_path / "text"
-    text.write_text("one two\nthree\n\nfour\nfive six\n")
-    job = shard_job(tmp_path / "out", vocab_file, input_file=str(text), num_shards=40)
-    numbers = create(job)["output_files"]
-    assert len(numbers) == 40
-    assert 0 < sum(numbers.values()) < 20
-    for path, number in numbers.items():
-        assert len(serialized(path)) == number
-        index = json.loads(pathlib.Path(index_path(path)).read_text())
-        assert sum(index["block_records"]) == number
-
-
 def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file, monkeypatch):
     """By the same command; another list of pieces that are never split is refused."""
     job = shard_job(tmp_path / "x", vocab_file, never_split=("a", "t"))
@@ -544,15 +466,13 @@ def test_a_run_that_was_killed_before_its_report(tmp_path, vocab_file, monkeypat
     calls = counted_calls(monkeypatch)
     report = create(job)
     assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 0}
-    assert report == json.loads((tmp_path / "out" / "report_x.json").read_text())
     assert old["settings"] | {"random_seed": 5} == report["settings"]
-    assert list(report["output_files"].values()) == [
-        len(serialized(path)) for path in report["output_files"]
-    ]
-    assert create(dataclasses.replace(job, num_workers=2)) == report
+    numbers = {path: len(serialized(path)) for path in report["output_files"]}
+    assert report["output_files"] == numbers
+    assert create(job) == report
 
 
-def kill(*_, **__):
+def kill(*_):
     raise Killed
 
 
@@ -573,11 +493,9 @@ def test_rows_that_were_lost_are_noticed(tmp_path, vocab_file, monkeypatch):
     ("changes", "named"),
     [
         ({"random_seed": 5}, "random_seed"),
-        ({"words_from_spaces": False}, "words_from_spaces True\nExpected: False"),
         ({"one_draw_per_word": False}, "one_draw_per_word True\nExpected: False"),
         ({"num_shards": 4}, "--num_shards=4"),
         ({"input_file": SAMPLE_TEXT.replace("*", "[!a-k]*")}, "text_digest"),
-        ({"vocab_file": "other"}, "Expected: other.txt"),
     ],
 )
 def test_other_shards_are_not_mixed_with_those_that_are_there(
@@ -586,12 +504,8 @@ def test_other_shards_are_not_mixed_with_those_that_are_there(
     job = shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS)
     interrupted(job, monkeypatch, "write_shard", after=1)
     before = contents_of_files(tmp_path / "out")
-    if "vocab_file" in changes:
-        other = tmp_path / "other.txt"
-        other.write_text(pathlib.Path(vocab_file).read_text() + "new\n")
-        changes = {"vocab_file": str(other)}
     with pytest.raises(InputError, match=named):
-        create(shard_job(tmp_path / "out", **{"vocab_file": vocab_file} | WHOLE_WORDS | changes))
+        create(shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS | changes))
     assert contents_of_files(tmp_path / "out") == before
 
 

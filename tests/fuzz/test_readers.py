@@ -10,7 +10,7 @@ import readers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-SLOW = {"keras_files": 12, "plan": 15, "summaries": 25}  # inputs of readers that take long
+SLOW = {"keras_files": 12, "summaries": 25}  # inputs of readers that take long
 INPUTS = 100
 
 

@@ -9,7 +9,7 @@ benchmarks/fuzz_readers.py millions.
 """
 
 import dataclasses
-import importlib
+import importlib.util
 import pathlib
 import random
 from collections.abc import Callable, Mapping
@@ -22,12 +22,8 @@ from bert_tf.errors import InputError
 ACCEPTED, REFUSED = "accepted", "refused"
 MOST_CHARACTERS = 6200  # of a message
 # Modules with a table MAKERS: name of a reader -> function of a folder that makes it.
-_GROUPS = (
-    "readers_of_models",
-    "readers_of_data",
-    "readers_of_records",
-    "readers_of_requests",
-)
+_GROUPS = ("readers_of_models", "readers_of_data", "readers_of_records")
+_OF_REQUESTS = "readers_of_requests"  # on the path of benchmarks/fuzz_readers.py alone
 WAYS = {**damage.WAYS, **damage_binary.WAYS}
 
 
@@ -54,7 +50,8 @@ class Reader:
 
 def makers(group: str = "") -> dict[str, Callable[[pathlib.Path], Reader]]:
     """All readers by name, or those of a group: functions that make their files in a folder."""
-    groups = (importlib.import_module(name).MAKERS for name in ([group] if group else _GROUPS))
+    names = [group] if group else [*_GROUPS, *filter(importlib.util.find_spec, [_OF_REQUESTS])]
+    groups = (importlib.import_module(name).MAKERS for name in names)
     return {name: maker for group in groups for name, maker in group.items()}
 
 

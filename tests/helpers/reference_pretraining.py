@@ -9,12 +9,11 @@ SPECIAL = 3  # [CLS], [SEP], [SEP]
 CONTINUES_WORD = 1 << 30  # with `words_from_spaces`, in an id
 
 
-def instances(documents, settings, vocab, rng: random.Random, corpus=None, first_document=0):
+def instances(documents, settings, vocab, rng: random.Random):
     """Yields (input ids, masked positions, their ids, length of A, whether B is random)."""
-    corpus = documents if corpus is None else corpus
     for _ in range(settings.dupe_factor):
-        for index, document in enumerate(documents, start=first_document):
-            for a, b, is_random in pairs(document, index, corpus, settings, rng):
+        for index, document in enumerate(documents):
+            for a, b, is_random in pairs(document, index, documents, settings, rng):
                 ids = [vocab["[CLS]"], *a, vocab["[SEP]"], *b, vocab["[SEP]"]]
                 yield *masked(ids, len(a), settings, vocab, rng), len(a), is_random
 

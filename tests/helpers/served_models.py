@@ -124,7 +124,6 @@ def export(kind: str, folder: pathlib.Path) -> str:
         TOKENIZER,
         str(folder / "export"),
         options=options(kind),
-        commands=[f"python {folder}/train.py --init_checkpoint={folder}/model"],
     )
 
 

@@ -77,7 +77,6 @@ def test_an_accelerator_by_name(tmp_path, capsys):
     ("words", "received"),
     [
         (["--device=v5e", "--num_train_steps=9"], "--num_train_steps without a device's speed"),
-        (["--link_gb_per_s=9"], "--link_gb_per_s without a device's speed"),
         (["--device=h100", "--memory_gb=9"], "--memory_gb with --device=h100, where"),
         (["--device=v5e", "--price_per_hour=1"], "--price_per_hour"),
         (["--steps=train"], "--steps without --for"),
@@ -179,21 +178,9 @@ def test_what_is_refused_and_what_does_not_fit_end_the_command(check, capsys):
     assert "largest" not in capsys.readouterr().out
 
 
-def test_a_larger_batch_that_is_refused_is_not_the_largest(check, capsys):
-    """Its compiler may end without a word of memory."""
-
-    def compiler(device, hlo, *, as_is):
-        refused = "the compiler ended with SIGSEGV" if hlo[1] > 9 else ""
-        return Compiled(temporary=10**7 * hlo[1], refused=refused)
-
-    check(compiler, "--for=v5e", QUESTIONS, "--steps=train")
-    assert int(capsys.readouterr().out.split()[-1]) in range(6, 10)
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--for=v5e,cpu"], "expected words of v4, v5e"),
         (["--for=v5e,h100,v5e"], "each once"),
         (["--for=v5e", "--device=h100"], "--device with --for"),
     ],

@@ -105,10 +105,10 @@ def test_what_a_program_takes_of_a_device():
 @pytest.mark.parametrize(
     ("code", "stdout", "stderr", "says"),
     [
-        (0, '{"unavailable": "ImportError: no plugin"}', "", "not start (ImportError: no plugin)"),
-        (-6, "", "Check failed: libtpu\n", "not start (it ended with SIGABRT: Check failed: lib"),
-        (1, "", "Traceback\nSyntaxError: x\n", "not start (it ended with code 1: SyntaxError: x)"),
-        (-signal.SIGKILL, "ready\n", "", "a compiler that ended with SIGKILL"),
+        (0, '{"unavailable": "ImportError: no plugin"}', "", "not work (ImportError: no plugin)"),
+        (-6, "", "Check failed: libtpu\n", "not work (it ended with SIGABRT: Check failed: lib"),
+        (1, "", "Traceback\nSyntaxError: x\n", "not work (it ended with code 1: SyntaxError: x)"),
+        (-signal.SIGKILL, "ready\n", "", "it ended with SIGKILL"),
         (-6, "ready\n", "what():  std::bad_alloc\n", "ended with SIGABRT: what():  std::bad_alloc"),
     ],
 )
@@ -127,44 +127,36 @@ def test_a_compiler_that_lacks_what_is_used_of_it_does_not_start(tmp_path):
     request.write_text(json.dumps(dict.fromkeys(names, "")))
     words, env = [sys.executable, "-m", compilers.__name__, request], {"PYTHONPATH": str(tmp_path)}
     found = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
-    with pytest.raises(InputError, match=r"does not start \(ModuleNotFoundError: .*jax\."):
+    with pytest.raises(InputError, match=r"does not work \(ModuleNotFoundError: .*jax\."):
         compilers.answer(found, 1)
 
 
-@pytest.mark.parametrize(
-    ("version", "modules"),
-    [
-        (None, ()),
-        (compilers.JAX, ("jax",)),
-        ("0.7.1", ("jax", "libtpu", "jax_plugins.xla_cuda12")),
-    ],
-)
-def test_a_compiler_that_is_not_installed(monkeypatch, version, modules):
+@pytest.mark.parametrize("version", [None, compilers.JAX, "0.7.1"])
+def test_a_compiler_that_is_not_installed(monkeypatch, version):
     def version_of(package: str) -> str:
         if version is None:
             raise importlib.metadata.PackageNotFoundError(package)
         return version
 
+    found = (lambda name: None) if version == compilers.JAX else (lambda name: name)
     monkeypatch.setattr(importlib.metadata, "version", version_of)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in modules else None)
+    monkeypatch.setattr(importlib.util, "find_spec", found)
     for name, module, extra in (
         ("v5e", "libtpu", "compile-check"),
         ("h100", "jax_plugins.xla_cuda12", "compile-check-gpu"),
     ):
         with pytest.raises(InputError) as caught:
             compilers.check_packages([name])
-        needs = f"--for={name}, whose compiler needs jax {compilers.JAX} (found: {version})"
-        assert caught.value.received == f"{needs} and {module}"
+        needs = f"--for={name}, whose compiler needs jax {compilers.JAX} (found: "
+        assert caught.value.received.startswith(needs)
+        assert caught.value.received.endswith(f" and {module}")
         assert caught.value.remedy == f"pip install 'bert-tf[{extra}]'"
-
-
-def test_the_extras_bring_the_version_that_is_asked_for(monkeypatch):
-    text = (pathlib.Path(__file__).parents[2] / "setup.py").read_text(encoding="utf-8")
-    wanted = [("tpu", compilers.JAX), ("cuda12", compilers.JAX)]
-    assert re.findall(r'"jax\[(\w+)\]==([\d.]+)"', text) == wanted
     monkeypatch.setattr(importlib.metadata, "version", lambda _: compilers.JAX)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     compilers.check_packages(DEVICES)
+    text = (pathlib.Path(__file__).parents[2] / "setup.py").read_text(encoding="utf-8")
+    wanted = [("tpu", compilers.JAX), ("cuda12", compilers.JAX)]
+    assert re.findall(r'"jax\[(\w+)\]==([\d.]+)"', text) == wanted  # of the extras
 
 
 # ---------------------------------------------------------------------------- the largest batch

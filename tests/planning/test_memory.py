@@ -15,7 +15,9 @@ KINDS = pytest.mark.parametrize("kind", ["gpu", "tpu"])
 
 def phases_of(workload, kind: str) -> dict[str, int]:
     found = step_memory(workload, kind)
-    assert found.total == sum(found.purposes.values())
+    assert found.total == max(map(sum, map(dict.values, found.phases.values()))) + sum(
+        found.constant.values()
+    )
     return {name: sum(purposes.values()) for name, purposes in found.phases.items()}
 
 
@@ -102,7 +104,9 @@ def test_a_plan_is_close_to_what_the_compilers_allocate(kind, length, batch, rec
         precision="bfloat16",
         recompute=recompute,
     )
-    assert step_memory(found, kind).temporary == pytest.approx(allocated, rel=0.1)
+    memory_of = step_memory(found, kind)
+    temporary = sum(memory_of.phases[memory_of.peak].values())
+    assert temporary == pytest.approx(allocated, rel=0.1)
 
 
 @hypothesis.given(

@@ -18,7 +18,7 @@ import small_squad
 import tensorflow as tf
 from exported_answers import weights_beside
 from saved_models import SERVED_OPERATIONS, TEXT_OPERATIONS, operations_of
-from served_models import CONFIG, KINDS, LABELS, LENGTH, THRESHOLD, TOKENIZER
+from served_models import CONFIG, KINDS, LENGTH, THRESHOLD, TOKENIZER
 
 from bert_tf import FullTokenizer, Predictor, runtime
 from bert_tf.checkpoints import saving
@@ -29,7 +29,6 @@ from bert_tf.serving import export as export_module
 from bert_tf.serving import predictor
 from bert_tf.serving.export import CHECKSUMS, WARM_UP_FILE, export_checkpoint, export_run
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.signatures import Signature
 
 VARIABLES = "variables/variables.data-00000-of-00001"
 
@@ -37,14 +36,11 @@ VARIABLES = "variables/variables.data-00000-of-00001"
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_operation_is_one_that_tf_serving_has(exports, kind):
     operations = operations_of(exports[kind])
+    control_flow = {"If", "While", "StatelessIf", "StatelessWhile", "Const", "PartitionedCall"}
+    control_flow.add("StatefulPartitionedCall")
+    assert not SERVED_OPERATIONS - control_flow - tf.raw_ops.__dict__.keys()  # TensorFlow's own
     assert not operations - SERVED_OPERATIONS - TEXT_OPERATIONS
     assert operations >= {"FastWordpieceTokenizeWithOffsets", "MatMul"}
-
-
-def test_operations_of_this_list_are_tensorflows_own():
-    control_flow = {"If", "While", "StatelessIf", "StatelessWhile", "Const"}
-    calls = {"PartitionedCall", "StatefulPartitionedCall"}
-    assert not SERVED_OPERATIONS - control_flow - calls - tf.raw_ops.__dict__.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -83,17 +79,16 @@ def test_what_accompanies_an_export(exports, answers, results, kind):
             dtype, shape = re.match(r"(\w+) \[(.+?)\]", text).groups()
             assert arrays[name].dtype == types[dtype]
             assert arrays[name].ndim == len(shape.split(", "))
-            assert f"- `{name}`: {text}" in card
+            assert f'"{name}": "{text}"' in card
     for secret in (str(folder.parents[2]), os.uname().nodename):
         for name in ("README.md", "export.json", "saved_model.pb"):
             assert secret.encode() not in (folder / name).read_bytes(), (name, secret)
     assert metadata["source"] == "model.ckpt"
-    assert metadata["commands"] == ["python train.py --init_checkpoint=model"]
     pieces = (folder / "assets/vocab.txt").read_text().splitlines()
     assert pieces == list(TOKENIZER.inv_vocab.values())
     if kind == "no_answer":
         assert metadata["options"]["null_score_diff_threshold"] == THRESHOLD
-        for part in ("python train.py", f": {THRESHOLD}", f"tensorflow {tf.__version__}"):
+        for part in (f": {THRESHOLD}", f'"tensorflow": "{tf.__version__}"'):
             assert part in card
 
 
@@ -130,50 +125,16 @@ def test_warm_up_requests_are_those_that_tf_serving_reads(exports):
             assert types == dict.fromkeys(metadata["texts"], np.dtype(object))
 
 
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "a\n\n# A heading\n\n<b>",
-    "[here](javascript:alert(1)) | `code` ``",
-    "---\ntitle: x\n---\x1b[31m\u202e",
-)
-
-
 def test_labels_and_scores_are_text_and_nothing_else(exports):
-    """The card as HTML, by the rules of CommonMark."""
-    markdown_it = pytest.importorskip("markdown_it", reason="needs markdown-it-py")
+    """They stand in indented code, in which Markdown interprets nothing."""
     metadata = json.loads(pathlib.Path(exports["pairs"], "export.json").read_text())
-    metadata["metrics"] = {"<img src=x onerror=y>": "<i>[a](b)"}
-    metadata["commands"] = ["python train.py '\n# heading\n<script>'"]
-    for labels in (HOSTILE[:3], HOSTILE[1:], LABELS):
-        metadata["options"]["labels"] = list(labels)
-        card = export_module.model_card(metadata, "A title.")
-        html = markdown_it.MarkdownIt("commonmark").enable("table").render(card)
-        for tag in ("<script", "<b>", "<img", "<i>", "<a ", "<hr", "<table", "\x1b", "\u202e"):
-            assert tag not in html
-        headings = [line for line in card.splitlines() if line.startswith("#")]
-        assert html.count("<h") == len(headings) == 8
-        assert (html.count("&lt;script&gt;") == 2) == (HOSTILE[0] in labels)
-    assert "labels: `bad`, `so so`, `good: très`" in card
-
-
-@pytest.mark.parametrize(
-    ("typed", "shown"),
-    [
-        ("/usr/bin/bert-tf export --init_checkpoint=/home/ann/mrpc/ --export_dir ../out/x",
-         "bert-tf export --init_checkpoint=mrpc --export_dir x"),
-        ("python run_squad.py --train_file=a/b.json,gs://ann/c.json --learning_rate=3e-5 --do_eval",
-         "python run_squad.py --train_file=b.json,c.json --learning_rate=3e-5 --do_eval"),
-        ("python run_classifier.py --freeze=bert/embeddings,bert/encoder/ --labels=a/b,c",
-         "python run_classifier.py --freeze=bert/embeddings,bert/encoder/ --labels=a/b,c"),
-        ("x --tpu=grpc://10.0.0.2:8470 --gcp_project secret --tpu_name=ann --nodo_lower_case",
-         "x --nodo_lower_case"),
-        ("x '--data_dir=/a b/it'\"'\"'s' --label_separator=/", "x '--data_dir=it'\"'\"'s' "
-         "--label_separator=/"),
-        ("x --data_dir='/home/ann", "x --data_dir=ann"),
-    ],
-)  # fmt: skip
-def test_commands_name_no_places(typed, shown):
-    assert export_module.without_places(typed) == shown
+    hostile = "<script>alert(1)</script>\n\n# A heading\x1b[31m\u202e"
+    metadata["options"]["labels"], metadata["metrics"] = [hostile], {hostile: hostile}
+    card = export_module.model_card(metadata, "A title.")
+    facts = card[card.index("    {") :]
+    assert all(line.startswith("    ") for line in facts.splitlines())
+    assert facts.count("<script>") == card.count("<script>") == 3
+    assert not {"\x1b", "\u202e"} & {*card}
 
 
 @pytest.mark.parametrize("kind", ["classification", "token_labels"])
@@ -188,8 +149,6 @@ def test_pieces_that_are_never_split(kind, tmp_path):
     unexported = predictor.of_weights(weights, CONFIG, tokenizer, options)
     assert not operations_of(path) - SERVED_OPERATIONS - TEXT_OPERATIONS
     assert model.metadata["never_split"] == [*kept]
-    card = pathlib.Path(path, "README.md").read_text()
-    assert "never split, wherever a text has them: `<e1>`, `[X y]`; vocabulary in" in card
     assert model.tokenizer.tokenize(text) == tokenizer.tokenize(text)
     asked = {"text": np.array([one.encode() for one in (text, "", "it")], object)}
     found, again = (one.run(asked) for one in (model, unexported))
@@ -239,12 +198,9 @@ ZEROS = "0" * 64
     ("change", "name", "says"),
     [
         (flip, "saved_model.pb", "whose checksum is not the one in"),
-        (flip, VARIABLES, "whose checksum is not the one in"),
         (pathlib.Path.unlink, "variables/variables.index", "which is missing"),
-        (shutil.rmtree, "assets", "vocab.txt, which is missing"),
         (pathlib.Path.touch, "assets.extra/saved_model.cpb", "which SHA256SUMS does not list"),
         ("/etc/passwd", CHECKSUMS, ""),
-        ("../model/x", CHECKSUMS, ""),
         (lambda path: path.write_text(""), CHECKSUMS, "line 1: ''"),
         (lambda path: path.write_text(f"{ZEROS}  a\nhello\n"), CHECKSUMS, "line 2: 'hello'"),
         (lambda path: path.write_text(f"{ZEROS[1:]}  a\n"), CHECKSUMS, "line 1: '000"),
@@ -320,8 +276,6 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(weights, tmp_path, 
     (tmp_path / killed.left_name("8")).mkdir()  # of a process that was killed
     assert export(weights, tmp_path).name == "8"
     assert names_in(tmp_path) == sorted(["1", "7", "8", *mine])
-    with pytest.raises(InputError, match=r"where version 8 has a saved_model\.pb"):
-        export(weights, tmp_path, file_format="onnx")
     monkeypatch.setattr(tf.saved_model, "save", failing("no space left"))
     with pytest.raises(InputError, match="no space left"):
         export(weights, tmp_path)
@@ -374,13 +328,6 @@ def test_answers_that_are_no_numbers_are_not_exported(weights, tmp_path):
     model = predictor.of_weights(broken, broken.config, TOKENIZER, ServingOptions())
     with pytest.raises(InputError, match="NaN or infinite"):
         Predictor(model).predict(["it"])
-
-
-def test_what_a_model_has_no_memory_for_is_no_fault_of_the_path(weights, tmp_path, monkeypatch):
-    monkeypatch.setattr(Signature, "traced", failing("OOM when allocating"))
-    with pytest.raises(tf.errors.FailedPreconditionError, match="OOM"):
-        export(weights, tmp_path / "export")
-    assert not (tmp_path / "export").exists()
 
 
 def test_the_best_checkpoint_of_a_run_is_exported_by_the_chief(weights, tmp_path, monkeypatch):

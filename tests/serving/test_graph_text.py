@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from bert_tf import BertConfig
 from bert_tf.heads.labels import Labels
 from bert_tf.serving import graph_text
-from bert_tf.serving.graph_text import FEATURE_NAMES, Runs, Sequences
+from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
 from bert_tf.tasks.examples import Example
 from bert_tf.tasks.features import classifier_record, make_features
-from bert_tf.tokenization.packing import truncate_pair
 
 CASED = small_squad.make_tokenizer(do_lower_case=False)
 CONFIG = BertConfig(vocab_size=CASED.vocab_size, max_position_embeddings=31)
@@ -53,22 +52,6 @@ def test_pairs_and_texts_are_those_of_training(pairs):
         for name in FEATURE_NAMES:
             assert made[name].dtype == tf.int32
             assert made[name].numpy().tolist() == wanted[name], name
-
-
-def test_no_text_is_a_batch_of_no_rows():
-    for made in (of_texts(utf8([])), of_pairs(utf8([]), utf8([]))):
-        assert set(made) == set(FEATURE_NAMES)
-        assert {tuple(value.shape) for value in made.values()} == {(0, 1)}
-
-
-@given(st.integers(0, 40), st.integers(0, 40), st.integers(2, 30))
-def test_the_closed_form_of_the_truncation(of_a, of_b, most):
-    def runs(length):
-        return Runs(tf.range(40), tf.constant([0]), tf.constant([length]))
-
-    wanted = truncate_pair(list(range(of_a)), list(range(of_b)), most)
-    cut = graph_text.cut_pair(runs(of_a), runs(of_b), most)
-    assert [int(one.lengths[0]) for one in cut] == [len(one) for one in wanted]
 
 
 # ---------------------------------------------------------------------------- records
@@ -114,10 +97,6 @@ def test_columns_that_are_padding_in_every_row_are_taken_off():
         cut = graph_text.without_padding(given_features, most=small.S, least=least)
         for name in FEATURE_NAMES:
             np.testing.assert_array_equal(cut[name], features[name][:, : max(longest, least)])
-    with pytest.raises(tf.errors.InvalidArgumentError, match="same shape"):
-        graph_text.without_padding(
-            given_features | {"segment_ids": tf.ones([2, 4], tf.int32)}, most=9
-        )
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"more than {longest - 1} pieces"):
         graph_text.without_padding(given_features, most=longest - 1)
 

@@ -4,14 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-import reference
 import small
 import tensorflow as tf
-from served_models import features_of
 
-from bert_tf import BertConfig
 from bert_tf.heads import NAMES, head_named, make_model
-from bert_tf.serving import inference
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS, InferenceModel
 
 SERVED = [head for head in NAMES if head not in ("pretraining", "multiple_choice")]
@@ -57,43 +53,3 @@ def test_what_a_head_does_not_need_is_left_out():
     assert sum(v.shape.num_elements() for v in whole.variables) == model.count_params()
     bare = InferenceModel(model, small.CONFIG, ("sequence_output",))
     assert len(whole.variables) == len(bare.variables) + 2
-
-
-DEEP = BertConfig(
-    vocab_size=31,
-    hidden_size=12,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=17,
-    max_position_embeddings=11,
-    type_vocab_size=2,
-    hidden_act="gelu_erf",
-)
-
-
-IDS, SEGMENTS = [2, 7, 30, 3, 9, 3], [0, 0, 0, 0, 1, 1]
-
-
-def test_attention_is_that_of_the_reference():
-    keras_model, tensors = make_model("embeddings", DEEP), reference.random_weights(DEEP, seed=3)
-    reference.put_weights(keras_model, tensors)
-    model = InferenceModel(keras_model, DEEP, ("sequence_output",))
-    x = reference.embed(tensors, np.array(IDS), np.array(SEGMENTS))
-    mask = np.ones(len(IDS))
-    size = DEEP.hidden_size // DEEP.num_attention_heads
-    _, probabilities = inference.encode(model, DEEP, features_of(IDS, SEGMENTS))
-    assert len(probabilities) == DEEP.num_hidden_layers
-    for layer in range(DEEP.num_hidden_layers):
-        scope = f"bert/encoder/layer_{layer}"
-        query, key = (
-            reference.dense(tensors, f"{scope}/attention/self/{name}", x)
-            for name in ("query", "key")
-        )
-        found = probabilities[layer][0]
-        assert found.shape == (2, len(IDS), len(IDS))
-        for head in range(2):
-            columns = slice(head * size, (head + 1) * size)
-            scores = query[:, columns] @ key[:, columns].T / np.sqrt(size)
-            np.testing.assert_allclose(found[head], reference.softmax(scores), atol=1e-5)
-        x = reference.encoder_block(tensors, DEEP, scope, x, mask)
-    assert np.ptp(found[0], axis=0).max() > 0.05  # the pieces look at different ones

@@ -30,42 +30,33 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 # ---------------------------------------------------------------------------- loading
 
 
-def test_the_greatest_version_is_taken(pairs_folder, pairs_export):
-    assert pairs_export.model.path == str(pairs_folder / "export/10")
+def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
+    assert pairs_export.model.path == str(pairs_folder / "export/10")  # the greatest version
     assert (pairs_export.task, list(pairs_export.texts)) == ("classification", ["text_a", "text_b"])
     assert "probabilities" in pairs_export.outputs
     assert pairs_export.model.tokenizer.vocab == TOKENIZER.vocab
     assert pairs_export.model.config == served_models.CONFIG
-
-
-def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
     loaded = Predictor(pairs_folder / "model", pairs=True, max_seq_length=served_models.LENGTH)
     asked = random_pairs(9)
     for found, wanted in zip(loaded.predict(asked), pairs_export.predict(asked), strict=True):
         assert found["label"] == wanted["label"]
         assert found["probabilities"] == pytest.approx(wanted["probabilities"], abs=1e-5)
-    metadata = pairs_export.model.metadata
-    assert loaded.model.metadata | {"commands": metadata["commands"]} == metadata
+    assert loaded.model.metadata == pairs_export.model.metadata
 
 
 @pytest.mark.parametrize(
     ("path", "arguments", "message"),
     [
         ("export", {"version": 2}, r"(?s)version 2 of .*one of its versions: 1, 10"),
-        ("export/1", {"version": 2}, "version 2 of "),
         ("model", {"version": 1}, "a folder with versions"),
         ("export", {"pairs": True}, "pairs for the export"),
-        ("export", {"vocab_file": "vocab.txt"}, "vocab_file for the export"),
-        ("export", {"do_lower_case": False}, "chosen when it was made"),
         ("model", {"do_lower_case": False}, "do_lower_case False"),
         ("model", {"top_k": 3}, "--top_k"),
-        ("model", {"max_seq_length": 0}, "max_seq_length 0"),
         ("export", {"batch_size": 0}, "a batch_size of 0"),
         ("model", {"task": "fill_mask"}, "without a masked-LM head"),
         ("export/11", {}, "export/11"),
         ("nowhere", {}, "nowhere"),
         (ServedModel("m", {}, None, None, None), {"version": 9}, "options for the model m, which"),
-        (ServedModel("m", {}, None, None, None), {"topk": 3}, "options for the model m, which"),
     ],
 )
 def test_what_cannot_be_loaded_is_named(pairs_folder, path, arguments, message):
@@ -87,11 +78,7 @@ def test_what_is_not_beside_weights_is_given(pairs_folder, pairs_export, tmp_pat
         assert metadata[name] == pairs_export.model.metadata[name]
 
 
-def test_saved_models_of_others_and_other_files_are_refused(tmp_path):
-    (tmp_path / "3").mkdir()
-    (tmp_path / "3/model.onnx").touch()
-    with pytest.raises(InputError, match="its own runtime"):
-        Predictor(tmp_path)
+def test_saved_models_of_others_are_refused(tmp_path):
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(InputError, match=re.escape("export.json")):
         Predictor(tmp_path)
@@ -118,9 +105,7 @@ def unlisted(pairs_folder, tmp_path) -> pathlib.Path:
         ("fingerprint.pb", 0.5, "cannot be read (SavedModel Fingerprint Error"),
         ("assets/vocab.txt", 0, "assets/vocab.txt, which is empty"),
         ("export.json", 0.5, "export.json, which is not JSON"),
-        (DATA, None, "cannot be read ("),
         ("assets/vocab.txt", None, "assets/vocab.txt, which cannot be read"),
-        ("export.json", None, "export.json, which is not a file"),
     ],
 )
 def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share, says):
@@ -140,9 +125,7 @@ def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share,
     [
         ("task", (7,), "a text"),
         ("texts", ({"a": 1}, {}), "JSON object|a text|not fit"),
-        ("outputs", (None, {}), "JSON object|a text|outputs do not fit"),
-        ("signatures.ids", ({},), "whose signatures do not fit"),
-        ("signatures.serving_default.text_a.shape", ([None, None],), "whose signatures do not"),
+        ("outputs", (None,), "JSON object|a text"),
         ("options", ({"a": 1},), "JSON object|unknown keys"),
         ("options.max_seq_length", ("13", 10**12), "options.max_seq_length (13|'13'|10+)"),
         ("config.hidden_size", ("22",), "config.hidden_size '22'"),
@@ -248,12 +231,9 @@ def test_a_stream_reads_no_further_than_a_window(window, most):
         assert one["length"] == number % 7
         assert number <= read < number + most
     assert read == 199
-
-
-def test_a_window_is_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(predictor_module, "BYTES_OF_A_WINDOW", 100)
-    model = Counting()
-    model.predictor.predict(["a" * 60] * 6)
+    with unittest.mock.patch.object(predictor_module, "BYTES_OF_A_WINDOW", 100):
+        model = Counting()
+        model.predictor.predict(["a" * 60] * 6)
     assert model.batches == [[60, 60]] * 3
 
 
@@ -305,6 +285,11 @@ def test_guesses_in_order(guess):
         assert sum(row) == pytest.approx(1)
     ties = ["bread", "water", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", "##s", "wine"]
     assert found["pieces"][1] == ties  # to the lower id
+    with pytest.raises(InputError, match=r"without \[MASK\]"):
+        fill(FullTokenizer("v", pieces=[p for p in PIECES if p != "[MASK]"]))
+    # A vocabulary that is shorter than the model's table, whose other rows have a name.
+    (found,) = fill(FullTokenizer("v", pieces=PIECES[:-1])).predict(["[MASK]"])
+    assert found["pieces"][0][0] == "#9"
 
 
 @pytest.mark.parametrize(
@@ -322,11 +307,3 @@ def test_places_of_masks(guess, text, places):
     (found,) = guess([text])
     wanted = ["bread" if place % 2 == 0 else "wine" for place in places]
     assert [row[0] for row in found["pieces"]] == wanted
-
-
-def test_vocabularies_of_masked_words():
-    """Without [MASK]; and shorter than the model's table, whose other rows have a name."""
-    with pytest.raises(InputError, match=r"without \[MASK\]"):
-        fill(FullTokenizer("v", pieces=[p for p in PIECES if p != "[MASK]"]))
-    (found,) = fill(FullTokenizer("v", pieces=PIECES[:-1])).predict(["[MASK]"])
-    assert found["pieces"][0][0] == "#9"

@@ -3,8 +3,6 @@
 import json
 import math
 
-import hypothesis
-import hypothesis.strategies as st
 import masked_by_place
 import model_files
 import numpy as np
@@ -191,31 +189,17 @@ def test_json_as_the_original_writes_it(tmp_path):
     ]}  # fmt: skip
 
 
-@hypothesis.given(st.floats(width=32, allow_nan=False, allow_infinity=False))
-def test_decimals_are_those_of_the_originals_rounding(tmp_path_factory, value):
-    path = tmp_path_factory.getbasetemp() / "rounded"
-    pretrained.write_jsonl(str(path), [Vectors(["a"], np.float32([[value]]))], [-1])
-    (layer,) = json.loads(path.read_text())["layers"]
-    assert repr(layer["values"][0]) == repr(round(value, 6))
-
-
-def test_npz(tmp_path):
-    pooled, every = some_vectors(pooled=True), some_vectors(pooled=False)
-    assert pretrained.write_npz(f"{tmp_path}/p", pooled, [-1, 0]) == 3
-    assert pretrained.write_npz(f"{tmp_path}/e", every, [-1, 0]) == 3
-    with np.load(tmp_path / "p") as found:
-        assert found.files == ["embeddings"]
-        np.testing.assert_array_equal(found["embeddings"], [v.layers.ravel() for v in pooled])
-    with np.load(tmp_path / "e") as found:
-        assert found["row_splits"].tolist() == [0, 2, 7, 10]
-        assert found["tokens"].tolist() == [t for v in every for t in v.tokens]
-        wanted = np.concatenate([np.concatenate([*v.layers], axis=1) for v in every])
-        np.testing.assert_array_equal(found["embeddings"], wanted)
-
-
 @pytest.mark.parametrize("pooled", [True, False])
-def test_tfrecord(tmp_path, pooled):
-    vectors, path = some_vectors(pooled=pooled), f"{tmp_path}/a.tfrecord"
+def test_npz_and_tfrecord(tmp_path, pooled):
+    vectors, path = some_vectors(pooled=pooled), f"{tmp_path}/a"
+    assert pretrained.write_npz(path, vectors, [-1, "embeddings"]) == 3
+    with np.load(path) as found:
+        assert found.files == ["embeddings"] + ["tokens", "row_splits"] * (not pooled)
+        wanted = [np.concatenate([*v.layers], axis=-1).reshape(-1, 8) for v in vectors]
+        np.testing.assert_array_equal(found["embeddings"], np.concatenate(wanted))
+        if not pooled:
+            assert found["row_splits"].tolist() == [0, 2, 7, 10]
+            assert found["tokens"].tolist() == [t for v in vectors for t in v.tokens]
     assert pretrained.write_tfrecord(path, vectors, [-1, "embeddings"]) == 3
     records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
     for number, (raw, vector) in enumerate(zip(records, vectors, strict=True)):
@@ -257,7 +241,7 @@ def model():
     return masked_by_place.make_model()
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 64])
+@pytest.mark.parametrize("batch_size", [2, 64])
 def test_scores_by_hand(model, tokenizer, batch_size):
     """water ##s , bread wine at 1 to 5: -log 4, -log 4, 0, log 16, log 16."""
     scorer = Scorer(model, tokenizer, max_seq_length=LENGTH, batch_size=batch_size)
@@ -266,6 +250,8 @@ def test_scores_by_hand(model, tokenizer, batch_size):
     assert found.perplexity == pytest.approx(SUM / 16 ** (1 / 5), rel=1e-6)
     found = scorer.score(" \t")
     assert (found, found.perplexity) == (Score(0, 0), None)
+    assert Score(-6.0, 3) + Score(-2.0, 1) == Score(-8.0, 4)
+    assert Score(-9999.0, 3).perplexity is None  # beyond all numbers
 
 
 @pytest.mark.parametrize(
@@ -273,7 +259,6 @@ def test_scores_by_hand(model, tokenizer, batch_size):
     [
         (15, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),  # all are seen at once
         (11, [1, 2, 3, 4, 5, 5, 5, 5, 6, 7, 8, 9]),  # nine are seen
-        (8, [1, 2, 3, 4, 4, 4, 4, 4, 4, 4, 5, 6]),  # six
         (3, [1] * 12),
     ],
 )
@@ -284,12 +269,6 @@ def test_windows_around_each_token(tokenizer, length, places):
     signs = sum(1 if place % 2 == 0 else -1 for place in places)
     assert found.score == pytest.approx(signs * math.log(16) - 12 * LOG_SUM, rel=1e-6)
     assert found.tokens == 12
-
-
-def test_sums_of_texts():
-    both = Score(-6.0, 3) + Score(-2.0, 1)
-    assert (both, both.perplexity) == (Score(-8.0, 4), math.exp(2))
-    assert Score(-9999.0, 3).perplexity is None  # beyond all numbers
 
 
 def test_scores_against_plain_numpy():

@@ -4,8 +4,6 @@ import io
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from served_models import metadata_of
 
 from bert_tf import files
@@ -26,7 +24,6 @@ CHOICE = metadata_of(context=[None], endings=[None, None])
         (SINGLE, ["a"], {"text": b"a"}),
         (SINGLE, {"text": "a", "id": 7, "title": "b", "text_b": None, 3: 4}, {"text": b"a"}),
         (SINGLE, "\ud800", {"text": "\U0010ffff".encode()}),
-        (PAIR, ("a", ""), {"question": b"a", "context": b""}),
         (PAIR, {"context": "c", "question": "q"}, {"question": b"q", "context": b"c"}),
         (CHOICE, ("a", ["b", "c"]), {"context": b"a", "endings": [b"b", b"c"]}),
     ],
@@ -39,16 +36,13 @@ def test_items_are_read(metadata, item, row):
     ("metadata", "item", "received"),
     [
         (SINGLE, 5, "item 4: 5 (int)"),
-        (SINGLE, ["a", "b"], "item 4: ['a', 'b'] (list)"),
         (SINGLE, {"text": "a", "text_b": "b"}, "item 4 with text_b, another text"),
         (PAIR, {"question": "q", "context": "c", "Text": "t", "sentence": "s"},
          "item 4 with Text and sentence, another text"),
         (SINGLE, {"text": 5.5}, "item 4, text: 5.5 (float)"),
         (PAIR, "a", "item 4: 'a' (str)"),
         (PAIR, {}, "item 4 without question and context, with no key"),
-        (PAIR, ("a", ["b"]), "item 4, context: ['b'] (list)"),
         (CHOICE, ("a", "b"), "item 4, endings: 'b' (str)"),
-        (CHOICE, ("a", []), "item 4, endings: [] (list)"),
         (CHOICE, ("a", ["b", 3]), "item 4, endings: ['b', 3] (list)"),
         (PAIR, "x" * 99, f"item 4: '{'x' * 59}... (str)"),
     ],
@@ -60,12 +54,6 @@ def test_what_is_no_item_is_named(metadata, item, received):
     if metadata is CHOICE:
         forms = '("...", ["...", "..."]) or {"context": "...", "endings": ["...", "..."]}'
         assert caught.value.expected == forms
-
-
-@given(st.text(st.characters(exclude_categories=()), max_size=30))
-def test_any_text_keeps_its_code_points(text):
-    row = RowReader(SINGLE).read(text, "item 1")
-    assert len(row["text"].decode()) == len(text)
 
 
 # ---------------------------------------------------------------------------- answers
@@ -131,7 +119,6 @@ def test_every_line_is_an_item(content, metadata, input_format, items):
     [
         (b"a\n\xff\n", SINGLE, "text", "2: bytes that are not UTF-8 (b'\\xff", "text in UTF-8"),
         (b"a\tb\n", SINGLE, "tsv", "1: b'a\\tb' (2 columns)", "with tabs between: text"),
-        (b"a\tb\na\tb\tc\n", PAIR, "tsv", "2: b'a\\tb\\tc' (3 columns)", "with tabs between: "),
         (b"a\n", CHOICE, "tsv", "1: b'a' (1 column)",
          "with tabs between: context, each of the endings"),
         (b'"a"\n\n', SINGLE, "jsonl", "2: b''", 'JSON with each key once, such as {"text": "'),
@@ -155,14 +142,11 @@ def test_the_format_is_known_by_the_ending():
         rows.format_of("a.csv", SINGLE)
 
 
-@pytest.mark.parametrize("read_bytes", [1, 5, 1 << 20])
-@pytest.mark.parametrize("content", [b"", b"\n", b"a\n\nb", b"one\r\n\r\ntwo\r", b"x" * 23 + b"\n"])
-def test_lines_of_a_file_are_those_of_a_stream(tmp_path, monkeypatch, content, read_bytes):
-    monkeypatch.setattr(files, "READ_BYTES", read_bytes)
-    (tmp_path / "in").write_bytes(content)
-    found = list(files.read_lines(str(tmp_path / "in")))
-    assert found == list(rows.lines_of(io.BytesIO(content), "in"))
-    assert rows.num_lines(str(tmp_path / "in")) == len(found)
+def test_lines_are_those_of_the_file_and_counted(tmp_path):
+    (tmp_path / "in").write_bytes(content := b"a\n\nb\r\nc\rd")
+    lines = [b"a\n", b"\n", b"b\r\n", b"c\rd"]
+    assert list(rows.lines_of(io.BytesIO(content), "in")) == lines
+    assert rows.num_lines(str(tmp_path / "in")) == 4
     assert rows.num_lines("gs://nowhere/in") is None
 
 

@@ -77,15 +77,6 @@ def test_pieces_that_are_never_split_are_words(text, words):
     assert (starts[-1], ends[-1]) == (3, 7)
 
 
-@settings(max_examples=60)
-@given(st.lists(small_squad.texts, max_size=5))
-def test_words_of_texts_without_them_are_as_before(texts):
-    strings = tf.constant([text.encode("utf-8", "replace") for text in texts], tf.string)
-    for one, other in zip(words_of(strings), words_and_kept_pieces(strings), strict=True):
-        assert one.dtype == other.dtype
-        assert one.numpy().tolist() == other.numpy().tolist()
-
-
 clean = small_squad.texts.map(lambda text: text.encode("utf-8", "replace").decode())
 
 

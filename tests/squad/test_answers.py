@@ -1,6 +1,7 @@
 """N-best lists and the null decision: goldens, the plain reference, by hand."""
 
 import dataclasses
+import itertools
 import json
 
 import decisions
@@ -208,3 +209,15 @@ def test_alignment(tokenizers, context, predicted, by_offsets, legacy):
         for way in (False, True)
     ]
     assert texts == [by_offsets, legacy]
+
+
+def test_probabilities_of_great_scores():
+    rows = (np.array([0.0, 0, 0, 3e38, 3e38, 0]), np.array([0.0, 0, 0, 3e38, 1.0, 0]))
+    tokenizer = small.make_tokenizer(do_lower_case=True)
+    examples = [small.example("in 1895", "")]
+    found = windows.prediction_windows(examples, tokenizer, WindowSizes(9, 3, 2))
+    options = {"sizes": AnswerSizes(9, 5), "version_2_with_negative": True}
+    for start, end in itertools.permutations(rows):
+        align = answers.text_by_offsets
+        (one,) = answers.rank_answers(examples, found, [start], [end], align, **options)
+        assert sum(entry.probability for entry in one.nbest) == pytest.approx(1.0)

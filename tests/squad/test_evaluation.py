@@ -58,22 +58,6 @@ def test_normalize_answer(text, expected):
     assert evaluation.normalize_answer(text) == expected
 
 
-@pytest.mark.parametrize(
-    ("prediction", "gold", "expected"),
-    [
-        ("the Steve Smith", "Steve Lee Smith", 0.8),  # 2 / 2 and 2 / 3
-        ("May May", "May", 2 / 3),  # 1 / 2 and 1 / 1: repetitions count
-        ("May", "June", 0.0),
-        ("", "May", 0.0),
-        ("the", "a", 1.0),
-        ("", "", 1.0),
-    ],
-)
-def test_token_f1(prediction, gold, expected):
-    assert evaluation.token_f1(prediction, gold) == pytest.approx(expected)
-    assert evaluation.token_f1(gold, prediction) == pytest.approx(expected)
-
-
 # ---------------------------------------------------------------------------- v1.1
 
 
@@ -81,7 +65,7 @@ def test_v1_counts_what_is_missing_as_wrong(caplog):
     file = small.squad_file(question("q1", "1386"), question("q2", "1196"), question("q3", "x y"))
     scores = evaluation.official_scores(file, {"q1": "1386.", "q3": "x z", "other": "?"})
     assert scores == {"exact_match": pytest.approx(100 / 3), "f1": pytest.approx(150 / 3)}
-    assert "1 of 3 questions have no prediction and score 0, the first: q2" in caplog.text
+    assert "1 of 3 questions have no prediction and score 0, such as q2" in caplog.text
     assert "1 predictions have ids that are not in" in caplog.text
     assert evaluation.official_scores(file, {}) == {"exact_match": 0.0, "f1": 0.0}
     file = small.squad_file(question("q1", "The"))  # of no word that counts F1 is 0
@@ -260,16 +244,6 @@ def test_the_command_prints_the_official_keys(capsys, paths, run_command):
     scores = json.loads(capsys.readouterr().out)
     assert list(scores)[-4:] == ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
     assert (scores["exact"], scores["best_exact"]) == (75.0, 75.0)
-
-
-def test_the_command_refuses_what_it_cannot_use(paths, run_command):
-    dev, predictions, null_odds = paths
-    with pytest.raises(InputError, match="1 files"):
-        run_command(dev)
-    with pytest.raises(InputError, match=r"null_odds\.json with q1 -5\.0\nExpected: a text"):
-        run_command(dev, null_odds)
-    with pytest.raises(InputError, match=r"predictions\.json with q1 '1386'\nExpected: a finite"):
-        run_command(dev, predictions, f"--na_prob_file={predictions}")
 
 
 def test_the_command_writes_a_page(tmp_path, capsys, paths, run_command):

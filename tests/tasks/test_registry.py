@@ -1,8 +1,6 @@
 """The declared tasks: their files as published, their labels, and tasks of a user's own."""
 
 import pathlib
-import subprocess
-import sys
 import time
 
 import pytest
@@ -105,17 +103,6 @@ def test_names():
     assert lines[1::2][list_tasks().index("swag")].split()[1:] == [
         *("train.csv", "val.csv|dev.csv", "test.csv")
     ]
-
-
-def test_tasks_are_listed_without_tensorflow():
-    """--help lists them, and answers at once."""
-    code = (
-        "import sys; from bert_tf.tasks import registry; registry.describe_tasks(); "
-        "registry.get_task(registry.find_name('mrpc')); "
-        "print({'tensorflow', 'keras', 'tensorflow_text'} & {*sys.modules})"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("set()\n", "")
 
 
 def test_an_unknown_task():

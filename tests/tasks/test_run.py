@@ -3,7 +3,6 @@
 The runs compute nothing: their model has the accuracies that are given, one after the other.
 """
 
-import dataclasses
 import json
 import types
 
@@ -13,14 +12,11 @@ import pytest
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.tf1 import changed_settings
-from bert_tf.data.by_length import BatchingConfig
-from bert_tf.data.shards import RecordFiles, write_records
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
-from bert_tf.tasks.features import classifier_record
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.run import BestCheckpoint, Run, TrainingConfig
-from bert_tf.training.optimization import AdamWeightDecay, Lamb, make_optimizer
+from bert_tf.training.optimization import make_optimizer
 from bert_tf.training.settings import FineTuningSchedule, Intervals
 from bert_tf.training.trainer import StopTraining
 
@@ -88,8 +84,6 @@ def make_config(**changes) -> TrainingConfig:
 
 # ------------------------------------------------------------------------------ order, settings
 
-S, ROWS = 5, 307
-
 
 def test_steps_and_warm_up_of_mrpc():
     """As the original has them: int(3668 / 32 * 3.0), int(343 * 0.1)."""
@@ -98,65 +92,6 @@ def test_steps_and_warm_up_of_mrpc():
     found = make_optimizer(schedule, 343).schedule
     assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
     assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
-
-
-def test_what_the_optimizer_is_given():
-    schedule = FineTuningSchedule(
-        learning_rate=3e-4, end_learning_rate=1e-6, warmup_proportion=0.25, layerwise_lr_decay=0.75
-    )
-    corrected = dataclasses.replace(schedule, optimizer="lamb", bias_correction=True)
-    plain, lamb = make_optimizer(schedule, 10), make_optimizer(corrected, 10)
-    assert (type(plain), plain.bias_correction) == (AdamWeightDecay, False)
-    assert (type(lamb), lamb.bias_correction) == (Lamb, True)
-    assert plain.layerwise_lr_decay == lamb.layerwise_lr_decay == 0.75
-    assert plain.schedule == lamb.schedule
-    found = plain.schedule
-    assert (found.learning_rate, found.end_learning_rate, found.num_warmup_steps) == (3e-4, 1e-6, 2)
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory) -> RecordFiles:
-    """Records of one to five pieces."""
-    record = classifier_record(max_seq_length=S, head="classification", num_labels=2, num_choices=1)
-    path = str(tmp_path_factory.mktemp("records") / "train.tf_record")
-
-    def row(number: int) -> dict:
-        ones = [1] * (1 + number % S) + [0] * (S - 1 - number % S)
-        return {
-            "input_ids": ones,
-            "input_mask": ones,
-            "segment_ids": [0] * S,
-            "label_ids": [0],
-            "is_real_example": [1],
-        }
-
-    write_records(path, record, map(row, range(ROWS)))
-    return RecordFiles(path, record)
-
-
-def rows_of(files, epochs=2, **options) -> np.ndarray:
-    """Which records so many epochs of training take, in order."""
-    batching = BatchingConfig(max_seq_length=S, **options)
-    steps = epochs * ROWS  # of one example
-    batches = batching.training(files, batch_size=1, num_train_steps=steps, seed=3)
-    return np.concatenate([batches.batch_rows(number) for number in range(steps)])
-
-
-@pytest.mark.parametrize(("legacy", "least", "most"), [(True, 80, 99), (False, 200, ROWS)])
-def test_how_early_a_record_may_come(files, legacy, least, most):
-    """As from the original's buffer of a hundred, or anywhere; each epoch is another order."""
-    rows = rows_of(files, bucket_by_length=False, legacy_shuffle=legacy)
-    assert least < (rows[:ROWS] - np.arange(ROWS)).max() <= most
-    assert (rows[:ROWS] != rows[ROWS:]).any()
-    assert legacy or np.bincount(rows).tolist() == [2] * ROWS
-
-
-@pytest.mark.parametrize("bucket", [True, False])
-def test_batches_of_alike_lengths_or_of_the_full_one(files, bucket):
-    batching = BatchingConfig(max_seq_length=S, bucket_by_length=bucket)
-    batches = batching.training(files, batch_size=4, num_train_steps=50, seed=3)
-    spread = [np.ptp(batches.batch_rows(number) % S) for number in range(50)]
-    assert (max(spread) <= 1) == bucket
 
 
 def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):

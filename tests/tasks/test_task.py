@@ -39,6 +39,27 @@ def test_refused(tmp_path, name, split, content, line, received):
     assert received in info.value.received
 
 
+OWN_HEADER = "kind\ta\tb\tone\tother\n"
+MNLI_HEADER = "\t".join(f"column_{i}" for i in range(12)) + "\n"
+
+
+def test_own_data_in_the_layout_of_the_originals_tasks(tmp_path, caplog):
+    """They are read by position, whatever their header says, unless it is one of another file."""
+    (tmp_path / "train.tsv").write_text(OWN_HEADER + "1\t7\t7\tA cat.\tA dog.\n")
+    assert get_task("mrpc").read(str(tmp_path), "train") == [Example("0", "A cat.", "A dog.", "1")]
+    assert "read by position as in the original" in caplog.text
+    (tmp_path / "test.tsv").write_text(OWN_HEADER + "x\t7\t7\tA\tB\n")
+    assert get_task("mrpc").read(str(tmp_path), "test") == [Example("0", "A", "B")]
+    row = "\t".join(["0", *"abcdefg", "A", "B", "x", "neutral"])
+    (tmp_path / "train.tsv").write_text(MNLI_HEADER + row)
+    assert get_task("mnli").read(str(tmp_path), "train") == [Example("0", "A", "B", "neutral")]
+    others = ("1\t7\t8\tA\tB\n", f"x\ty\tz\t{'word ' * 10}\tB\n", "kind\ta\tb\tone\n")
+    for header in (*others, "kind\tQuality\tb\tone\tother\n"):
+        (tmp_path / "train.tsv").write_text(header + "1\t7\t7\tA\tB\n")
+        with pytest.raises(InputError, match="line 1: the columns"):
+            get_task("mrpc").read(str(tmp_path), "train")
+
+
 def test_a_label_that_dev_never_has():
     assert get_task("mrpc").labels.absent_from(["1", "1", None]) == ("0",)
     assert get_task("sts-b").labels.absent_from([0.5]) == ()
@@ -150,7 +171,10 @@ def test_dicts_of_a_dataset(task, split, row, names, expected):
         (get_task("csv"), "train", {"text_a": "A", "label": float("nan")}, (), "the label nan"),
         (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, (), "the label "),
         (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, [*"xyz"], "the label "),
-        *((NER, "dev", WORDS | {"ner": tags}, NER_NAMES, "the words") for tags in ([0], [0, 0, 0])),
+        *(
+            (NER, "dev", WORDS | {"ner": tags}, NER_NAMES, "the words")
+            for tags in (3, "OO", [0], [0, 0, 0])
+        ),
     ],
 )
 def test_datasets_that_cannot_be_used(task, split, row, names, received):

@@ -117,29 +117,6 @@ def test_bytes_that_are_not_utf8_are_skipped(texts):
     assert SPLIT[True](texts) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "lower", "cased"),
-    [
-        ("Héllo,World!", ["hello", ",", "world", "!"], ["Héllo", ",", "World", "!"]),
-        ("ah博推zz", ["ah", "博", "推", "zz"], ["ah", "博", "推", "zz"]),
-        ("ΟΔΟΣ ΣΑΣ", ["οδος", "σας"], ["ΟΔΟΣ", "ΣΑΣ"]),
-        # A full stop does not count, so the first sigma is followed by a cased letter.
-        ("ΑΣ.Γ ΑΣ. Γ", ["ασ", ".", "γ", "ας", ".", "γ"], ["ΑΣ", ".", "Γ", "ΑΣ", ".", "Γ"]),
-        ("AΣ\u200bB", ["a\u03c3b"], ["AΣB"]),  # what is dropped was never there
-        ("한", ["\u1112\u1161\u11ab"], ["한"]),
-        ("a\u2028b\xa0c", ["a", "b", "c"], ["a", "b", "c"]),
-        ("x\u200by\0z", ["xyz"], ["xyz"]),
-        ("a≠b", ["a", "=", "b"], ["a≠b"]),
-        ("\u302e\ua953", ["\ua953\u302e"], ["\u302e\ua953"]),
-        ("", [], []),
-        (" \n", [], []),
-    ],
-)
-def test_by_hand(text, lower, cased):
-    assert SPLIT[True]([text]) == [lower]
-    assert SPLIT[False]([text]) == [cased]
-
-
 PLAIN = st.text(
     st.characters(codec="ascii", min_codepoint=32, max_codepoint=126) | st.sampled_from("\t\n\r")
 )

@@ -13,7 +13,6 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.tokenization import wordpiece
 from bert_tf.tokenization.basic import UNICODE_VERSION
@@ -227,35 +226,6 @@ def test_in_a_dataset_and_a_function(tokenizers):
     dataset = tf.data.Dataset.from_tensor_slices(texts).batch(2)
     spans = [ends for *_, ends in dataset.map(tokenizer.tokenize_with_offsets)]
     assert [row for batch in spans for row in batch.to_list()] == [[1, 3], [1], [], [4, 5, 7]]
-    traced = tf.function(lambda batch: tokenizer.tokenize_ids(batch).to_tensor(-1))
-    assert traced(tf.constant(texts)).numpy().tolist() == [
-        row + [-1] * (3 - len(row)) for row in expected
-    ]
-
-
-def test_in_a_saved_model(tokenizers, tmp_path):
-    class Served(tf.Module):
-        def __init__(self, tokenizer):
-            super().__init__()
-            self.tokenizer = tokenizer
-
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "texts")])
-        def serve(self, texts):
-            ids, starts, ends = self.tokenizer.tokenize_with_offsets(texts)
-            same = self.tokenizer.tokenize_ids(texts)
-            parts = {"ids": ids, "same": same, "starts": starts, "ends": ends}
-            return {name: ragged.to_tensor(-1) for name, ragged in parts.items()}
-
-    texts = tf.constant(["unaffable\u0301!", "ΟΔΟΣ a", "\u302e\u1734", ""])
-    served = Served(tokenizers[True])
-    tf.saved_model.save(served, str(tmp_path), signatures=served.serve)
-    loaded = tf.saved_model.load(str(tmp_path)).signatures["serving_default"](texts=texts)
-    direct = served.serve(texts)
-    assert loaded.keys() == direct.keys()
-    for name in direct:
-        assert loaded[name].numpy().tolist() == direct[name].numpy().tolist(), name
-    assert direct["ids"].numpy().tolist() == direct["same"].numpy().tolist()
-    assert (tmp_path / "saved_model.pb").stat().st_size < 1_000_000  # each constant once
 
 
 # The vocabulary
@@ -299,59 +269,32 @@ def test_reading_a_vocabulary(tmp_path):
 @pytest.mark.parametrize(
     ("content", "received"),
     [
-        (b"", "vocab.txt, which is empty"),
         (b"\n \n", "vocab.txt, which is empty"),
         (b"[UNK]\na\nb\xff\n", "vocab.txt, line 3: bytes that are not UTF-8"),
-        (b"[PAD]\na\n", "2 pieces, without [UNK]"),
-        (b"[UNK]\na\n##" + "\u4e2d".encode() * 100, "line 3: a piece of 302 bytes"),
+        (b"[PAD]\na\n", r"vocab.txt: 2 pieces, without \[UNK\]"),
+        (b"[UNK]\na\n##" + "\u4e2d".encode() * 100, "vocab.txt, line 3: a piece of 302 bytes"),
+        (b"[UNK]\n" + b"x\n" * 7, "vocab.txt with over 7 lines"),
     ],
 )
-def test_vocabularies_that_cannot_be_used(tmp_path, content, received):
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(content)
-    with pytest.raises(InputError) as caught:
-        FullTokenizer(path)
-    assert received in caught.value.received
-    assert str(path) in caught.value.received
-    assert caught.value.expected
-    assert caught.value.remedy
-
-
-def test_vocabularies_that_never_end(tmp_path, monkeypatch):
-    """A line, and the number of lines, are bounded before they fill the memory."""
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(b"[UNK]\n" + b"x" * (files.LONGEST_LINE + 1) + b"\ny\n")
-    with pytest.raises(InputError, match=r"vocab\.txt, line 2, which is longer"):
-        FullTokenizer(path)
+def test_vocabularies_that_cannot_be_used(tmp_path, monkeypatch, content, received):
     monkeypatch.setattr(wordpiece, "MOST_PIECES", 7)
+    path = tmp_path / "vocab.txt"
     path.write_bytes(b"[UNK]\n" + b"x\n" * 6)
     assert FullTokenizer(path).vocab == {"[UNK]": 0, "x": 6}
-    path.write_bytes(b"[UNK]\n" + b"x\n" * 7)
-    with pytest.raises(InputError, match=r"vocab\.txt with over 7 lines"):
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"{tmp_path}/{received}"):
         FullTokenizer(path)
 
 
-def test_a_vocabulary_with_pieces_that_no_text_has(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_bytes(b"[UNK]\n\0\n##\n\n\n" + b"y" * 9000 + b"\na\0b\nlast\n")
-    tokenizer = FullTokenizer(path)
-    assert tokenizer.vocab_size == 8
-    assert tokenizer.tokenize_ids(["last \0 ## a\0b " + "y" * 9000]).to_list() == [[7, 0, 0, 0, 0]]
-
-
-def test_special_tokens_that_are_missing(tokenizers, tmp_path):
-    tokenizers[True].require_special_tokens("[CLS]", "[SEP]", "[MASK]")
+def test_special_tokens_that_are_missing(tmp_path):
     tokenizer = FullTokenizer(write_vocabulary(tmp_path, ["[UNK]", "[SEP]", "a"]))
-    with pytest.raises(InputError) as caught:
+    tokenizer.require_special_tokens("[UNK]", "[SEP]")
+    with pytest.raises(InputError, match=r"3 pieces, without \[CLS\], \[MASK\]\n"):
         tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
-    assert caught.value.received == f"{tmp_path}/vocab.txt: 3 pieces, without [CLS], [MASK]"
-    assert "[CLS], [SEP], [MASK]" in caught.value.expected
 
 
 def test_the_hash_of_a_vocabulary_is_that_of_its_pieces(tmp_path):
-    plain = write_vocabulary(tmp_path, PIECES)
-    expected = hashlib.sha256(pathlib.Path(plain).read_bytes()).hexdigest()
-    assert vocabulary_sha256(read_vocabulary(plain)) == expected
-    (tmp_path / "windows.txt").write_text("\r\n".join(PIECES), encoding="utf-8")
-    assert vocabulary_sha256(read_vocabulary(str(tmp_path / "windows.txt"))) == expected
-    assert vocabulary_sha256(PIECES[1:]) != expected
+    plain = pathlib.Path(write_vocabulary(tmp_path, PIECES))
+    expected = hashlib.sha256(plain.read_bytes()).hexdigest()
+    plain.write_text("\r\n".join(PIECES), encoding="utf-8")
+    assert vocabulary_sha256(read_vocabulary(str(plain))) == expected

@@ -179,7 +179,8 @@ GRID = {
     **dict.fromkeys(["bias_correction", "legacy_shuffle", "do_train", "do_eval"], True),
 }
 RECORDED = {  # the settings and data that decide a run, by which its folder is resumed or refused
-    *("train_data", "dev_data", "labels", "num_records", "num_train_steps", "seed", "task_name"),
+    *("train_data", "dev_data", "labels", "num_records", "num_train_steps", "seed", "task"),
+    *("pairs", "num_choices"),
     *("learning_rate", "end_learning_rate", "warmup_proportion", "layerwise_lr_decay"),
     *("train_batch_size", "num_train_epochs", "optimizer", "bias_correction", "freeze"),
     *("eval_steps", "early_stopping", "init_checkpoint", "precision", "clip_per_replica"),

@@ -27,7 +27,7 @@ from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.cli.results import read_curves
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
-from bert_tf.heads.other_heads import Pretraining
+from bert_tf.heads.pretraining import Pretraining
 
 pytestmark = pytest.mark.walk
 

@@ -1,5 +1,7 @@
 """Readers of what is asked: command lines, lines to predict, requests to the page, TF_CONFIG."""
 
+# ruff: noqa: S101 (what a reader accepts is asserted)
+
 import contextlib
 import io
 import json
@@ -12,14 +14,13 @@ from collections.abc import Iterator
 
 import served_models
 from absl import flags as absl_flags
-from readers import Reader
-from walking import module_of, parsed
-
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.playground import api, server
 from bert_tf.serving import pretrained, rows
 from bert_tf.training import distribution
+from readers import Reader
+from walking import module_of, parsed
 
 # ---------------------------------------------------------------------------- command lines
 
