@@ -141,8 +141,8 @@ def test_a_head_for_other_labels_is_new(folders, labels):
     ("kind", "options", "received"),
     [
         ("encoder", {"head": "classification"}, "of which it has none"),
-        ("encoder", {"head": "fill_mask"}, "without a masked-LM head"),
-        ("span", {"head": "pretraining"}, "without a (masked-LM|next-sentence) head"),
+        ("encoder", {"head": "fill_mask"}, "which lacks"),
+        ("span", {"head": "pretraining"}, "which lacks"),
         ("encoder", {"head": "tagging"}, "the head 'tagging'"),
         ("span", {"labels": LABELS}, "for the head 'question_answering'"),
         ("encoder", {"head": "classification", "labels": "bad"}, "labels='bad'"),
