@@ -254,7 +254,7 @@ class Batches:
 
         def generate() -> Iterator[dict[str, np.ndarray]]:
             try:
-                yield from self._batches(start, here)
+                yield from self._batches(start, here, self._at_once)
             except InputError as error:
                 self.error = error
                 raise
@@ -289,21 +289,30 @@ class Batches:
         is_real = np.arange(start, stop) < end
         return rows.reshape(len(batches), -1), is_real.reshape(len(batches), -1)
 
-    def _batches(self, start: int, here: slice) -> Iterator[dict[str, np.ndarray]]:
-        """These rows of the batches from `start` on: of consecutive ones of one length together."""
+    def _batches(self, start: int, here: slice, at_once: int) -> Iterator[dict[str, np.ndarray]]:
+        """These rows of the batches from `start` on: of consecutive ones of one length together.
+
+        A damaged record ends them at its batch, not some batches before.
+        """
         stop = sys.maxsize if self._num_examples is None else self.num_batches
         parsing: collections.deque[concurrent.futures.Future] = collections.deque()
         with concurrent.futures.ThreadPoolExecutor(READERS) as pool:
             read = functools.partial(pool.submit, self._files.read_block)
             blocks = functools.lru_cache(maxsize=KEPT_BLOCKS)(read)
             try:
-                for first in range(start, stop, self._at_once):
-                    batches = range(first, min(first + self._at_once, stop))
+                for first in range(start, stop, at_once):
+                    batches = range(first, min(first + at_once, stop))
                     parsing.append(pool.submit(self._reading(batches, here, blocks)))
                     if len(parsing) > PARSED_AHEAD:
                         yield from parsing.popleft().result()
+                        start += at_once
                 while parsing:
                     yield from parsing.popleft().result()
+                    start += at_once
+            except InputError:  # maybe of the last of the batches that were parsed together
+                if at_once > 1:
+                    yield from self._batches(start, here, 1)
+                raise
             finally:
                 pool.shutdown(cancel_futures=True)
 

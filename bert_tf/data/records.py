@@ -124,11 +124,8 @@ class Record:
             try:
                 self.parse([one])
             except (tf.errors.OpError, UnicodeDecodeError):
-                raise InputError(
-                    f"{where(place)}, which TensorFlow cannot parse",
-                    f"a {self.name} record",
-                    "make the data again",
-                ) from None
+                received = f"{where(place)}, which TensorFlow cannot parse"
+                raise InputError(received, f"a {self.name} record", "make it again") from None
 
     def check_kind(self, serialized: bytes, *, where: str) -> None:
         """Raises `InputError` if the record at `where` is not of this kind."""

@@ -86,9 +86,6 @@ def plain(value: Any, place: str) -> Any:
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError:
-            raise InputError(
-                f"{place}: bytes that are not UTF-8 ({value[:40]!r})",
-                "text in UTF-8",
-                "make the dataset again",
-            ) from None
+            received = f"{place}: bytes that are not UTF-8 ({value[:40]!r})"
+            raise InputError(received, "text in UTF-8", "make the dataset again") from None
     return value

@@ -30,7 +30,6 @@ from small_runs import (
 from bert_tf import runtime
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.cli.results import read_curves
-from bert_tf.data import batches as batches_module
 from bert_tf.data.batches import ShuffledSampler
 from bert_tf.errors import InputError
 from bert_tf.heads.pretraining import FillMask
@@ -307,9 +306,8 @@ def test_every_example_counts_once(undisturbed, files, batch_size, num_examples)
 
 
 def test_a_bad_record_stops_training_and_evaluation_with_its_place(
-    undisturbed, at_the_start, monkeypatch, tmp_path
+    undisturbed, at_the_start, tmp_path
 ):
-    monkeypatch.setattr(batches_module, "ROWS_AT_ONCE", 1)  # each batch is read by itself
     features = small.examples(RECORDS)
     features["input_ids"][9, 0] = DROPPING.vocab_size
     files, trainer = write_files(tmp_path, features), undisturbed.trainer
