@@ -21,7 +21,7 @@ BIAS = "bert/encoder/layer_1/output/dense/bias"
 POSITIONS = "bert/embeddings/position_embeddings"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def convert():
     """The script's main, without a process of its own."""
     with walking.in_process("convert") as call:
