@@ -264,19 +264,26 @@ BAD_REPLIES = {
 @pytest.mark.parametrize("name", BAD_REPLIES)
 def test_a_bad_reply_is_said_in_three_parts(client, capsys, monkeypatch, name):
     answer, says = BAD_REPLIES[name]
-    listening = socket.create_server(("127.0.0.1", 0))
-
-    def serve() -> None:
-        connection, _ = listening.accept()
-        with connection, contextlib.suppress(OSError):
-            connection.recv(1 << 16)
-            connection.sendall(answer)
-
-    threading.Thread(target=serve, daemon=True).start()
-    port = listening.getsockname()[1] if answer is not None else 1
     monkeypatch.setattr(client, "MOST_BYTES", 1 << 20)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"text": "a"}\n')))
-    assert client.main([f"--address=127.0.0.1:{port}", "--model=m", "--timeout=20"]) == 1
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(1 << 16)  # until the client has read it
+
+        thread = threading.Thread(target=serve, daemon=True)
+        port = 1
+        if answer is not None:
+            thread.start()
+            port = listening.getsockname()[1]
+        assert client.main([f"--address=127.0.0.1:{port}", "--model=m", "--timeout=20"]) == 1
+        if answer is not None:
+            thread.join()
     said = capsys.readouterr().err
     assert re.search(says, said), said
     parts = [line.split(":")[0] for line in said.splitlines()[1:]]

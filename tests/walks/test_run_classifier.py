@@ -169,8 +169,8 @@ def test_predictions_do_not_depend_on_batches_and_replicas(
 
 GRID = {
     "learning_rate": "1e-9,2e-3",
-    "num_train_epochs": 9,
-    "eval_steps": 15,  # of 90
+    "num_train_epochs": 15,
+    "eval_steps": 30,  # of 150
     "early_stopping": 3,
     **dict.fromkeys(["bias_correction", "legacy_shuffle", "do_train", "do_eval"], True),
 }
