@@ -16,10 +16,12 @@ L labels, C choices. Nothing here loads TensorFlow before a head is asked: --hel
 """
 
 import dataclasses
+import decimal
 import functools
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
+SEPARATORS = (",", ";", "|", "\t")  # usual ones
+BINARY = {"0", "1", "0.0", "1.0", "false", "true"}  # what vectors of labels are made of
 IGNORED = -1  # the label id of a position that has no label
 
 Label = str | float | tuple[str, ...]
@@ -140,6 +144,16 @@ class Labels:
         """The names in labels that are one name or several."""
         several = ((label,) if isinstance(label, str) else label for label in labels)
         return {name for names in several for name in names}
+
+    def look_alikes(self) -> list[list[str]]:
+        """Groups of names that differ only in case, white space or the spelling of a number."""
+        groups: dict[str | decimal.Decimal, list[str]] = {}
+        exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
+        for name in self.names:
+            folded = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+            key = decimal.Decimal(name, exact) if DECIMAL.fullmatch(name) else folded
+            groups.setdefault(key, []).append(name)
+        return [names for names in groups.values() if len(names) > 1]
 
 
 def text_of(value) -> str | None:

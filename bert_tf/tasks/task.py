@@ -5,7 +5,7 @@ Task    layout, labels, metrics and splits; reads its examples from files or dat
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -13,7 +13,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import BINARY, SEPARATORS, Label, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
@@ -157,10 +157,13 @@ class Task:
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
         """This task with the label names of its training data, unless its names are fixed.
 
+        Warns of labels that look like a mistake.
+
         Raises:
-          InputError: there are too few to learn anything.
+          InputError: there are too few to learn anything, or 0 and 1 stand for names.
         """
-        found = self.labels.with_names_in(example.label for example in examples)
+        labels = [example.label for example in examples]
+        found = self.labels.with_names_in(labels)
         if not self.labels.are_fixed and len(found.names) < self.head.least_names:
             raise InputError(
                 f"training data of the task {self.name} with the labels "
@@ -168,7 +171,32 @@ class Task:
                 f"{self.head.least_names} or more different labels",
                 "check which column holds the labels",
             )
+        if self.head.may_be_empty and not self.labels.are_fixed and BINARY.issuperset(found.names):
+            names = ",".join(found.names)
+            received = f"training data of the task {self.name} with the labels {names}"
+            expected = found.head.describe_several(found)
+            remedy = f"write the names; if these are the names, add --labels={names}"
+            raise InputError(received, expected, remedy)
+        for doubt in self._doubts(labels, found):
+            logging.warning("%s", doubt)
         return dataclasses.replace(self, labels=found)
+
+    def _doubts(self, labels: Sequence[Label], found: Labels) -> Iterator[str]:
+        """What may be wrong with the labels of the training data, a sentence each."""
+        if len(set(labels)) == 1 < len(labels) and not self.head.is_per_word:
+            label = found.spell_label(labels[0]) or "none"
+            yield f"All {len(labels)} training examples have the same label, {label}."
+        if self.labels.are_fixed:
+            return
+        for alike in found.look_alikes():
+            yield f"These labels look alike, but are different classes: {', '.join(alike)}."
+        for separator in () if self.head.is_per_word else SEPARATORS:
+            if names := [name for name in found.names if separator in name]:
+                yield (
+                    f"{len(names)} labels hold {separator!r}: {', '.join(map(repr, names[:3]))}. "
+                    f"For several labels use --label_kind=multi_label "
+                    f"--label_separator={separator!r}."
+                )
 
     def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
         """A model's names of labels, as this task spells them."""

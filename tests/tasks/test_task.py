@@ -1,6 +1,7 @@
 """Tasks read their files, or refuse them with file and line; their labels; datasets of dicts."""
 
 import dataclasses
+import re
 import types
 
 import numpy as np
@@ -127,6 +128,42 @@ def test_too_few_labels(label_kind, label, least):
     task = get_task("csv", label_kind=label_kind)
     with pytest.raises(InputError, match=f"{least} or more different labels"):
         task.with_labels_of([Example("0", "A", None, label)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "says"),
+    [
+        ("multi_label", [("money;sport",), ("sport",)], "1 labels hold ';': .*_separator=';'"),
+        ("multi_label", [("a;b",)] * 3, "All 3 training examples have the same label, a;b"),
+        ("classes", ["x,y", "z"], "1 labels hold ',': 'x,y'. .*--label_kind=multi_label"),
+        ("classes", ["Yes", "no", "yes"], "different classes: Yes, yes\\."),
+        ("multi_label", [("1",), ("01", "x")], "different classes: 01, 1\\."),
+        ("classes", ["caf\u00e9", "cafe\u0301", "cafe"], "classes: cafe\u0301, caf\u00e9\\."),
+        ("regression", [0.5, 0.5], "All 2 training examples have the same label, 0.5"),
+        ("classes", ["1e999999999999999999999", "10", "arts", "arts (fine)"], ""),
+        ("multi_label", [("x1", "x01"), ()], ""),
+    ],
+)
+def test_labels_that_look_like_mistakes_are_warned_of(caplog, kind, labels, says):
+    task = get_task("csv", label_kind=kind)
+    with caplog.at_level("WARNING", logger="absl"):
+        task.with_labels_of(Example(str(i), "A", None, label) for i, label in enumerate(labels))
+    assert re.search(says, caplog.text) if says else not caplog.text
+
+
+def test_one_class_of_several_in_all_training_data_is_warned_of(caplog):
+    get_task("mrpc").with_labels_of([Example("0", "A", "B", "1"), Example("1", "A", "C", "1")])
+    assert "All 2 training examples have the same label, 1" in caplog.text
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("true",), ("0.0", "1.0")])
+def test_vectors_of_two_are_no_names_unless_given(names):
+    examples = [Example(name, "A", None, (name,)) for name in names]
+    task = get_task("jsonl", label_kind="multi_label")
+    with pytest.raises(InputError, match="add --labels=" + ",".join(names)):
+        task.with_labels_of(examples)
+    given = get_task("jsonl", label_kind="multi_label", labels=names)
+    assert given.with_labels_of(examples).labels.names == names
 
 
 # ------------------------------------------------------------------------------ datasets
