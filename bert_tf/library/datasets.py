@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from bert_tf.data.by_length import padded_length
 from bert_tf.errors import InputError
-from bert_tf.tokenization.packing import pack_texts, padded
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer, pack_texts, padded
 
 WIDTHS = [32 << n for n in range(26)]  # of a batch in ids: few, as XLA compiles each anew
 

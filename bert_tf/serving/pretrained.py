@@ -38,8 +38,7 @@ from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK
 from bert_tf.serving.signatures import refuse_not_finite
 from bert_tf.terminal import announced
-from bert_tf.tokenization.packing import Packer, padded
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded
 
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # S of a batch
 BATCHES_OF_A_WINDOW = 64  # at most; a window is sorted by length

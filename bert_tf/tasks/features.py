@@ -23,8 +23,8 @@ from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.heads.labels import IGNORED, Labels
 from bert_tf.tasks.examples import AnyExample, WordsExample
-from bert_tf.tokenization.packing import LEAST_LENGTH, Packer
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import LEAST_LENGTH
+from bert_tf.tokenization.wordpiece import FullTokenizer, Packer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

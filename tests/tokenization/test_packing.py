@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 
 from bert_tf.errors import InputError
-from bert_tf.tokenization.packing import Packer, truncate_pair
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, truncate_pair
 
 TOKENIZER = FullTokenizer("/memory/vocab.txt", pieces=["[UNK]", "[CLS]", "[SEP]"])
 CLS, SEP = 1, 2
