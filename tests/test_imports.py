@@ -129,15 +129,15 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # ------------------------------------------------------------------------------ the budget
 
 # Files and lines that hold code (no blank lines, comments, docstrings) that a script reaches by
-# imports at the top of its modules, and of the whole. Whoever needs more says so here. The aim:
-# 30, 4,800; 40, 6,400; 40, 5,900; 22, 2,900; 16,000 and 20,000.
+# imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
+# to be reached: 4,800; 6,400; 5,900; 2,900.
 BUDGET = {
-    "run_pretraining.py": (51, 6_400),
-    "run_classifier.py": (64, 8_250),
-    "run_squad.py": (64, 7_620),
-    "create_pretraining_data.py": (34, 4_000),
+    "run_pretraining.py": (30, 5_070),
+    "run_classifier.py": (40, 6_830),
+    "run_squad.py": (40, 6_260),
+    "create_pretraining_data.py": (22, 3_330),
 }
-WHOLE, TESTS = 18_550, 25_800
+WHOLE, TESTS = 15_500, 19_800
 
 
 @functools.cache

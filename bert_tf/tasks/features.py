@@ -23,8 +23,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.heads.labels import IGNORED, Labels
 from bert_tf.tasks.examples import AnyExample, WordsExample
-from bert_tf.tokenization.wordpiece import LEAST_LENGTH
-from bert_tf.tokenization.wordpiece import FullTokenizer, Packer
+from bert_tf.tokenization.wordpiece import LEAST_LENGTH, FullTokenizer, Packer
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
