@@ -24,7 +24,7 @@ _NAMES_IN = {
     "bert_tf.heads.pretraining": "FillMask Pretraining",
     "bert_tf.heads.task_heads": "Classification Embeddings LabelHead MultiLabel MultipleChoice"
     " QuestionAnswering Regression TokenLabels",
-    "bert_tf.modeling.heads": "MaskedLmHead NextSentenceHead SequenceClassifier",
+    "bert_tf.modeling.heads": "MaskedLmHead NextSentenceHead SequenceClassifier TokenClassifier",
 }
 _HOMES = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
 # The heads by name, as in --task and model_facts.json; None: of this package, not used yet. The
@@ -64,7 +64,12 @@ else:  # for editors and type checkers
         Regression,
         TokenLabels,
     )
-    from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead, SequenceClassifier
+    from bert_tf.modeling.heads import (
+        MaskedLmHead,
+        NextSentenceHead,
+        SequenceClassifier,
+        TokenClassifier,
+    )
     from bert_tf.modeling.models import BertModel
 
 

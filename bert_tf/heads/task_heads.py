@@ -14,7 +14,7 @@ from bert_tf.data.records import GREATEST_FLOAT, Feature
 from bert_tf.heads import ENCODER, OUTPUT
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest
 from bert_tf.heads.labels import DECIMAL, IGNORED, MISSING, Label, Labels, TagError, text_of
-from bert_tf.modeling.heads import MergeChoices, SequenceClassifier
+from bert_tf.modeling.heads import MergeChoices, SequenceClassifier, TokenClassifier
 from bert_tf.modeling.layers import Dropout
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 
@@ -128,7 +128,8 @@ NO_NAME = re.compile(
 def classified(config, vectors, num_classes: int):
     """Logits [..., L] of a model's vectors [..., D], with a dropout of 0.1 as in the original."""
     dropped = Dropout(0.1, name="dropout")(vectors)
-    return SequenceClassifier(config, num_classes=num_classes, name="classifier")(dropped)
+    layer = SequenceClassifier if len(vectors.shape) == 2 else TokenClassifier
+    return layer(config, num_classes=num_classes, name="classifier")(dropped)
 
 
 class Classification(LabelHead):
@@ -486,7 +487,7 @@ class QuestionAnswering(Head):
         """The encoder with start_logits and end_logits [B, S]."""
         inputs = token_inputs()
         outputs, _ = encode(config, inputs)
-        head = SequenceClassifier(config, num_classes=2, name="squad")
+        head = TokenClassifier(config, num_classes=2, name="squad")
         logits = head(outputs["sequence_output"])  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
         return BertModel(inputs, outputs, name=self.name)

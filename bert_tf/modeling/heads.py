@@ -147,7 +147,7 @@ def tied_cross_entropy(x, table, bias, labels):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SequenceClassifier(BertLayer):
-    """Logits from the pooled vector, or from each token's; weights [classes, D] as in the original.
+    """Logits from the pooled vector; weights [classes, D] as in the original.
 
     In float32 by default: it is little work, and close logits stay apart.
     """
@@ -182,6 +182,14 @@ class SequenceClassifier(BertLayer):
     def get_config(self):
         """The constructor's arguments."""
         return {**super().get_config(), "num_classes": self.num_classes}
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class TokenClassifier(SequenceClassifier):
+    """The same for each token: [B, S, D] -> [B, S, classes]; in SQuAD for start and end.
+
+    A .weights.h5 names layers by their class, and so tells models of tokens from those of texts.
+    """
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -165,7 +165,10 @@ def _evaluate_v2(
     if na_probs is not None:
         predicted = [qas_id for qas_id in scores if qas_id in predictions]
         if lacking := [qas_id for qas_id in predicted if qas_id not in na_probs]:
-            received = f"no no-answer number for {len(lacking)} questions, the first {lacking[0]!r}"
+            received = (
+                f"no no-answer number for {len(lacking)} questions of {file.source}, "
+                f"the first {lacking[0]!r}"
+            )
             remedy = "give the null_odds.json of the same run as the predictions"
             raise InputError(received, "a number for each prediction", remedy)
         for qas_id in predicted:

@@ -53,7 +53,7 @@ def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
         ("model", {"do_lower_case": False}, "do_lower_case False"),
         ("model", {"top_k": 3}, "--top_k"),
         ("export", {"batch_size": 0}, "a batch_size of 0"),
-        ("model", {"task": "fill_mask"}, "without a masked-LM head"),
+        ("model", {"task": "fill_mask"}, "lacks 5 of the model's weights, such as cls/predictions"),
         ("export/11", {}, "export/11"),
         ("nowhere", {}, "nowhere"),
         (ServedModel("m", {}, None, None, None), {"version": 9}, "options for the model m, which"),

@@ -16,10 +16,8 @@ from walking import in_process
 from bert_tf import FullTokenizer, make_model
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
-from bert_tf.files import read_lines
 from bert_tf.serving import pretrained
 from bert_tf.serving.pretrained import Extractor, Scorer, Vectors, parse_layers
-from bert_tf.squad.evaluation import Score
 
 CONFIG = small.CONFIG
 LENGTH = 11  # below the 13 positions of the model

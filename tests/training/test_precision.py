@@ -7,7 +7,7 @@ import tensorflow as tf
 from small_runs import (
     DROPPING,
     LOW_RATES,
-    Batches,
+    SameBatch,
     assert_same,
     endless,
     make_batch,
@@ -115,7 +115,7 @@ def test_skipped_steps_do_not_count_in_the_bias_correction():
     assert take_steps(trainer, batch, 3)["kept_steps"] == 0
     trainer.steps.loss_scale.scale.assign(WITHIN)
     assert not tensors(trainer)["output_bias"].any()
-    iterator = distribution.distributed_batches(trainer.strategy, Batches(batch, 1))
+    iterator = distribution.distributed_batches(trainer.strategy, SameBatch(batch, 1))
     assert trainer.run_steps(iterator, 3, 4)[1]["kept_steps"] == 1
     change = np.abs(tensors(trainer)["output_bias"])
     assert change == pytest.approx(LOW_RATES.rate(3), rel=1e-3)

@@ -103,7 +103,7 @@ CASES = {
         ),
         "checkpoint missing": Case("no checkpoint", {"init_checkpoint": "{}/nowhere"}),
         "checkpoint of another model": Case(
-            "without a BERT encoder", {"init_checkpoint": "{}/other"},
+            "it has wte besides", {"init_checkpoint": "{}/other"},
             model("other", wte=np.zeros([3, 2], np.float32)),
         ),
         "model of another case": Case(

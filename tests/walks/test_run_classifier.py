@@ -135,7 +135,7 @@ def test_long_texts_in_windows(inputs, classify, tmp_path, caplog):
         export = {"doc_stride": 0, "do_predict": True, "export_dir": tmp_path / "serving"}
         classify(**given | export)
     assert "was trained with doc_stride = 4; here it is None" in caplog.text
-    assert "A served model cuts them to 8 tokens" in caplog.text
+    assert "served, texts are cut to 8" in caplog.text
 
 
 def results_of(folder: pathlib.Path) -> dict[str, bytes]:
