@@ -62,7 +62,7 @@ def test_the_page_of_errors():
         calls += sum(path.read_text(encoding="utf-8").count(" InputError(\n") for path in paths)
     assert len(MESSAGES) >= calls > 50
     assert page.count("\n| ") == len(MESSAGES) + page.count("\n## ")  # a heading for each table
-    assert "| …, which already exists | a new folder | … |" in page
+    assert "| …, which already exists | a new folder | choose another path, or remove it |" in page
 
 
 @pytest.mark.parametrize(

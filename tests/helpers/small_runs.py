@@ -179,9 +179,10 @@ def assert_same(one, other, step: int) -> None:
         np.testing.assert_array_equal(ours[name], value, name)
 
 
-def assert_close(one, other, step: int) -> None:
+def assert_close(one, other, step: int, *, most: float = 1e-6) -> None:
     """Their weights and moments differ by rounding only."""
-    assert largest_difference(tensors_of(one, step), tensors_of(other, step)) < 1e-6
+    difference = largest_difference(tensors_of(one, step), tensors_of(other, step))
+    assert difference < most, difference
 
 
 def spoil(trainer: Trainer) -> None:

@@ -109,4 +109,5 @@ def test_resumed_is_undisturbed_and_two_replicas_are_one(whole, two_replicas, ba
     two = make_trainer(two_replicas)
     for step, means in train(two, batches, tmp_path / "two", num_train_steps=STEPS).items():
         assert means == pytest.approx(losses[step], rel=1e-5)
-    assert_close(tmp_path / "two", folder, STEPS)
+    # Where a gradient is near Adam's epsilon, its rounding is a thousandth of the rate of 1e-2.
+    assert_close(tmp_path / "two", folder, STEPS, most=1e-5)
