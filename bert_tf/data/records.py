@@ -43,6 +43,12 @@ class Feature:
         why = f", as the model's {self.model_size} is {self.most + 1}" if self.model_size else ""
         return f"numbers from {self.least} to {self.most}{why}"
 
+    def holds(self, values: np.ndarray) -> bool:
+        """Whether all values are in its range."""
+        if self.least == 0 and self.dtype == tf.int64:  # one pass: negative ones are the greatest
+            return bool(values.view(np.uint64).max() <= self.most)
+        return bool(values.min() >= self.least and values.max() <= self.most)  # NaN is not
+
 
 @dataclasses.dataclass(frozen=True)
 class Record:
@@ -107,7 +113,7 @@ class Record:
         """
         for feature in self.features:
             given = stored[feature.name]
-            if not (given.min() >= feature.least and given.max() <= feature.most):  # or NaN
+            if not feature.holds(given):
                 inside = (given >= feature.least) & (given <= feature.most)
                 row, place = np.argwhere(~inside)[0]
                 belongs = "give the configuration that belongs to the data, or "
