@@ -243,6 +243,11 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     paths = [path for pattern in filter(None, patterns) for path in record_paths(pattern)]
     data, undescribed = common_description(paths)
     if data is not None:
+        if data.never_split and undescribed:
+            made = f"data made with --never_split={','.join(data.never_split)}"
+            received = f"{undescribed}, without {description_path(undescribed)}, beside {made}"
+            remedy = "copy that file too, or leave out the data without it"
+            raise InputError(received, "files that were all made with the same pieces", remedy)
         config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
         own = f"{FLAGS.output_dir}/{VOCAB_FILE}"  # of a run that is resumed
         for path in filter(None, (FLAGS.vocab_file, is_file(own) and own)):

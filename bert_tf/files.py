@@ -373,9 +373,12 @@ def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
         try:
             if folder:
                 (gfile().makedirs if is_remote(path) else os.mkdir)(name)
-            else:
+            elif is_remote(path):
                 with gfile().GFile(name, "w") as file:
                     file.write("")  # only this makes a remote file
+            else:  # nobody may read it who may not read the file that it replaces
+                mode = 0o600 if os.path.exists(path) else 0o666
+                os.close(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
             yield name
         finally:
             with contextlib.suppress(Exception):  # what failed before counts

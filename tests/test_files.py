@@ -211,7 +211,9 @@ def test_permissions_are_those_of_the_file_before_or_the_usual(tmp_path):
         path = tmp_path / f"{mode}.txt"
         path.touch()
         path.chmod(mode)
-        files.write_text(str(path), "new")
+        with files.whole_file(str(path)) as name:
+            assert pathlib.Path(name).stat().st_mode & 0o077 == 0  # others cannot read it yet
+            pathlib.Path(name).write_text("new")
         assert path.read_text() == "new"
         assert path.stat().st_mode & 0o777 == mode
     files.write_text(str(tmp_path / "a"), "")

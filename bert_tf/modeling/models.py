@@ -110,9 +110,6 @@ class BertModel(keras.Model):
           all_layers: of the encoder, also give embedding_output and layer_0, layer_1, ..., each
             [B, S, D].
           **kwargs: as for `keras.Model`.
-
-        Raises:
-          InputError: there is not enough memory for such a model.
         """
         if isinstance(config := inputs, BertConfig):
             inputs, name = token_inputs(), name or "bert_encoder"

@@ -218,7 +218,9 @@ def make_optimizer(
       InputError: a number is out of range.
     """
     given = num_train_steps, learning_rate, warmup_proportion
-    num_train_steps, learning_rate, warmup_proportion = (np.asarray(x).item() for x in given)
+    num_train_steps, learning_rate, warmup_proportion = (
+        x.item() if isinstance(x, np.generic) else x for x in given
+    )
     check("num_train_steps", num_train_steps, int, low=1)
     check("warmup_proportion", warmup_proportion, float, low=0, high=1)
     schedule = Schedule(

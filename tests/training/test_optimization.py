@@ -55,7 +55,7 @@ def test_a_schedule_that_learns_little_is_said(total, warmup, last):
 
 
 INVALID = [
-    ("num_train_steps", (0, -3, 2.5, "9", True)),
+    ("num_train_steps", (0, -3, 2.5, "9", True, [9], [9, 9])),
     ("num_warmup_steps", (-1, 0.5)),
     ("learning_rate", (0.0, -1.0, float("nan"), float("inf"), 1e300, "x")),
     ("end_learning_rate", (-1.0, float("nan"))),

@@ -316,6 +316,10 @@ def test_pieces_that_the_data_keep_whole_go_with_the_model(main, tmp_path):
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     flags = one_step(tmp_path) | {"vocab_file": vocabulary}
     describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3"])
+    write_records(tmp_path / "undescribed", 8, seed=3)
+    both = f"{tmp_path}/t.tfrecord,{tmp_path}/undescribed"
+    with pytest.raises(InputError, match=r"info_undescribed\.json, beside .*--never_split=w3"):
+        main(**flags | {"input_file": both, "do_lower_case": False}, output_dir=tmp_path / "run")
     main(**flags, output_dir=tmp_path / "run")
     found = bert_tf.open_weights(tmp_path / "run")
     assert found.metadata.never_split == ("w3",)
