@@ -103,7 +103,7 @@ def test_groups_and_questions_that_are_missing():
     odds = {"q1": -5.0, "q2": -2.0, "q9": 0.0}
     scores = evaluation.official_scores(FILE, {"q1": "1386", "q2": ""}, na_probs=odds)
     assert (scores["exact"], scores["total"], scores["NoAns_exact"]) == (50.0, 4, 50.0)
-    with pytest.raises(InputError, match="2 questions of test.json, the first 'q3'"):
+    with pytest.raises(InputError, match=r"2 questions of test\.json, the first 'q3'"):
         evaluation.official_scores(FILE, PREDICTIONS, na_probs=odds)
     with pytest.raises(InputError, match=r"test\.json, without a question"):
         evaluation.official_scores(small.squad_file(), {})
