@@ -57,7 +57,7 @@ class Task:
       title: a line about it.
       layout: where in a file texts and labels are.
       labels: what the labels are, and the head for them.
-      metrics: names in metrics.METRICS; the first one selects the best model.
+      metrics: names in results.METRICS; the first one selects the best model.
       splits: its data.
       tfds_layout: names of the features in tensorflow-datasets, where they differ.
     """
@@ -174,7 +174,7 @@ class Task:
         if self.head.may_be_empty and not self.labels.are_fixed and BINARY.issuperset(found.names):
             names = ",".join(found.names)
             received = f"training data of the task {self.name} with the labels {names}"
-            expected = found.head.describe_several(found)
+            expected = f"names of labels, separated by {found.separator!r}, not a vector of 0 and 1"
             remedy = f"write the names; if these are the names, add --labels={names}"
             raise InputError(received, expected, remedy)
         for doubt in self._doubts(labels, found):

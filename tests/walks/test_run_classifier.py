@@ -245,7 +245,7 @@ def mnli_rows(count: int, *, with_label: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_two_dev_sets_and_frozen_layers(inputs, classify, tmp_path):
+def test_two_dev_sets_and_frozen_layers(inputs, classify, tmp_path, caplog):
     sizes = {"train": 36, "dev_matched": 9, "dev_mismatched": 8}
     for name, count in (sizes | {"test_matched": 7, "test_mismatched": 6}).items():
         (tmp_path / f"{name}.tsv").write_text(mnli_rows(count, with_label="test" not in name))
@@ -275,6 +275,10 @@ def test_two_dev_sets_and_frozen_layers(inputs, classify, tmp_path):
         assert (f"{name}/adam_m" in after) == (name not in frozen), name
     facts = json.loads(after["bert_tf/run_facts"])
     assert (facts["freeze"], facts["layerwise_lr_decay"]) == (["bert/embeddings", "layer_0/"], 0.9)
+    (tmp_path / "dev_mismatched.tsv").unlink()
+    again = {"task_name": "MNLI", "data_dir": tmp_path, "output_dir": out, "max_seq_length": 17}
+    classify(**again, do_eval=True, xla="false")
+    assert f"No dev_mismatched.tsv in {tmp_path}: left out." in caplog.text
 
 
 # ---------------------------------------------------------------------------- every other head
