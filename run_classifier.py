@@ -246,7 +246,8 @@ def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
         return splits
     absent = [split for split in splits[1:] if not task.find_file(FLAGS.data_dir, split)]
     for split in absent:
-        logging.warning("No %s in %s: left out.", " or ".join(split.files), FLAGS.data_dir)
+        names = split.files.replace("|", " or ")
+        logging.warning("No %s in %s: left out.", names, FLAGS.data_dir)
     return tuple(split for split in splits if split not in absent)
 
 
