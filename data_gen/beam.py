@@ -130,6 +130,7 @@ def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
         outputs.check_made_by_run(folder, gfile().listdir(folder))
         gfile().rmtree(folder)
     gfile().makedirs(folder)
+    write_text(f"{folder}/{outputs.MARK}", "")
     try:
         yield folder, pathlib.Path(job.temp_dir or tempfile.gettempdir(), name)
     finally:

@@ -322,10 +322,20 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: pathlib.Path) -> "Corpus":
-        """The files that `write_corpus` has completed."""
+        """The files that `write_corpus` has completed.
+
+        Raises:
+          InputError: one has lost its end.
+        """
         paths, types = (folder / name for name in cls.FILES), (TOKEN_TYPE, np.int64, np.int64)
         files = (np.memmap(path, dtype, "r") for path, dtype in zip(paths, types, strict=True))
-        return cls(*map(np.asarray, files))
+        corpus = cls(*map(np.asarray, files))
+        tokens, sentences, documents = corpus.arrays
+        if (len(tokens), len(sentences) - 1) != (sentences[-1], documents[-1]):
+            received = f"{folder}, in which files are missing or have changed"
+            remedy = f"remove {folder.parent}, then give the same command again"
+            raise InputError(received, "files that only this command writes and removes", remedy)
+        return corpus
 
     def lists(self) -> list[list[Sentence]]:
         """The documents as lists."""

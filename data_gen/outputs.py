@@ -12,7 +12,7 @@ import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -43,8 +43,7 @@ from data_gen.documents import Statistics
 
 # What runs keep in a working folder. The corpus' file says that the folders are complete.
 CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
-OF_BEAM = ("text", "blocks", "statistics", "counts", "shards", "machine")
-OWN_NAMES = {IN_FOLDER, CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER, *OF_BEAM}
+MARK = "of_bert_tf"  # a file in a working folder, made first and removed last: a run made it
 
 
 def shard_path(output_file: str, shard: int, num_shards: int) -> str:
@@ -215,8 +214,12 @@ def working_folder(
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
+    if folder.is_symlink():
+        received = f"{folder}, a link, in the place of the working folder"
+        raise InputError(received, "no link there", "remove it, or choose another --output_file")
     with locked(output_file, parents=True), locked(str(folder), folder=True):
-        check_made_by_run(folder, os.listdir(folder))
+        check_made_by_run(folder, {*os.listdir(folder)} - {IN_FOLDER})
+        (folder / MARK).touch()
         if not (kept_with and (folder / kept_with).exists()):
             clear(folder)
         is_done = False
@@ -231,18 +234,18 @@ def working_folder(
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Empties a working folder, but for its lock.
+    """Empties a working folder, but for its lock and its mark.
 
     Its files go first: they say that what is in its folders is complete.
     """
     for path in sorted(folder.iterdir(), key=pathlib.Path.is_dir):
-        if path.name != IN_FOLDER:
+        if path.name not in (IN_FOLDER, MARK):
             remove(path)
 
 
-def check_made_by_run(folder: str | os.PathLike, names: Iterable[str]) -> None:
-    """Raises `InputError` if a folder has files, of these names, that no run makes."""
-    if not OWN_NAMES.issuperset(name.rstrip("/") for name in names):
+def check_made_by_run(folder: str | os.PathLike, names: Collection[str]) -> None:
+    """Raises `InputError` if a folder with files of these names is not one that a run made."""
+    if names and MARK not in names:
         received = f"{folder}, a folder that no run has made, in the place of the working folder"
         remedy = "rename it, or choose another --output_file or --temp_dir"
         raise InputError(received, "no folder there, or one that a run left", remedy)

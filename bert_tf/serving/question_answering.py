@@ -376,9 +376,9 @@ class QuestionAnsweringTask(ServingTask):
         )
         self._answer_sizes = AnswerSizes(chosen.n_best_size, chosen.max_answer_length)
         most = chosen.n_best_size + int(chosen.version_2_with_negative)
-        if chosen.top_k > most:
+        if not 1 <= chosen.top_k <= most:
             received = f"--top_k={chosen.top_k} with --n_best_size={chosen.n_best_size}"
-            raise InputError(received, f"at most {most}", "use a greater --n_best_size")
+            raise InputError(received, f"1 to {most}", "use a greater --n_best_size")
         if chosen.version_2_with_negative:
             odds = {"null_odds": "float [B], score of no answer less that of the best answer"}
             self.outputs = {**self.outputs, **odds}

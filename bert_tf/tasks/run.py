@@ -310,6 +310,12 @@ class Run:
         if evaluates:
             ends = {"early_stopping": config.early_stopping, "last": tf1.step_of(latest or "")}
             best = BestCheckpoint(self, dev, folder, settings, **ends)
+            # At the last checkpoint, as before the first one, all evaluate again.
+            if any(step < best.last for step in best.values):
+                saved = tf1.CheckpointReader(latest).run_settings()
+                if tf1.changed_settings(saved, {"dev_data": settings["dev_data"]}):
+                    received = f"{best.folder.path}, the best checkpoint by other dev data"
+                    raise InputError(received, "the dev data that the run began with", REMEDY)
         if best and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
             check_finished_run(latest, settings, besides=("early_stopping",))

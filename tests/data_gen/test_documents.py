@@ -249,6 +249,16 @@ def test_files_and_memory_agree(tmp_path_factory, blocks, data):
 # -------------------------------------------------------------------- text -> ids
 
 
+@pytest.mark.parametrize("name", Corpus.FILES)
+def test_files_that_have_lost_their_end_are_noticed(tmp_path, name):
+    blocks = [Corpus.of([[[1, 2, 3], [4]], [[5, 6]]])]
+    assert [*documents.write_corpus(tmp_path / "corpus", blocks)] == [range(2)]
+    path = tmp_path / "corpus" / name
+    os.truncate(path, path.stat().st_size - 8)
+    with pytest.raises(InputError, match="corpus, in which files are missing or have changed"):
+        Corpus.open(tmp_path / "corpus")
+
+
 @pytest.mark.parametrize("text", [[], ["", "\x01", "a bc", ""], ["\x01"], ["c", "\x02", "b a"]])
 def test_tokenized_blocks_have_no_empty_part(vocab_file, text):
     """As documents: these sentences, one that has none, and a last one."""

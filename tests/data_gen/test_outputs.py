@@ -18,6 +18,7 @@ from bert_tf.files import read_json
 from data_gen import outputs
 from data_gen.documents import Counts, Statistics
 from data_gen.outputs import (
+    MARK,
     RecordFile,
     check_paths,
     finished_shards,
@@ -103,20 +104,21 @@ def test_names_of_outputs(tmp_path):
 # ------------------------------------------------------------------------- working folder
 
 
+@pytest.mark.parametrize("name", ["thesis", "corpus"])  # a run has a file of this name, too
 @pytest.mark.parametrize("is_link", [False, True])
-def test_a_folder_with_the_name_of_a_working_folder_stays(tmp_path, is_link):
+def test_a_folder_with_the_name_of_a_working_folder_stays(tmp_path, is_link, name):
     mine = tmp_path / ".out.working"
     folder = tmp_path / "mine" if is_link else mine
     folder.mkdir()
-    (folder / "thesis").write_text("years of work")
+    (folder / name).write_text("years of work")
     if is_link:
         mine.symlink_to(folder)
     with (
-        pytest.raises(InputError, match=r"a link to|a folder that no run has made"),
+        pytest.raises(InputError, match=r"a link, in|a folder that no run has made"),
         working_folder(str(tmp_path / "out"), None),
     ):
         pytest.fail("it was used")
-    assert names(folder) == ["thesis"]
+    assert names(folder) == [name]
 
 
 def test_working_folder_elsewhere(tmp_path):
@@ -142,7 +144,7 @@ def test_what_a_failed_run_leaves_is_kept_with_a_file(tmp_path, kept_with, kept)
     if kept:
         killed.leave_lock(tmp_path / ".out.working" / ".lock")
     with working_folder(output, None, kept_with="rows") as folder:
-        assert names(folder) == [".lock", *kept]
+        assert names(folder) == [".lock", MARK, *kept]
     assert names(tmp_path) == []
 
 
@@ -162,9 +164,9 @@ def test_a_folder_that_is_half_removed_is_not_kept(tmp_path, monkeypatch, kept_w
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             opened.__exit__(None, None, None)
-    assert names(folder) == ["rows"]
+    assert names(folder) == [MARK, "rows"]
     with working_folder(output, None, kept_with=kept_with) as folder:
-        assert names(folder) == [".lock"]
+        assert names(folder) == [".lock", MARK]
 
 
 # ------------------------------------------------------------------------- shards

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf import BertConfig
+from bert_tf.errors import InputError
+from bert_tf.heads import head_named
 from bert_tf.serving import question_answering
 from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
+from bert_tf.serving.options import ServingOptions
 from bert_tf.squad.answers import (
     CERTAINLY_NULL,
     NO_CANDIDATE,
@@ -166,3 +169,12 @@ def test_what_is_no_answer_without_a_window():
         assert nbest.is_entry.numpy().sum() == int(version_2)
         assert not has_answers[0]
         assert odds[0] == CERTAINLY_NULL
+
+
+@pytest.mark.parametrize("top_k", [-1, 0, 6])
+def test_as_many_answers_are_listed_as_there_are(top_k):
+    sizes = {"max_seq_length": 13, "doc_stride": 3, "max_query_length": 4, "n_best_size": 4}
+    chosen = ServingOptions(**sizes, top_k=top_k, version_2_with_negative=True)
+    head = head_named("question_answering")
+    with pytest.raises(InputError, match="1 to 5"):
+        question_answering.QuestionAnsweringTask(head, None, TOKENIZER, CONFIG, chosen)

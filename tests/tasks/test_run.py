@@ -144,6 +144,14 @@ def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
     assert not again.has_stopped
 
 
+def test_scores_of_other_data_are_not_compared(tmp_path):
+    run = ScriptedRun(tmp_path, [0.5])
+    best_of(run).evaluate(10)
+    tf1.CheckpointFolder(tmp_path).save(12, run.state(12, {"dev_data": "others"}))
+    with pytest.raises(InputError, match="best checkpoint by other dev data"):
+        run.train(make_config(), TRAIN, DEV)
+
+
 @pytest.mark.parametrize(
     "content",
     [

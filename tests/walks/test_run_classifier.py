@@ -4,6 +4,7 @@ import csv
 import json
 import pathlib
 import re
+import types
 
 import numpy as np
 import pytest
@@ -15,9 +16,11 @@ from walking import (
     write_encoder,
 )
 
+import run_classifier
 from bert_tf import BertConfig
 from bert_tf.cli.results import read_curves
 from bert_tf.errors import InputError
+from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.text_run import TextRun
 from bert_tf.training import distribution
 
@@ -406,6 +409,15 @@ def test_flags_without_effect_are_refused(inputs, classify, tmp_path, given):
     with pytest.raises(InputError, match=f"--{flag} for the task {given['task_name']}"):
         classify(**{"data_dir": inputs, "output_dir": tmp_path / "out"} | given, do_predict=True,
                  init_checkpoint=inputs, max_seq_length=17)  # fmt: skip
+
+
+def test_data_that_are_not_there_are_named(tmp_path, monkeypatch, caplog):
+    given = types.SimpleNamespace(data_dir=str(tmp_path), tfds_name=None)
+    monkeypatch.setattr(run_classifier, "FLAGS", given)
+    (tmp_path / "dev_matched.tsv").touch()
+    task = get_task("mnli")
+    assert run_classifier.wanted(task, "dev", True) == (task.split("dev"),)
+    assert f"No dev_mismatched.tsv in {tmp_path}: left out." in caplog.text
 
 
 # ---------------------------------------------------------------------------- what is refused
