@@ -37,6 +37,11 @@ LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
 # Names of columns of texts in published files.
 TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
+# A cell of the first line that is one of these is the header of a column, not data.
+HEADER_WORD = (
+    rf"{TEXT_NAME}|category|class|comment|content|gold_label|id|idx|index|labels?|quality|rating|"
+    "review|score|sentiment|target|title|tweet"
+)
 CORRECT = "correct or delete the row"
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
@@ -129,6 +134,8 @@ class Layout:
         columns, optional = self._columns(labelled)
         skip_broken = self.skip_flawed and labelled == REQUIRED
         rows = read_rows(path, self.file_format, columns, optional, self.positions, skip_broken)
+        if any(isinstance(column, int) for column in columns.values()):
+            rows = _refuse_header(rows, labels)
         return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
@@ -356,6 +363,18 @@ def read_rows(
         logging.warning("%d broken rows are left out, the first: %s", len(broken), broken[0])
 
 
+def _refuse_header(rows: Iterator[Row], labels: Labels) -> Iterator[Row]:
+    """The rows of a file without header, whose first one must not be names of columns."""
+    for number, row in enumerate(rows):
+        cells = [str(cell) for cell in row.cells.values()]
+        may_be = not number and row.cells.get("label") not in labels.names
+        if may_be and any(re.fullmatch(HEADER_WORD, cell.strip().lower()) for cell in cells):
+            received = f"{row.place}: {_preview(cells)}, a header"
+            remedy = "delete the line; if it is data, name the labels with --labels, or move it"
+            raise InputError(received, "data in the first line of this file", remedy)
+        yield row
+
+
 def _cell(cells: list[str], position: int | None) -> str | None:
     return cells[position] if position is not None and position < len(cells) else None
 
@@ -370,9 +389,17 @@ def _find_columns(
     """The position of each column; None for an optional one that is missing."""
     names = [name.strip() for name in header]
     if positions and len(names) > max(positions.values()):
-        # Data have numbers, as ids or labels, or long texts; these are a header of other names.
+        # Data have numbers, as ids or labels, or long texts; these are a header of other names. A
+        # text's name in another column is that of another task's file.
         are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
-        if are_names and {*columns.values()}.isdisjoint(names):
+        read = {at % len(names) for at in positions.values()}
+        of_others = [
+            name
+            for at, name in enumerate(names)
+            if at not in read and re.fullmatch(TEXT_NAME, name.lower())
+        ]
+        has_all = positions.keys() >= columns.keys() - {*optional}
+        if are_names and has_all and not of_others and {*columns.values()}.isdisjoint(names):
             logging.warning("%s: the columns %s, read by position as in the original", place, names)
             return {part: at % len(names) for part, at in positions.items() if part in columns}
     for part, column in columns.items():

@@ -40,6 +40,19 @@ def test_refused(tmp_path, name, split, content, line, received):
     assert received in info.value.received
 
 
+@pytest.mark.parametrize("header", ["label\ttext", "good\tSentence", "target\t7"])
+def test_a_header_in_a_file_without_one_is_no_example(tmp_path, header):
+    """Nor is it a class; a row whose label is known is data."""
+    (tmp_path / "train.tsv").write_text(f"{header}\ngood\tA\nbad\tB\n")
+    columns = {"has_header": False, "text_a": "1", "label": "0"}
+    task = get_task("tsv", **columns)
+    with pytest.raises(InputError, match=r"line 1: .*, a header"):
+        task.read(str(tmp_path), "train")
+    names = {"good", "bad", header.partition("\t")[0]}
+    known = get_task("tsv", **columns, labels=sorted(names))
+    assert len(known.read(str(tmp_path), "train")) == 3
+
+
 OWN_HEADER = "kind\ta\tb\tone\tother\n"
 MNLI_HEADER = "\t".join(f"column_{i}" for i in range(12)) + "\n"
 
@@ -55,7 +68,8 @@ def test_own_data_in_the_layout_of_the_originals_tasks(tmp_path, caplog):
     (tmp_path / "train.tsv").write_text(MNLI_HEADER + row)
     assert get_task("mnli").read(str(tmp_path), "train") == [Example("0", "A", "B", "neutral")]
     others = ("1\t7\t8\tA\tB\n", f"x\ty\tz\t{'word ' * 10}\tB\n", "kind\ta\tb\tone\n")
-    for header in (*others, "kind\tQuality\tb\tone\tother\n"):
+    of_mnli = "no\tpromptID\tpairID\tgenre\tsentence1\tsentence2\n"  # its texts are not 3 and 4
+    for header in (*others, of_mnli, "kind\tQuality\tb\tone\tother\n"):
         (tmp_path / "train.tsv").write_text(header + "1\t7\t7\tA\tB\n")
         with pytest.raises(InputError, match="line 1: the columns"):
             get_task("mrpc").read(str(tmp_path), "train")
