@@ -21,7 +21,7 @@ FLAGS = flags.FLAGS
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
 
-class Features:
+class FeatureFlags:
     """The flags of this script.
 
     Attributes:
@@ -56,7 +56,7 @@ class Features:
 def define_flags() -> None:
     """The flags of this script, shared ones first."""
     shared_flags.define_pretrained()
-    shared_flags.define(Features)
+    shared_flags.define(FeatureFlags)
     shared_flags.define(shared_flags.WithoutEffect)
 
 

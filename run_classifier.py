@@ -26,7 +26,7 @@ FLAGS = flags.FLAGS
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
 
 
-class Classifier:
+class ClassifierFlags:
     """The flags of this script.
 
     Attributes:
@@ -99,7 +99,7 @@ OWN_FILES = [name for name in vars(OwnFiles) if not name.startswith("_")]
 
 def define_flags() -> None:
     """The flags of this script and those that fine-tuning shares."""
-    shared_flags.define_fine_tuning(Classifier, OwnFiles, max_seq_length=128)
+    shared_flags.define_fine_tuning(ClassifierFlags, OwnFiles, max_seq_length=128)
     FLAGS["task_name"].help += f"\n{registry.describe_tasks()}"
 
 

@@ -21,7 +21,7 @@ from bert_tf.cli import main as cli
 FLAGS = flags.FLAGS
 
 
-class Squad:
+class SquadFlags:
     """The flags of this script.
 
     Attributes:
@@ -66,7 +66,7 @@ class Squad:
 
 def define_flags() -> None:
     """The flags of this script and those that fine-tuning shares."""
-    shared_flags.define_fine_tuning(Squad, max_seq_length=384)
+    shared_flags.define_fine_tuning(SquadFlags, max_seq_length=384)
 
 
 def check_flags(words: Sequence[str]) -> None:

@@ -41,7 +41,7 @@ from bert_tf.files import (
 )
 
 GLOBAL_STEP = "global_step"
-RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that must not change on resuming
+RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that a resumed run is compared with
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
 _SCOPES = {  # by the layer that a weight is of
     r"(embeddings|pooler)/": "bert/",

@@ -123,8 +123,8 @@ def beam_data(argv: Sequence[str]) -> None:
     Every machine keeps the tokenized corpus once, in --temp_dir: four bytes a token.
     """
     from create_pretraining_data import job_from_flags
-    from data_gen.beam import pipeline  # loads Beam
+    from data_gen import beam  # loads Beam
     from data_gen.workers import prepare_script
 
     prepare_script()
-    pipeline.create(job_from_flags(), beam_options=argv[1:])
+    beam.create(job_from_flags(), beam_options=argv[1:])

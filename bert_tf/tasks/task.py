@@ -192,11 +192,10 @@ class Task:
             yield f"These labels look alike, but are different classes: {', '.join(alike)}."
         for separator in () if self.head.is_per_word else SEPARATORS:
             if names := [name for name in found.names if separator in name]:
-                yield (
-                    f"{len(names)} labels hold {separator!r}: {', '.join(map(repr, names[:3]))}. "
-                    f"For several labels use --label_kind=multi_label "
-                    f"--label_separator={separator!r}."
-                )
+                kind = "" if self.head.may_be_empty else "--label_kind=multi_label "
+                listed = ", ".join(map(repr, names[:3]))
+                use = f"For several labels use {kind}--label_separator={separator!r}."
+                yield f"{len(names)} labels hold {separator!r}: {listed}. {use}"
 
     def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
         """A model's names of labels, as this task spells them."""

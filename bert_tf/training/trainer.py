@@ -188,7 +188,7 @@ class Trainer:
           The number of updates made afterwards; and the mean of each loss over the steps that were
           not skipped, and their number, kept_steps.
         """
-        steps, here = self.steps, not distribution.remote_hosts(self.strategy)
+        steps, is_local = self.steps, not distribution.remote_hosts(self.strategy)
         totals = np.zeros(len(steps.loss_names) + 1, np.float32)
         # Processes must make the same calls: collective operations are numbered within a call.
         whole = progress is None or runtime.has_peers()
@@ -202,13 +202,14 @@ class Trainer:
                 announced("compile: train", when=compiles),
                 WATCHDOG.watched(what, usual=number * seconds, compiles=compiles),
             ):
-                if here:
+                if is_local:
                     totals = steps.train(totals, iterator, tf.constant(step), tf.constant(number))
-                for at in () if here else range(step, step + number):
-                    batch = next(iterator)  # made in this process
-                    with distribution.on_remote_host(self.strategy):
-                        so_far = tf.convert_to_tensor(totals)
-                        totals = steps.train_on(so_far, batch, tf.constant(at))
+                else:
+                    for at in range(step, step + number):
+                        batch = next(iterator)  # made in this process
+                        with distribution.on_remote_host(self.strategy):
+                            so_far = tf.convert_to_tensor(totals)
+                            totals = steps.train_on(so_far, batch, tf.constant(at))
                 totals = totals.numpy()  # waits for the device
             self._seconds_per_step = 0.0 if compiles else (time.monotonic() - start) / number
             step += number
@@ -233,7 +234,7 @@ class Trainer:
             losses = {}
         elif not kept_steps or not np.isfinite(list(losses.values())).all():
             received = "a loss of {loss} with gradients of norm {gradient_norm}".format(**losses)
-            if scale:
+            if not kept_steps:  # only with a scale are steps skipped
                 received = "gradients beyond float16 in every step, with the least loss scale,"
             rate = max(map(self.optimizer.schedule.rate, (first, step - 1)))
             raise InputError(

@@ -178,15 +178,3 @@ def _one_example(weights, config, example) -> dict[str, np.ndarray]:
         + weights["cls/seq_relationship/output_bias"]
     )
     return outputs
-
-
-def run_layer(layer, prefix: str, *inputs, seed: int = 2, **kwargs):
-    """Gives a layer the weights of a scope; returns its output and all weights as float64.
-
-    A float64 layer computes all in it, except for the soft-max, which is always in float32.
-    """
-    layer(*inputs, **kwargs)
-    weights = random_weights(layer.config, seed=seed)
-    for variable in layer.trainable_variables:
-        variable.assign(weights[prefix + variable.path.partition("/")[2]])
-    return layer(*inputs, **kwargs), {k: v.astype(np.float64) for k, v in weights.items()}

@@ -1,10 +1,8 @@
 """A small vocabulary, and questions of random texts: what the tests of bert_tf.squad share."""
 
 import tempfile
-import warnings
 
 import numpy as np
-import tensorflow as tf
 from hypothesis import strategies as st
 
 from bert_tf.squad.data import Answer, SquadExample, SquadFile
@@ -41,47 +39,6 @@ def example(context: str, question: str = "who", answers=(), **fields) -> SquadE
 
 def squad_file(*examples: SquadExample, version_2: bool = False) -> SquadFile:
     return SquadFile(list(examples), version_2, "test.json")
-
-
-def write_tfds(folder: str, config: str, **parts: dict) -> None:
-    """A prepared dataset squad/`config` of tensorflow-datasets, from contents of SQuAD files."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import tensorflow_datasets as tfds
-
-        text = tfds.features.Text()
-        features = {
-            "id": tf.string,
-            "title": text,
-            "context": text,
-            "question": text,
-            "answers": tfds.features.Sequence({"text": text, "answer_start": tf.int32}),
-        }
-        rows = {name: list(_rows(content)) for name, content in parts.items()}
-        one = next(iter(rows.values()))[0]
-        signature = {name: tf.TensorSpec([], tf.string) for name in list(features)[:4]} | {
-            "answers": {
-                "text": tf.TensorSpec([None], tf.string),
-                "answer_start": tf.TensorSpec([None], tf.int32),
-            }
-        }
-        if "is_impossible" in one:
-            features["is_impossible"] = tf.bool
-            signature["is_impossible"] = tf.TensorSpec([], tf.bool)
-        tfds.dataset_builders.store_as_tfds_dataset(
-            name="squad",
-            config=config,
-            version="3.0.0",
-            features=tfds.features.FeaturesDict(features),
-            split_datasets={
-                name: tf.data.Dataset.from_generator(
-                    lambda name=name: iter(rows[name]), output_signature=signature
-                )
-                for name in parts
-            },
-            data_dir=folder,
-            disable_shuffling=True,
-        )
 
 
 def _rows(content: dict):
