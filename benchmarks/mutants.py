@@ -1,12 +1,14 @@
 """Changes the core at random places, one at a time, and counts the changes that the tests find.
 
     python benchmarks/mutants.py --count=300 --seed=1
-    python benchmarks/mutants.py --count=300 --seed=1 --checkout=../before     another commit's
+    python benchmarks/mutants.py --count=300 --seed=1 --beside=../before       the same, twice
 
 A mutant differs in one place: a comparison, an operator, a number, a condition, a returned value.
 It is killed if one of the tests of its folder fails or runs into the limit; those of its own module
-come first. Prints a line for each mutant and the share killed, by folder; the survivors are to be
-looked at. The places depend on the code and the seed alone. Each process works on a copy.
+come first. --beside takes lines that stand in both checkouts, word for word, and asks the tests of
+each. Prints a line for each mutant and the share killed, by folder; the survivors are to be looked
+at. The places depend on the code and the seed alone. Each process works on a copy; the tests of the
+unchanged code have to pass first.
 """
 
 import argparse
@@ -14,6 +16,7 @@ import ast
 import collections
 import concurrent.futures
 import copy
+import os
 import pathlib
 import random
 import shutil
@@ -29,6 +32,7 @@ CORE = (
     *("bert_tf/data", "bert_tf/tasks", "bert_tf/squad"),
     *("data_gen/masking.py", "data_gen/instances.py"),
 )
+TESTS_OF = {"bert_tf/heads": ["modeling", "tasks"]}  # the others: the folder of the same name
 SECONDS = 400  # for the tests of a folder
 SWAPS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -84,66 +88,109 @@ def with_change(source: str, place: tuple[int, int, int, int, str]) -> str:
     return b"".join(lines).decode()
 
 
-def is_killed(folder: pathlib.Path, path: pathlib.Path) -> bool:
-    """Whether the tests of a file's folder fail in a copy."""
-    tests = folder / "tests" / pathlib.Path(*path.parts[path.parts[0] == "bert_tf" : -1])
-    own = tests / f"test_{path.stem}.py"
-    for chosen in ([own] if own.exists() else []) + [tests]:
-        words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", str(chosen)]
+def places_of(checkout: pathlib.Path) -> dict[tuple, tuple[pathlib.Path, tuple]]:
+    """The places of a checkout's core by what stands there; lines that stand twice are left out."""
+    found = collections.defaultdict(list)
+    for part in CORE:
+        at = checkout / part
+        for file in [at] if at.is_file() else sorted(at.rglob("*.py")):
+            lines = file.read_text(encoding="utf-8").splitlines()
+            for place in places(file):
+                first, begin, last, _, text = place
+                line = lines[first - 1]
+                indent = len(line) - len(line.lstrip())
+                key = line.strip(), begin - indent, last - first, text
+                found[key].append((file.relative_to(checkout), place))
+    return {key: where[0] for key, where in found.items() if len(where) == 1}
+
+
+def outcome(folder: pathlib.Path, path: pathlib.Path, seconds: int | None = SECONDS) -> str:
+    """What the tests of a file's folder say in a copy: killed, limit or SURVIVES."""
+    names = TESTS_OF.get(str(path.parent)) or [path.parent.name]
+    tests = [folder / "tests" / name for name in names]
+    own = [name / f"test_{path.stem}.py" for name in tests]
+    for chosen in filter(None, ([file for file in own if file.exists()], tests)):
+        words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *map(str, chosen)]
         try:
             ended = subprocess.run(
-                [sys.executable, *words], cwd=folder, capture_output=True, timeout=SECONDS
+                [sys.executable, *words],
+                cwd=folder,
+                env=os.environ | {"PYTHONPATH": str(folder)},  # for the processes of tests, too
+                capture_output=True,
+                timeout=seconds,
             )
         except subprocess.TimeoutExpired:
-            return True
+            return "limit"
         if ended.returncode:
-            return True
-    return False
+            return "killed"
+    return "SURVIVES"
+
+
+def copy_of(checkout: pathlib.Path, parts: str) -> pathlib.Path:
+    """A checkout's files in a folder of their own."""
+    copied = pathlib.Path(tempfile.mkdtemp(dir=parts)) / "checkout"
+    ignored = shutil.ignore_patterns(".git", ".venv*", "build", "demo")
+    return shutil.copytree(checkout, copied, ignore=ignored)
 
 
 def main() -> None:
-    """The core's places -> a sample -> killed or not."""
+    """The core's places -> a sample -> killed or not, by each checkout's tests."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkout", type=pathlib.Path, default=ROOT)
+    parser.add_argument("--beside", type=pathlib.Path, help="a checkout of another commit")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
-    found = [root / part for root in [options.checkout.resolve()] for part in CORE]
-    files = sorted(f for part in found for f in ([part] if part.is_file() else part.rglob("*.py")))
-    every = [(file, place) for file in files for place in places(file)]
-    chosen = random.Random(options.seed).sample(every, options.count)
-    killed, total = collections.Counter(), collections.Counter()
+    checkouts = [ROOT, *([options.beside.resolve()] if options.beside else [])]
+    found = [places_of(checkout) for checkout in checkouts]
+    in_all = [key for key in found[0] if all(key in places for places in found)]
+    chosen = random.Random(options.seed).sample(in_all, options.count)
+    counts = [collections.Counter() for _ in checkouts]
+    totals = [collections.Counter() for _ in checkouts]
     local = threading.local()
 
-    def try_one(mutant: tuple) -> tuple[pathlib.Path, tuple, bool]:
-        file, place = mutant
-        if not hasattr(local, "copy"):
-            local.copy = pathlib.Path(tempfile.mkdtemp(dir=parts)) / "checkout"
-            ignored = shutil.ignore_patterns(".git", ".venv*", "build", "demo")
-            shutil.copytree(options.checkout, local.copy, ignore=ignored)
-        path = file.relative_to(options.checkout.resolve())
-        source = file.read_text(encoding="utf-8")
-        (local.copy / path).write_text(with_change(source, place), encoding="utf-8")
-        try:
-            return path, place, is_killed(local.copy, path)
-        finally:
-            (local.copy / path).write_text(source, encoding="utf-8")
+    def tried(key: tuple) -> list[str]:
+        if not hasattr(local, "copies"):
+            local.copies = [copy_of(checkout, parts) for checkout in checkouts]
+        says = []
+        for where, copied in zip(found, local.copies, strict=True):
+            path, place = where[key]
+            source = (copied / path).read_text(encoding="utf-8")
+            (copied / path).write_text(with_change(source, place), encoding="utf-8")
+            says.append(outcome(copied, path))
+            (copied / path).write_text(source, encoding="utf-8")
+        return says
 
     with (
         tempfile.TemporaryDirectory() as parts,
         concurrent.futures.ThreadPoolExecutor(options.processes) as pool,
     ):
-        for path, place, is_found in pool.map(try_one, chosen):
-            folder = str(path.parent)
-            killed[folder] += is_found
-            total[folder] += 1
-            says = "killed  " if is_found else "SURVIVES"
-            print(f"{says} {path}:{place[0]} {place[-1].splitlines()[0][:70]}", flush=True)
-    for folder in sorted(total):
-        print(f"{folder:24} {killed[folder]:4} of {total[folder]:4}")
-    share = killed.total() / total.total()
-    print(f"{'all':24} {killed.total():4} of {total.total():4}, {share:.1%}")
+        folders = [{where[key][0].parent / "-" for key in chosen} for where in found]
+        unchanged = [
+            (copied, folder)
+            for checkout, paths in zip(checkouts, folders, strict=True)
+            for copied in [copy_of(checkout, parts)]
+            for folder in sorted(paths)
+        ]
+        for one, says in zip(
+            unchanged, pool.map(lambda one: outcome(*one, seconds=None), unchanged), strict=True
+        ):
+            if says != "SURVIVES":
+                sys.exit(f"the tests of {one[1].parent} fail without a change in {one[0]}")
+        for key, says in zip(chosen, pool.map(tried, chosen), strict=True):
+            path, place = found[0][key]
+            for where, count, total, one in zip(found, counts, totals, says, strict=True):
+                folder = str(where[key][0].parent)
+                count[folder] += one != "SURVIVES"
+                total[folder] += 1
+            words = " ".join(f"{one:8}" for one in says)
+            print(f"{words} {path}:{place[0]} {place[-1].splitlines()[0][:70]}", flush=True)
+    for checkout, count, total in zip(checkouts, counts, totals, strict=True):
+        print(checkout.name)
+        for folder in sorted(total):
+            print(f"{folder:24} {count[folder]:4} of {total[folder]:4}")
+        share = count.total() / total.total()
+        print(f"{'all':24} {count.total():4} of {total.total():4}, {share:.1%}")
 
 
 if __name__ == "__main__":
