@@ -103,14 +103,13 @@ from bert_tf.checkpoints.metadata import (
 from bert_tf.cli import from_flags
 from bert_tf.config import BertConfig
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
-from bert_tf.data.records import pretraining_record
+from bert_tf.data.records import DataDescription, description_path, pretraining_record
 from bert_tf.data.shards import (
     RecordFiles,
     common_description,
     record_paths,
     refuse_other_vocabulary,
 )
-from bert_tf.data.sidecars import DataDescription, description_path
 from bert_tf.files import is_file, locked, write_eval_results
 from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal import log_end, number_of

@@ -20,7 +20,7 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.config import typed
-from bert_tf.data.sidecars import (
+from bert_tf.data.records import (
     FRAME_BYTES,
     DataDescription,
     IndexBuilder,

@@ -28,7 +28,7 @@ FLOORS = (
 RANKS = {folder: rank for rank, folders in enumerate(FLOORS) for folder in folders}
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")} - {"setup"}
 # What data generation may know of the package, besides the ground.
-FOR_DATA_GENERATION = ("tokenization.", "data.records", "data.sidecars")
+FOR_DATA_GENERATION = ("tokenization.", "data.records")
 
 
 def modules() -> dict[str, pathlib.Path]:
