@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli import model_flags
 from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, YES_OR_NO, Count, Number
 from bert_tf.errors import InputError
 
@@ -70,7 +71,7 @@ class PretrainingFlags:
 
 def define_flags() -> None:
     """The flags of this script and those of every training."""
-    shared_flags.define_run(PretrainingFlags)
+    model_flags.define_run(PretrainingFlags)
 
 
 def check_flags(words: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ import types
 import pytest
 from absl import flags as absl_flags
 
-from bert_tf.cli import flags, from_flags
+from bert_tf.cli import from_flags, model_flags
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.settings import StepConfig
@@ -15,7 +15,7 @@ from bert_tf.training.settings import StepConfig
 def given():
     """Gives a function that sets flags of a script."""
     own = set(absl_flags.FLAGS)
-    flags.define_run(flags.FineTuning, EvalFlags)
+    model_flags.define_run(model_flags.FineTuning, EvalFlags)
 
     def set_flags(*words: str) -> None:
         absl_flags.FLAGS.unparse_flags()
