@@ -12,7 +12,6 @@ from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli.flags import FLAGS, given_case
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.terminal import WATCHDOG
 from bert_tf.training import distribution
 from bert_tf.training.settings import StepConfig
 
@@ -31,7 +30,7 @@ def make_strategy() -> tf.distribute.Strategy:
       InputError: the devices are unavailable, flags contradict each other, a path is local and the
         TPU is another machine's, or a batch cannot be shared out.
     """
-    WATCHDOG.set_limit(FLAGS.hang_seconds, ends=FLAGS.end_when_hung)
+    distribution.WATCHDOG.set_limit(FLAGS.hang_seconds, ends=FLAGS.end_when_hung)
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
         if name not in ("auto", "tpu"):
@@ -42,7 +41,8 @@ def make_strategy() -> tf.distribute.Strategy:
             logging.info("--nobucket_by_length: on a TPU all batches are of --max_seq_length.")
             FLAGS.bucket_by_length = False
         name = "tpu"
-    given = {flag: FLAGS[flag].value for flag in ("tpu_zone", "gcp_project", "num_cpu_devices")}
+    options = ("tpu_zone", "gcp_project", "num_cpu_devices", "max_restarts")
+    given = {option: FLAGS[option].value for option in options}
     strategy = distribution.make_strategy(name, tpu=tpu, **given)
     _check_batch_sizes(strategy.num_replicas_in_sync)
     return strategy

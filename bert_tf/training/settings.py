@@ -38,35 +38,6 @@ class StepConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningSchedule:
-    """How long, how fast and with which optimizer a model is fine-tuned."""
-
-    train_batch_size: int = 32
-    learning_rate: float = 5e-5
-    num_train_epochs: float = 3.0
-    warmup_proportion: float = 0.1
-    end_learning_rate: float = 0.0
-    layerwise_lr_decay: float = 1.0
-    optimizer: str = "adamw"
-    bias_correction: bool = False
-
-    def num_train_steps(self, num_examples: int) -> int:
-        """Updates in all, int(N / batch * epochs) as in the original.
-
-        Raises:
-          InputError: there would be none.
-        """
-        steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
-        if steps < 1:
-            sizes = f"{self.train_batch_size}, --num_train_epochs={self.num_train_epochs}"
-            received = f"{num_examples} examples, --train_batch_size={sizes}"
-            raise InputError(
-                received, "enough for one update", "use a smaller batch or more epochs"
-            )
-        return steps
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class Intervals:
     """Steps between logging, saving and evaluation."""
 

@@ -57,8 +57,8 @@ def made(monkeypatch) -> list[tuple]:
     """The strategies that flags ask for, with their TPUs; none is made."""
     asked: list[tuple] = []
 
-    def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices):
-        assert (tpu_zone, gcp_project, num_cpu_devices) == ("a-zone", "a-project", 1)
+    def make_strategy(name, *, tpu, **given):
+        assert given == GIVEN
         asked.append((name, tpu))
         return types.SimpleNamespace(num_replicas_in_sync=3)
 
@@ -66,6 +66,12 @@ def made(monkeypatch) -> list[tuple]:
     return asked
 
 
+GIVEN = {
+    "tpu_zone": "a-zone",
+    "gcp_project": "a-project",
+    "num_cpu_devices": 1,
+    "max_restarts": 10,
+}
 WHERE = ("--tpu_zone=a-zone", "--gcp_project=a-project")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
+from bert_tf.training.settings import Intervals, StepConfig
 
 
 def stops(intervals: Intervals, first: int, last: int) -> list[int]:
@@ -47,8 +47,3 @@ def test_a_batch_that_cannot_be_shared_out():
     assert "--train_batch_size=8 for 2 replicas" in caught.value.received
     assert "--gradient_accumulation_steps=3" in caught.value.received
     assert "a multiple of 6" in caught.value.remedy
-
-
-def test_no_step():
-    with pytest.raises(InputError, match="--train_batch_size=32"):
-        FineTuningSchedule(num_train_epochs=0.5).num_train_steps(63)
