@@ -118,8 +118,8 @@ def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
     needed = (f.name for f in fields.values() if f.default is f.default_factory)  # both missing
     if missing := [prefix + key for key in needed if key not in values]:
         raise InputError(f"no {', '.join(missing)}", "a value for each", "add what is missing")
-    metadata = {key: field.metadata for key, field in fields.items()}
-    return cls(**{k: _taken(kinds[k], v, prefix + k, metadata[k]) for k, v in values.items()})
+    taken = {k: _taken(kinds[k], v, prefix + k, fields[k].metadata) for k, v in values.items()}
+    return cls(**taken)
 
 
 def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> tuple:

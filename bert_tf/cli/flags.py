@@ -148,11 +148,9 @@ def given_case() -> bool | None:
 def refuse_words(words: Sequence[str]) -> None:
     """Refuses words outside any flag."""
     if words:
-        raise InputError(
-            f"{words[0]!r} outside any flag",
-            "flags only, as in --input_file=...",
-            "write --flag=value without a space, and put quotes around patterns of files",
-        )
+        received, expected = f"{words[0]!r} outside any flag", "flags only, as in --input_file=..."
+        remedy = "write --flag=value without a space, and put quotes around patterns of files"
+        raise InputError(received, expected, remedy)
 
 
 def require_one_of(*names: str) -> None:

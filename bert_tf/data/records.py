@@ -137,12 +137,11 @@ class Record:
             if not feature.holds(given):
                 inside = (given >= feature.least) & (given <= feature.most)
                 row, place = np.argwhere(~inside)[0]
-                belongs = "give the configuration that belongs to the data, or "
-                raise InputError(
-                    f"{where(int(row))}, with the {feature.name} {given[row, place]}",
-                    feature.range,
-                    f"{belongs if feature.model_size else ''}make the data again",
-                )
+                received = f"{where(int(row))}, with the {feature.name} {given[row, place]}"
+                remedy = "make the data again"
+                if feature.model_size:
+                    remedy = f"give the configuration that belongs to the data, or {remedy}"
+                raise InputError(received, feature.range, remedy)
 
     def _refuse(self, serialized: Sequence[bytes] | tf.Tensor, where: Callable[[int], str]) -> None:
         """Raises the `InputError` of the first record that cannot be parsed."""
@@ -163,21 +162,21 @@ class Record:
             given, found = {}, "a record that is not a tf.train.Example"
         for feature in self.features:
             if feature.name not in given:
-                raise InputError(
-                    f"{where}, {found:.600}",
-                    f"the {self.name} features {', '.join(f.name for f in self.features)}",
-                    "give a file that was made for this script",
-                )
+                expected = f"the {self.name} features {', '.join(f.name for f in self.features)}"
+                remedy = "give a file that was made for this script"
+                raise InputError(f"{where}, {found:.600}", expected, remedy)
             kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
             size = len(getattr(given[feature.name], kind).value)
             if size != feature.size:
-                flag, length = f"--{feature.size_flag}", size // feature.sequences
-                use = f"use {flag}={length}, with which the data were made, or "
-                raise InputError(
-                    f"{where}, a record whose {feature.name} has {size} values in its {kind}",
-                    f"{feature.size} values" + (f", as {flag} says" if feature.size_flag else ""),
-                    f"{use if feature.size_flag and length else ''}make the data again",
-                )
+                received = f"{where}, a record whose {feature.name} has {size} values in its {kind}"
+                expected, remedy = f"{feature.size} values", "make the data again"
+                if flag := feature.size_flag:
+                    expected += f", as --{flag} says"
+                    if length := size // feature.sequences:
+                        remedy = (
+                            f"use --{flag}={length}, with which the data were made, or {remedy}"
+                        )
+                raise InputError(received, expected, remedy)
 
 
 def input_features(
@@ -263,23 +262,17 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
         patterns = [patterns] if is_file(patterns) else patterns.split(",")
     found: dict[str, str] = {}
     for pattern in patterns:
-        if is_file(pattern):
-            matches = [pattern]
-        else:
-            matches = sorted(gfile().glob(pattern)) if pattern else []
+        matches = [pattern] if is_file(pattern) else sorted(gfile().glob(pattern))
         if not matches:
-            raise InputError(
-                f"{pattern!r}, which matches no file",
-                "paths or globs of existing files, separated by commas",
-                "check the path, and that the file has been made",
-            )
+            expected = "paths or globs of existing files, separated by commas"
+            remedy = "check the path, and that the file has been made"
+            raise InputError(f"{pattern!r}, which matches no file", expected, remedy)
         for path in matches:
             file = path if is_remote(path) else os.path.realpath(path)
             if file in found:
                 same = f": {found[file]} is the same file" if found[file] != path else ""
-                raise InputError(
-                    f"{path}, given twice{same}", "each file once", "leave out one of the two"
-                )
+                received = f"{path}, given twice{same}"
+                raise InputError(received, "each file once", "leave out one of the two")
             found[file] = path
     return list(found.values())
 

@@ -58,21 +58,19 @@ def make_strategy(
     if name == "multiworker" or (name != "tpu" and os.environ.get(CLUSTER)):
         processes = num_processes()
     if processes > 1 and name in ("one", "mirrored"):
-        raise InputError(
-            f"--strategy={name}, and {CLUSTER} with {processes} processes",
-            "auto or multiworker: otherwise every process writes into the same --output_dir",
-            f"leave out --strategy, or run one process without {CLUSTER}",
-        )
+        received = f"--strategy={name}, and {CLUSTER} with {processes} processes"
+        expected = "auto or multiworker: otherwise every process writes into the same --output_dir"
+        remedy = f"leave out --strategy, or run one process without {CLUSTER}"
+        raise InputError(received, expected, remedy)
     if name in ("auto", "multiworker"):
         name = "multiworker" if processes > 1 else "auto"
     gpus = tf.config.list_physical_devices("GPU")
     if num_cpu_devices > 1 and (gpus or name not in ("auto", "mirrored")):
         where = f"{len(gpus)} GPUs" if gpus else f"the strategy {name}"
-        raise InputError(
-            f"--num_cpu_devices={num_cpu_devices} with {where}",
-            "--strategy=mirrored and no GPUs, which are used before the CPU",
-            "leave it out, or hide the GPUs (CUDA_VISIBLE_DEVICES=-1)",
-        )
+        received = f"--num_cpu_devices={num_cpu_devices} with {where}"
+        expected = "--strategy=mirrored and no GPUs, which are used before the CPU"
+        remedy = "leave it out, or hide the GPUs (CUDA_VISIBLE_DEVICES=-1)"
+        raise InputError(received, expected, remedy)
     if num_cpu_devices > 1:
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0],
@@ -209,8 +207,7 @@ class OneOfSeveral(runtime.Alone):
         if self.has_peers:
             time.sleep(SECONDS_TO_READ)
             with contextlib.suppress(tf.errors.OpError):  # they have failed as well
-                errors = context.context()
-                errors.report_error_to_cluster(tf.errors.FAILED_PRECONDITION, FAILURE)
+                context.context().report_error_to_cluster(tf.errors.FAILED_PRECONDITION, FAILURE)
             time.sleep(SECONDS_TO_READ)
 
     def ending(self, error: BaseException) -> tuple[int, str] | None:
@@ -267,12 +264,12 @@ def distributed_batches(
     replicas = strategy.num_replicas_in_sync
 
     def dataset(pipeline: int = 0, num_pipelines: int = 1) -> tf.data.Dataset:
-        here = replicas // num_pipelines
-        part = {"num_parts": replicas, "first_part": pipeline * here, "parts_here": here}
+        own = replicas // num_pipelines
+        shares = {"num_parts": replicas, "first_part": pipeline * own, "parts_here": own}
         # For several hosts TensorFlow would drop the static number of rows, as the last part of a
         # finite dataset may be short. Ours never is, and nobody reads beyond the last.
         endless = tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
-        return batches.dataset(start=start, **part).apply(endless)
+        return batches.dataset(start=start, **shares).apply(endless)
 
     def on_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return dataset(context.input_pipeline_id, context.num_input_pipelines)
@@ -300,8 +297,8 @@ def remote_hosts(strategy: tf.distribute.Strategy) -> list[str]:
         devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
     except RuntimeError:  # the default strategy, this process's first device, has no such list
         return []
-    here = tf.DeviceSpec.from_string(tf.constant(0).device)
-    if (devices[0].job, devices[0].task) == (here.job, here.task):
+    own = tf.DeviceSpec.from_string(tf.constant(0).device)
+    if (devices[0].job, devices[0].task) == (own.job, own.task):
         return []
     return [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
 

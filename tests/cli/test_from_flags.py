@@ -57,8 +57,9 @@ def made(monkeypatch) -> list[tuple]:
     """The strategies that flags ask for, with their TPUs; none is made."""
     asked: list[tuple] = []
 
-    def make_strategy(name, *, tpu, **given):
-        assert given == GIVEN
+    def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices, max_restarts):
+        assert (tpu_zone, gcp_project) == ("a-zone", "a-project")
+        assert (num_cpu_devices, max_restarts) == (1, 10)
         asked.append((name, tpu))
         return types.SimpleNamespace(num_replicas_in_sync=3)
 
@@ -66,12 +67,6 @@ def made(monkeypatch) -> list[tuple]:
     return asked
 
 
-GIVEN = {
-    "tpu_zone": "a-zone",
-    "gcp_project": "a-project",
-    "num_cpu_devices": 1,
-    "max_restarts": 10,
-}
 WHERE = ("--tpu_zone=a-zone", "--gcp_project=a-project")
 
 
