@@ -102,7 +102,7 @@ from bert_tf.checkpoints.metadata import (
     ModelMetadata,
 )
 from bert_tf.cli import from_flags
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, Intervals
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
 from bert_tf.data.shards import (
@@ -116,7 +116,6 @@ from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal import log_end, number_of
 from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
 from bert_tf.training import optimization
-from bert_tf.training.settings import Intervals
 from bert_tf.training.trainer import Trainer, write_final_evaluation
 
 

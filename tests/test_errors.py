@@ -34,7 +34,6 @@ def test_what_was_received_may_hold_anything():
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (OSError(errno.ENOSPC, "full"), "room on the disk"),
         (tf.errors.ResourceExhaustedError(None, None, "a; No space left on device"), "room on"),
         (OSError(errno.EISDIR, "it is a folder"), "a file, not a folder"),
         (

@@ -10,10 +10,9 @@ from absl import logging
 from bert_tf.checkpoints.loading import PretrainedModel, config_of, tokenizer_of
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli.flags import FLAGS, given_case
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, StepConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.settings import StepConfig
 
 # What a run reads again and again or leaves behind.
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")

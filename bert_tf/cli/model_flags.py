@@ -2,7 +2,7 @@
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, SEED, Choice, Count, Number
-from bert_tf.training.settings import OPTIMIZERS, PRECISIONS, STRATEGIES
+from bert_tf.config import OPTIMIZERS, PRECISIONS, STRATEGIES
 
 
 class ModelFiles:

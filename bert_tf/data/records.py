@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import declared, size
+from bert_tf.declarations import declared, size
 from bert_tf.errors import InputError
 from bert_tf.files import READ_BYTES, gfile, is_file, is_remote
 

@@ -18,9 +18,9 @@ from absl import logging
 from tensorflow.python.eager import context
 
 from bert_tf import files, runtime
-from bert_tf.config import typed
 from bert_tf.data import records as record_files
 from bert_tf.data.records import FRAME_BYTES, BlockIndex, DataDescription, Record, untuned
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.terminal import announced, counted, number_of
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256

@@ -27,16 +27,16 @@ from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
-from bert_tf.config import typed
+from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, digest_of, read_json, write_text
 from bert_tf.heads.head import Head
 from bert_tf.training import optimization
-from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import StopTraining, Trainer
 
 # Metadata of how sequences are made.

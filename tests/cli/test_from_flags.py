@@ -6,9 +6,9 @@ import pytest
 from absl import flags as absl_flags
 
 from bert_tf.cli import from_flags, model_flags
+from bert_tf.config import StepConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.settings import StepConfig
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def made(monkeypatch) -> list[tuple]:
     asked: list[tuple] = []
 
     def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices, max_restarts):
-        assert (tpu_zone, gcp_project) == ("a-zone", "a-project")
-        assert (num_cpu_devices, max_restarts) == (1, 10)
+        given = (tpu_zone, gcp_project, num_cpu_devices, max_restarts)
+        assert given == ("a-zone", "a-project", 1, 10)
         asked.append((name, tpu))
         return types.SimpleNamespace(num_replicas_in_sync=3)
 

@@ -86,9 +86,8 @@ def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, mo
     monkeypatch.setattr(runtime.process(), "restart", lambda _: None)  # often enough
     code, said = how_it_ends(lose)
     assert code == 1
-    assert (
-        "another process of this run was lost, or does not answer (UnavailableError: gone)" in said
-    )
+    lost = "another process of this run was lost, or does not answer (UnavailableError: gone)"
+    assert lost in said
     monkeypatch.setattr(runtime, "barrier", lose)
     assert how_it_ends(lambda _: None)[0] == 1
     assert one_of_several == []

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import typed
 from bert_tf.data import records as record_files
 from bert_tf.data.records import BlockIndex, IndexBuilder, expand_patterns, find_blocks
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 
 

@@ -12,6 +12,7 @@ import pytest
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.tf1 import changed_settings
+from bert_tf.config import Intervals
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
 from bert_tf.tasks.registry import get_task
@@ -22,7 +23,6 @@ from bert_tf.tasks.run import (
     TrainingConfig,
     make_optimizer,
 )
-from bert_tf.training.settings import Intervals
 from bert_tf.training.trainer import StopTraining
 
 TRAIN = types.SimpleNamespace(examples=range(64), files=range(70), digest="t1")
