@@ -1,4 +1,4 @@
-"""The process: its settings, TensorFlow, optional packages, SIGTERM, other processes of a run.
+"""The process: its settings, TensorFlow, optional packages, SIGTERM, its place in a run.
 
 Commands make the settings; a program that uses the library may call `prepare_process`.
 """
@@ -84,7 +84,7 @@ _NOTICES = re.compile(
 
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
-    """Hides what TensorFlow logs about the machine when it starts; none of its settings can.
+    """Hides what TensorFlow logs about the machine when it starts; no setting of its own does.
 
     What else is written to the error stream meanwhile comes through afterwards.
     """

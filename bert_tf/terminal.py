@@ -38,7 +38,7 @@ class LineFormatter(python_logging.Formatter):
 
 
 def format_log_lines() -> None:
-    """Lets all that is logged in this process, by TensorFlow too, go by `LineFormatter`."""
+    """Formats all log lines of this process, TensorFlow's too, with `LineFormatter`."""
     logging.use_absl_handler()
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(LineFormatter())
@@ -58,7 +58,7 @@ def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
 
 
 def rounded(number: float) -> str:
-    """With one decimal at most."""
+    """The number as text, with at most one decimal."""
     return f"{round(number, 1):.10g}"
 
 
@@ -74,7 +74,7 @@ def number_of(number: float, things: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
-    """Lines of the rows, their cells below each other.
+    """The rows as lines of text, in aligned columns.
 
     >>> aligned([["rate", "best"], ["5e-05", 0.5]])
     ['rate   best', '5e-05  0.5']
@@ -154,7 +154,7 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """The seconds since the start."""
         return time.monotonic() - self._start
 
     def update(self, done: float, note: str = "") -> None:

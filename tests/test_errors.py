@@ -31,23 +31,20 @@ def test_what_was_received_may_hold_anything():
     assert long.endswith("xend")
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (tf.errors.ResourceExhaustedError(None, None, "a; No space left on device"), "room on"),
-        (OSError(errno.EISDIR, "it is a folder"), "a file, not a folder"),
-        (
-            tf.errors.FailedPreconditionError(None, None, "a; Is a directory"),
-            "a file, not a folder",
-        ),
-        (FileExistsError(errno.EEXIST, "File exists"), "a folder, or a path that does not exist"),
-        (NotADirectoryError(errno.ENOTDIR, "a/b"), "every name but the last is a folder"),
-        (tf.errors.FailedPreconditionError(None, None, "a is not a directory"), "every name but"),
-        (OSError(errno.ENOMEM, "none"), "steps that fit into the memory"),
-        (MemoryError(), "steps that fit into the memory"),
-        (tf.errors.ResourceExhaustedError(None, None, "OOM"), "steps that fit into the memory"),
-        (PermissionError(errno.EACCES, "not yours"), "that this process may use"),
-    ],
-)
+OF_THE_SYSTEM = [
+    (tf.errors.ResourceExhaustedError(None, None, "a; No space left on device"), "room on"),
+    (OSError(errno.EISDIR, "it is a folder"), "a file, not a folder"),
+    (tf.errors.FailedPreconditionError(None, None, "a; Is a directory"), "a file, not a folder"),
+    (FileExistsError(errno.EEXIST, "File exists"), "a folder, or a path that does not exist"),
+    (NotADirectoryError(errno.ENOTDIR, "a/b"), "every name but the last is a folder"),
+    (tf.errors.FailedPreconditionError(None, None, "a is not a directory"), "every name but"),
+    (OSError(errno.ENOMEM, "none"), "steps that fit into the memory"),
+    (MemoryError(), "steps that fit into the memory"),
+    (tf.errors.ResourceExhaustedError(None, None, "OOM"), "steps that fit into the memory"),
+    (PermissionError(errno.EACCES, "not yours"), "that this process may use"),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), OF_THE_SYSTEM)
 def test_each_error_of_the_system_has_its_remedy(error, expected):
     assert expected in remedy_of(error)[0]

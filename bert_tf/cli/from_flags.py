@@ -108,7 +108,7 @@ def of_flags(kind: type, **values: Any) -> Any:
 
 
 def all_run_settings(strategy: tf.distribute.Strategy, config: BertConfig) -> dict[str, Any]:
-    """What decides the result of a run, but for its data; recorded in its checkpoints."""
+    """The settings that affect the trained weights, besides the data; recorded in checkpoints."""
     recorded = (name for name in FLAGS if getattr(FLAGS[name], "is_recorded", False))
     settings = {name: FLAGS[name].value for name in recorded} | config.to_dict()
     if FLAGS.clip_per_replica:  # else the number of devices is ignored

@@ -137,9 +137,9 @@ def end(code: int, message: str = "") -> None:
 
 
 def open_standard_streams() -> None:
-    """Standard streams that are closed lead nowhere, so that no other file gets their numbers.
+    """Opens closed standard streams on /dev/null, so that no other file gets their descriptors.
 
-    TensorFlow would write its messages into it.
+    TensorFlow would write its messages into that file.
     """
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:

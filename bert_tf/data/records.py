@@ -17,20 +17,19 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.declarations import declared, size
 from bert_tf.errors import InputError
-from bert_tf.files import READ_BYTES, gfile, is_file, is_remote
+from bert_tf.files import gfile, is_file, is_remote
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
 BLOCK_BYTES = 1 << 20
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
-LENGTH_BYTES, FRAME_BYTES = 8, 16
-LONGEST_RECORD = 2**31 - 1  # of protocol buffers
+FRAME_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,11 +63,23 @@ class Feature:
         why = f", as the model's {self.model_size} is {self.most + 1}" if self.model_size else ""
         return f"numbers from {self.least} to {self.most}{why}"
 
-    def holds(self, values: np.ndarray) -> bool:
-        """Whether all values are in its range."""
+    def check(self, values: np.ndarray, where: Callable[[int], str]) -> None:
+        """Raises `InputError` if a value of records [B, size] is out of its range.
+
+        On a device such a value would be clamped, cut off, or end in NaN.
+        """
         if self.least == 0 and self.dtype == tf.int64:  # one pass: negative ones are the greatest
-            return bool(values.view(np.uint64).max() <= self.most)
-        return bool(values.min() >= self.least and values.max() <= self.most)  # NaN is not
+            fits = values.view(np.uint64).max() <= self.most
+        else:
+            fits = values.min() >= self.least and values.max() <= self.most  # NaN is not
+        if not fits:
+            inside = (values >= self.least) & (values <= self.most)
+            row, place = np.argwhere(~inside)[0]
+            received = f"{where(int(row))}, with the {self.name} {values[row, place]}"
+            remedy = "make the data again"
+            if self.model_size:
+                remedy = f"give the configuration that belongs to the data, or {remedy}"
+            raise InputError(received, self.range, remedy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,24 +135,9 @@ class Record:
         except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
             self._refuse(serialized, where)
             raise
-        self._check_values(stored, where)
-        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.features}
-
-    def _check_values(self, stored: Mapping[str, np.ndarray], where: Callable[[int], str]) -> None:
-        """Raises `InputError` if a value of records [B, size] is out of its feature's range.
-
-        On a device such a value would be clamped, cut off, or end in NaN.
-        """
         for feature in self.features:
-            given = stored[feature.name]
-            if not feature.holds(given):
-                inside = (given >= feature.least) & (given <= feature.most)
-                row, place = np.argwhere(~inside)[0]
-                received = f"{where(int(row))}, with the {feature.name} {given[row, place]}"
-                remedy = "make the data again"
-                if feature.model_size:
-                    remedy = f"give the configuration that belongs to the data, or {remedy}"
-                raise InputError(received, feature.range, remedy)
+            feature.check(stored[feature.name], where)
+        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.features}
 
     def _refuse(self, serialized: Sequence[bytes] | tf.Tensor, where: Callable[[int], str]) -> None:
         """Raises the `InputError` of the first record that cannot be parsed."""
@@ -238,17 +234,6 @@ def pretraining_record(
     return Record("pre-training", (*inputs, *predictions, *labels))
 
 
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without tf.data's tuning of itself.
-
-    The thread that tunes sleeps by the time of day, and the end waits for it: for a minute, or for
-    as long as the clock was set back meanwhile.
-    """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
-
-
 # ---------------------------------------------------------------------------- files
 
 
@@ -306,7 +291,7 @@ class BlockIndex:
 
 
 class IndexBuilder:
-    """Notes blocks while records come one after the other."""
+    """Builds the index of a file while its records are written one after the other."""
 
     def __init__(self):
         self._blocks: list[tuple[int, int]] = []  # bytes and records of those that are complete
@@ -335,30 +320,6 @@ def index_path(path: str) -> str:
     """
     folder, name = os.path.split(path)
     return os.path.join(folder, f"index_{name}.json")
-
-
-def find_blocks(file: BinaryIO, num_bytes: int) -> BlockIndex | None:
-    """The blocks of an open file of so many bytes, found by the lengths of its records.
-
-    Returns:
-      The index; None if the lengths do not lead to the end of the file, which is damaged then.
-    """
-    builder, position = IndexBuilder(), 0
-    data, first, last = b"", 0, -LENGTH_BYTES
-    while position < num_bytes:
-        if position > last:  # its length is not in `data`
-            file.seek(position)
-            data, first = file.read(READ_BYTES), position
-            last = first + len(data) - LENGTH_BYTES
-            if position > last:
-                return None
-        begin = position - first
-        length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
-        if length > LONGEST_RECORD:
-            return None
-        builder.add(length)
-        position += length + FRAME_BYTES
-    return builder.finish() if position == num_bytes else None
 
 
 # ---------------------------------------------------------------------------- description

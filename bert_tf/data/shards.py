@@ -19,7 +19,7 @@ from tensorflow.python.eager import context
 
 from bert_tf import files, runtime
 from bert_tf.data import records as record_files
-from bert_tf.data.records import FRAME_BYTES, BlockIndex, DataDescription, Record, untuned
+from bert_tf.data.records import FRAME_BYTES, BlockIndex, DataDescription, Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.terminal import announced, counted, number_of
@@ -27,6 +27,8 @@ from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
 FEW_BYTES = 1 << 28  # in which records are found within a second
+LENGTH_BYTES = 8  # with which a record begins
+LONGEST_RECORD = 2**31 - 1  # of protocol buffers
 
 
 class RecordFiles:
@@ -193,6 +195,17 @@ def _read_records(path: str, offset: int, num_bytes: int | None, count: int) -> 
     return None
 
 
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without tf.data's tuning of itself.
+
+    The thread that tunes sleeps by the time of day, and the end waits for it: for a minute, or for
+    as long as the clock was set back meanwhile.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 @functools.cache
 def _block_reader() -> Callable:
     """Gives consecutive records and their bytes. The same operations eagerly take twice as long."""
@@ -230,8 +243,8 @@ def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
         with contextlib.suppress(StopIteration, tf.errors.DataLossError):
             while begin < size:
                 stream.seek(begin)
-                length = int.from_bytes(stream.read(record_files.LENGTH_BYTES), "little")
-                if length > min(size - begin - FRAME_BYTES, record_files.LONGEST_RECORD):
+                length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+                if length > min(size - begin - FRAME_BYTES, LONGEST_RECORD):
                     break  # the reader would trust it
                 next(records)
                 begin, number = begin + length + FRAME_BYTES, number + 1
@@ -276,13 +289,37 @@ def read_index(path: str) -> BlockIndex | None:
     return found
 
 
+def find_blocks(file: BinaryIO, num_bytes: int) -> BlockIndex | None:
+    """The blocks of an open file of so many bytes, found by the lengths of its records.
+
+    Returns:
+      The index; None if the lengths do not lead to the end of the file, which is damaged then.
+    """
+    builder, position = record_files.IndexBuilder(), 0
+    data, first, last = b"", 0, -LENGTH_BYTES
+    while position < num_bytes:
+        if position > last:  # its length is not in `data`
+            file.seek(position)
+            data, first = file.read(files.READ_BYTES), position
+            last = first + len(data) - LENGTH_BYTES
+            if position > last:
+                return None
+        begin = position - first
+        length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
+        if length > LONGEST_RECORD:
+            return None
+        builder.add(length)
+        position += length + FRAME_BYTES
+    return builder.finish() if position == num_bytes else None
+
+
 def _find_index(path: str) -> BlockIndex:
     """The index of a file; raises `InputError` if it cannot be read, is damaged or cut off."""
     size = _size_of(path)
     if not size:  # a pipe, maybe, which opens when somebody writes
         return record_files.IndexBuilder().finish()
     with files.path_errors(path), _opened(path) as file:
-        found = record_files.find_blocks(file, size)
+        found = find_blocks(file, size)
     if found is None:
         raise _damage(path)
     return found

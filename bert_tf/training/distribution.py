@@ -349,7 +349,7 @@ class Watch:
 
     def __init__(self, limit: float):
         self._limit = limit
-        # The seconds are those of the looks at it: none while this process is stopped.
+        # Counted at each look, so that none pass while this process itself is stopped.
         self.what, self.seconds, self.report_after = "", 0.0, limit
 
     def doing(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> None:

@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bert_tf.data import records as record_files
-from bert_tf.data.records import BlockIndex, IndexBuilder, expand_patterns, find_blocks
+from bert_tf.data.records import BlockIndex, IndexBuilder, expand_patterns
+from bert_tf.data.shards import find_blocks
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 
@@ -86,7 +87,7 @@ def test_blocks_by_hand(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("count", "chunk"), [(0, 8), (1, 8), (400, 8), (7, 19), (400, 1000)])
 def test_found_as_noted(tmp_path, monkeypatch, count, chunk):
     monkeypatch.setattr(record_files, "BLOCK_BYTES", 500)
-    monkeypatch.setattr(record_files, "READ_BYTES", chunk)
+    monkeypatch.setattr("bert_tf.files.READ_BYTES", chunk)
     sizes = np.random.default_rng(count).integers(0, 90, count).tolist()
     noted = write(tmp_path / "a", sizes).finish()
     assert found_in(tmp_path / "a") == noted

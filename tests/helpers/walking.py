@@ -22,6 +22,7 @@ from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import CheckpointReader, checkpoint_name, write_checkpoint
 from bert_tf.data import records as record_files
 from bert_tf.data.records import Record, description_path, pretraining_record
+from bert_tf.data.shards import find_blocks
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
@@ -88,7 +89,7 @@ def index_with_blocks_of(num_bytes: int, *paths: pathlib.Path) -> None:
     with unittest.mock.patch.object(record_files, "BLOCK_BYTES", num_bytes):
         for path in paths:
             with path.open("rb") as file:
-                found = record_files.find_blocks(file, path.stat().st_size)
+                found = find_blocks(file, path.stat().st_size)
             pathlib.Path(record_files.index_path(str(path))).write_text(found.to_json_string())
 
 
