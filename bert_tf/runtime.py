@@ -204,8 +204,8 @@ def noticing_sigterm() -> Iterator[Callable[[], bool]]:
 class Alone:
     """A run of one process, which writes all files and waits for nobody.
 
-    Where a run has several, `training.distribution.OneOfSeveral` takes the place of this object.
-    All run the same program, so they must make the same calls here in the same order.
+    Where a run has several, a `training.distribution.OneOfSeveral` takes its place. They run the
+    same program, so all must make the same calls here in the same order.
 
     Attributes:
       has_peers: whether there are other processes.
@@ -231,39 +231,29 @@ class Alone:
         """The exit code and message for an error that another process has caused, else None."""
 
 
-_process = [Alone()]
-
-
-def process() -> Alone:
-    """This process among those of its run."""
-    return _process[0]
-
-
-def set_process(one: Alone) -> None:
-    """Makes this process one of several."""
-    _process[:] = [one]
+process = Alone()  # `training.distribution` sets another one for a run of several
 
 
 def has_peers() -> bool:
     """Whether there are other processes."""
-    return process().has_peers
+    return process.has_peers
 
 
 def is_chief() -> bool:
     """Whether this process writes the files of the run."""
-    return process().is_chief
+    return process.is_chief
 
 
 def barrier() -> None:
     """Waits until every process has come here."""
-    process().all_gather(0)
+    process.all_gather(0)
 
 
 def any_process(flag: bool) -> bool:
     """Whether the flag is set in any process; waits for all."""
-    return any(process().all_gather(int(flag)))
+    return any(process.all_gather(int(flag)))
 
 
 def check_same(numbers: Mapping[str, int]) -> None:
     """Raises InputError in every process if one of the numbers differs between processes."""
-    process().check_same(numbers)
+    process.check_same(numbers)

@@ -74,8 +74,8 @@ def test_the_versions_that_are_declared_fit():
 def test_a_process_alone_waits_for_nobody():
     assert runtime.is_chief()
     assert not runtime.has_peers()
-    assert runtime.process().all_gather(7) == [7]
+    assert runtime.process.all_gather(7) == [7]
     assert [runtime.any_process(flag) for flag in (False, True)] == [False, True]
     runtime.check_same({"steps": 7})
-    runtime.process().leave()
-    assert runtime.process().ending(tf.errors.UnavailableError(None, None, "gone")) is None
+    runtime.process.leave()
+    assert runtime.process.ending(tf.errors.UnavailableError(None, None, "gone")) is None

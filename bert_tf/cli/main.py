@@ -77,13 +77,13 @@ def run_to_end(main: Callable[[list[str]], None], argv: list[str]) -> None:
     try:
         main(argv)
     except runtime.Interrupted as error:
-        runtime.process().leave()
+        runtime.process.leave()
         saved = f"with a checkpoint of step {error.step} in {error.output_dir}"
         end(0, f"ended by SIGTERM, {saved}. The same command resumes from there.")
     sys.stdout.flush()
     if runtime.has_peers():
         runtime.barrier()  # a process lost up to here is waited for, as during training
-        runtime.process().leave()
+        runtime.process.leave()
         end(0)
 
 
@@ -100,7 +100,7 @@ def report(error: BaseException) -> None:
     """Ends the process with the message and exit code of an error; returns where it is a bug."""
     if _stopped_by or isinstance(error, KeyboardInterrupt):  # C code may have replaced it
         _end_by_signal(*_stopped_by or [signal.SIGINT])
-    if ending := runtime.process().ending(error):
+    if ending := runtime.process.ending(error):
         end(*ending)
     if isinstance(error, BrokenPipeError) and _nobody_reads():
         end(128 + signal.SIGPIPE)
@@ -108,7 +108,7 @@ def report(error: BaseException) -> None:
         logging.debug("Raised here:", exc_info=error)
         error = InputError(first_line(error), *remedy_of(error))
     if isinstance(error, InputError):
-        runtime.process().tell_failure()
+        runtime.process.tell_failure()
         end(1, f"failed.\n{error}")
 
 
@@ -220,7 +220,8 @@ def page(about: str) -> str:
             groups.setdefault(title, []).append(name)
     parts = [about.strip()]
     for title, names in groups.items():
-        parts += ["\n".join([f"{title}:", *(entry(FLAGS[n], width) for n in names)])] * bool(names)
+        if names:
+            parts.append("\n".join([f"{title}:", *(entry(FLAGS[n], width) for n in names)]))
     return "\n\n".join([*parts, "Further flags, for logging and debugging: --helpfull lists them."])
 
 

@@ -117,7 +117,7 @@ def _multi_worker_strategy(processes: int, max_restarts: int) -> tf.distribute.S
     task = json.loads(os.environ[CLUSTER])["task"]
     name = f"{task['type']} {task['index']}"
     terminal.name_process(name)
-    runtime.set_process(process := OneOfSeveral(max_restarts))
+    process = runtime.process = OneOfSeveral(max_restarts)
     # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
     # The constructor waits for the others to start, and no Python thread runs meanwhile.
     with WATCHDOG.without_python(f"{name}: waiting for all {processes} processes"):
@@ -345,12 +345,17 @@ Where its threads are (the main one comes last):"""
 
 
 class Watch:
-    """Something that is to make progress: what it does now, for how long, how long it may take."""
+    """Something that is to make progress.
 
-    def __init__(self, limit: float):
+    Attributes:
+      what: it does now.
+      seconds: for how long, counted at each look: none pass while this process is stopped.
+      report_after: seconds that it may take before the next report.
+    """
+
+    def __init__(self, limit: float, what: str, **options: Any):
         self._limit = limit
-        # Counted at each look, so that none pass while this process itself is stopped.
-        self.what, self.seconds, self.report_after = "", 0.0, limit
+        self.doing(what, **options)
 
     def doing(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> None:
         """Call it at each progress.
@@ -391,8 +396,7 @@ class Watchdog:
           what: as for `Watch.doing`.
           **options: likewise.
         """
-        watch = Watch(self._limit)
-        watch.doing(what, **options)
+        watch = Watch(self._limit, what, **options)
         self._watches.append(watch)
         try:
             yield watch

@@ -44,7 +44,7 @@ def one_of_several(monkeypatch) -> list[str]:
     for name in ("leave", "tell_failure"):
         monkeypatch.setattr(process, name, functools.partial(done.append, name))
     monkeypatch.setattr(runtime, "barrier", lambda: done.append("barrier"))
-    monkeypatch.setattr(runtime, "_process", [process])
+    monkeypatch.setattr(runtime, "process", process)
     monkeypatch.setattr(command, "end", end)
     monkeypatch.setattr(runtime, "_sigterm", threading.Event())
     return done
@@ -83,7 +83,7 @@ def test_what_to_do_where_memory_runs_out(one_of_several):
 def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):
     """It will be started again, and do what it had to do with the others."""
     assert how_it_ends(lose) == ("restarts",)
-    monkeypatch.setattr(runtime.process(), "restart", lambda _: None)  # often enough
+    monkeypatch.setattr(runtime.process, "restart", lambda _: None)  # often enough
     code, said = how_it_ends(lose)
     assert code == 1
     lost = "another process of this run was lost, or does not answer (UnavailableError: gone)"
