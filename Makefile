@@ -43,7 +43,8 @@ test-2.20: .venv-2.20/ready
 
 # What needs no XLA under that build itself, without a TPU: on CPUs it has none.
 NEED_NO_XLA := $(addprefix tests/,checkpoints data data_gen modeling planning serving squad tasks \
-	tokenization training test_config.py test_errors.py test_files.py test_imports.py)
+	tokenization training test_config.py test_declarations.py test_errors.py test_files.py \
+	test_imports.py)
 test-tpu: .venv-tpu/ready
 	TPU_LIBRARY_PATH=/nonexistent .venv-tpu/bin/python -m pytest -n auto --maxprocesses=4 \
 		--dist=loadfile --no-loadscope-reorder $(NEED_NO_XLA)

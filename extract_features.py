@@ -15,6 +15,7 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli import model_flags
 from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS
 
 FLAGS = flags.FLAGS
@@ -55,9 +56,9 @@ class FeatureFlags:
 
 def define_flags() -> None:
     """The flags of this script, shared ones first."""
-    shared_flags.define_pretrained()
+    model_flags.define_pretrained()
     shared_flags.define(FeatureFlags)
-    shared_flags.define(shared_flags.WithoutEffect)
+    shared_flags.define(model_flags.WithoutEffect)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli import model_flags
 from bert_tf.errors import InputError
 from bert_tf.tasks import registry
 from bert_tf.tasks.examples import FORMATS
@@ -99,14 +100,14 @@ OWN_FILES = [name for name in vars(OwnFiles) if not name.startswith("_")]
 
 def define_flags() -> None:
     """The flags of this script and those that fine-tuning shares."""
-    shared_flags.define_fine_tuning(ClassifierFlags, OwnFiles, max_seq_length=128)
+    model_flags.define_fine_tuning(ClassifierFlags, OwnFiles, max_seq_length=128)
     FLAGS["task_name"].help += f"\n{registry.describe_tasks()}"
 
 
 def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
-    shared_flags.check_fine_tuning("do_eval", "do_predict")
+    model_flags.check_fine_tuning("do_eval", "do_predict")
     if bool(FLAGS.data_dir) == bool(FLAGS.tfds_name):
         received = f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}"
         remedy = "give the folder of the files, or the name of a dataset"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli import model_flags
 from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, YES_OR_NO, Count, Number
 from bert_tf.errors import InputError
 
@@ -70,7 +71,7 @@ class PretrainingFlags:
 
 def define_flags() -> None:
     """The flags of this script and those of every training."""
-    shared_flags.define_run(PretrainingFlags)
+    model_flags.define_run(PretrainingFlags)
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -101,22 +102,20 @@ from bert_tf.checkpoints.metadata import (
     ModelMetadata,
 )
 from bert_tf.cli import from_flags
-from bert_tf.config import BertConfig
+from bert_tf.config import BertConfig, Intervals
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
-from bert_tf.data.records import pretraining_record
+from bert_tf.data.records import DataDescription, description_path, pretraining_record
 from bert_tf.data.shards import (
     RecordFiles,
     common_description,
     record_paths,
     refuse_other_vocabulary,
 )
-from bert_tf.data.sidecars import DataDescription, description_path
 from bert_tf.files import is_file, locked, write_eval_results
 from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal import log_end, number_of
 from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
 from bert_tf.training import optimization
-from bert_tf.training.settings import Intervals
 from bert_tf.training.trainer import Trainer, write_final_evaluation
 
 

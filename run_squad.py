@@ -17,6 +17,7 @@ from absl import flags, logging
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli import model_flags
 
 FLAGS = flags.FLAGS
 
@@ -66,13 +67,13 @@ class SquadFlags:
 
 def define_flags() -> None:
     """The flags of this script and those that fine-tuning shares."""
-    shared_flags.define_fine_tuning(SquadFlags, max_seq_length=384)
+    model_flags.define_fine_tuning(SquadFlags, max_seq_length=384)
 
 
 def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
-    shared_flags.check_fine_tuning("do_predict")
+    model_flags.check_fine_tuning("do_predict")
     evaluate = "add --do_predict, or give a file of answers to bert-tf evaluate-squad"
     shared_flags.require("do_eval", "do_predict", remedy=evaluate)
     shared_flags.require("report", "do_predict", remedy=evaluate)

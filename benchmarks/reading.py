@@ -41,9 +41,8 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 import numpy as np
 import tensorflow as tf
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
-from bert_tf.data.records import Record, pretraining_record
+from bert_tf.data.records import BLOCK_BYTES, Record, index_path, pretraining_record
 from bert_tf.data.shards import RecordFiles, read_index
-from bert_tf.data.sidecars import BLOCK_BYTES, index_path
 
 SIZES = {"max_seq_length": 128, "max_predictions_per_seq": 20}
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}

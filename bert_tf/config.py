@@ -1,165 +1,18 @@
-"""The sizes and constants of a BERT, `bert_config.json`; and JSON files as dataclasses."""
+"""The sizes of a BERT, `bert_config.json`; how a training step is computed; a training's intervals.
+
+Loads no TensorFlow: flags come first.
+"""
 
 import dataclasses
-import functools
 import json
-import operator
 import pathlib
 import re
-import sys
-import types
-import typing
 from collections.abc import Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from bert_tf.declarations import OtherKeys, check_fields, declared, size, typed
 from bert_tf.errors import InputError
-from bert_tf.files import LONE_SURROGATE, read_json
-
-# ---------------------------------------------------------------------------- typed JSON
-
-Declared = TypeVar("Declared")
-_KINDS = {  # of an annotation: the values that it takes, how messages call them, what must hold
-    bool: (bool, "true or false", lambda _: True),
-    int: (int, "a whole number", lambda _: True),
-    float: (int | float, "a finite number", lambda value: abs(value) <= sys.float_info.max),
-    str: (str, "a text", lambda value: not LONE_SURROGATE.search(value)),  # UTF-8 can hold it
-}
-_hints = functools.cache(typing.get_type_hints)
-_BOUNDS = {
-    "above": (operator.gt, "above {}"),
-    "low": (operator.ge, "at least {}"),
-    "high": (operator.le, "at most {}"),
-    "below": (operator.lt, "below {}"),
-    "filled": (lambda value, _: value != "", "not empty"),
-}
-
-
-class OtherKeys:
-    """A base of dataclasses for objects that other programs write: they may have any other keys."""
-
-
-def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
-    """The content of a JSON file as a dataclass or another kind, checked against its declaration.
-
-    A kind is int, float, bool, str, Any, a dataclass, `tuple[KIND, ...]` (a list in JSON) or
-    `dict[str, KIND]`, each also `| None`. The metadata of a dataclass's field may hold
-
-        above, low, high, below    bounds of every number in it
-        choices                    the only values
-        filled                     whether no text and no list in it may be empty
-        distinct                   whether the items of a list must differ
-
-    A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN and
-    infinity are never taken. A subclass of `OtherKeys` leaves unknown keys alone.
-
-    Args:
-      kind: the dataclass, or for instance dict[str, float].
-      values: what the file holds.
-      source: names the file in messages.
-
-    Raises:
-      InputError: it is of another kind, a key is unknown or missing, or a value is not as declared.
-    """
-    try:
-        return _taken(kind, values, "", {})
-    except InputError as error:
-        received = f"{source} with {error.received}"
-        raise InputError(received, error.expected, f"{error.remedy}, in {source}") from None
-
-
-def declared(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
-    """A field of a dataclass with metadata for `typed`."""
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def check_fields(instance: Any) -> None:
-    """Raises `InputError` unless the fields of a dataclass have values that `typed` takes."""
-    kinds = _hints(type(instance))
-    for field in dataclasses.fields(instance):
-        _taken(kinds[field.name], getattr(instance, field.name), field.name, field.metadata)
-
-
-def check(name: str, value: Any, kind: Any, **bounds: Any) -> None:
-    """Raises `InputError` unless `typed` accepts the value; `bounds`: as in a field's metadata."""
-    _taken(kind, value, name, bounds)
-
-
-def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
-    """A JSON value as the annotation `kind` has it: lists as tuples, objects as dataclasses."""
-    inner = typing.get_args(kind)
-    if types.NoneType in inner:
-        if value is None:
-            return None
-        (kind,) = set(inner) - {types.NoneType}
-        inner = typing.get_args(kind)
-    prefix, origin = name and f"{name}.", typing.get_origin(kind)
-    if dataclasses.is_dataclass(kind):
-        return value if isinstance(value, kind) else _built(kind, value, prefix)
-    if origin is tuple:
-        return _taken_list(inner[0], value, name, bounds)
-    if origin is dict:
-        _check_object(value, name)
-        return {k: _taken(inner[1], v, f"{prefix}{k!s:.80}", bounds) for k, v in value.items()}
-    if kind is not Any:
-        _check_value(kind, value, name, bounds)
-    return value
-
-
-def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
-    """An instance from an object; `prefix` stands before its keys in messages."""
-    _check_object(values, prefix.rstrip("."))
-    kinds, fields = _hints(cls), {f.name: f for f in dataclasses.fields(cls)}
-    if issubclass(cls, OtherKeys):
-        values = {key: value for key, value in values.items() if key in fields}
-    if unknown := sorted(values.keys() - fields.keys(), key=str):
-        listed = ", ".join(f"{prefix}{key!s:.80}" for key in unknown[:9])
-        expected = f"only {', '.join(fields)}"
-        raise InputError(f"the unknown keys {listed}", expected, "correct or remove them")
-    needed = (f.name for f in fields.values() if f.default is f.default_factory)  # both missing
-    if missing := [prefix + key for key in needed if key not in values]:
-        raise InputError(f"no {', '.join(missing)}", "a value for each", "add what is missing")
-    metadata = {key: field.metadata for key, field in fields.items()}
-    return cls(**{k: _taken(kinds[k], v, prefix + k, metadata[k]) for k, v in values.items()})
-
-
-def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> tuple:
-    filled = bounds.get("filled", False)
-    if not isinstance(value, list | tuple) or (filled and not value):
-        raise _refused(name, value, "a list" + ", not empty" * filled)
-    items, places = list(value), range(len(value))
-    if kind is int and {*map(type, items)} == {int}:  # maybe millions: the extremes will do
-        places = [items.index(min(items)), items.index(max(items))]
-    for place in places:
-        items[place] = _taken(kind, items[place], f"{name}[{place}]", bounds)
-    if bounds.get("distinct") and len(set(items)) < len(items):
-        raise _refused(name, value, f"{max(items, key=items.count)!r:.80} only once")
-    return tuple(items)
-
-
-def _check_object(value: Any, name: str) -> None:
-    if not isinstance(value, Mapping):
-        raise _refused(name, value, "a JSON object")
-
-
-def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -> None:
-    """Raises `InputError` unless it is of the kind bool, int, float or str, and within bounds."""
-    kinds, expected, holds = _KINDS[kind]
-    fits = isinstance(value, kinds) and isinstance(value, bool) is (kind is bool) and holds(value)
-    for bound, (holds, text) in _BOUNDS.items():
-        if bound in bounds:
-            expected += ", " + text.format(bounds[bound])
-            fits = fits and holds(value, bounds[bound])
-    if choices := bounds.get("choices"):
-        expected = f"one of {', '.join(map(str, choices))}"
-        fits = fits and value in choices
-    if not fits:
-        raise _refused(name, value, expected)
-
-
-def _refused(name: str, value: Any, expected: str) -> InputError:
-    name = name or "the outermost value"
-    return InputError(f"{name} {value!r:.80}", expected, f"correct {name}")
-
+from bert_tf.files import read_json
 
 # ---------------------------------------------------------------------------- the sizes of a BERT
 
@@ -189,11 +42,6 @@ class _HuggingFace(OtherKeys):
     position_embedding_type: str | None = declared(None, choices=("absolute",))
     is_decoder: bool | None = declared(None, choices=(False,))
     add_cross_attention: bool | None = declared(None, choices=(False,))
-
-
-def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1) -> Any:
-    """A field for a number of rows, layers, word pieces or the like: what an int32 can count."""
-    return declared(default, low=1, high=most)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -248,7 +96,8 @@ class BertConfig:
         """
         values = _HUGGING_FACE_DEFAULTS | typed(dict[str, Any], values, source=source)
         theirs = typed(_HuggingFace, values, source=source)
-        sizes = {key: values[key] for key in values if key in _hints(cls)}
+        names = {field.name for field in dataclasses.fields(cls)}
+        sizes = {key: value for key, value in values.items() if key in names}
         sizes["hidden_act"] = HUGGING_FACE_ACTIVATIONS[theirs.hidden_act]
         return cls.from_dict(sizes, source=source)
 
@@ -283,3 +132,61 @@ class BertConfig:
             received = f"{vocab_file} with {num_pieces} word pieces"
             expected = f"at most {self.vocab_size}, the vocab_size of the model"
             raise InputError(received, expected, "give the vocabulary of the model")
+
+
+# ---------------------------------------------------------------------------- training
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+OPTIMIZERS = ("adamw", "lamb")
+STRATEGIES = ("auto", "one", "mirrored", "multiworker", "tpu")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepConfig:
+    """How a training step is computed.
+
+    Only `precision` and `clip_per_replica` change the result by more than rounding.
+    """
+
+    # Of layers; weights, moments, norms, soft-max, losses: float32.
+    precision: str = declared("float32", choices=PRECISIONS)
+    gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
+    recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
+    recompute_attention: bool = False  # recompute attention's probabilities there
+    clip_per_replica: bool = False  # as the original on a TPU: see `Steps`
+    xla: bool = True  # compile with XLA
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def check_batch_size(self, size: int, num_replicas: int, *, name: str = "batch_size") -> None:
+        """Raises InputError unless `size` is a multiple of replicas times accumulation steps."""
+        unit = num_replicas * self.gradient_accumulation_steps
+        if size % unit:
+            parts = f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
+            received = f"{name}={size} for {num_replicas} replicas with {parts}"
+            raise InputError(received, "a multiple of their product", f"use a multiple of {unit}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """Steps between logging, saving and evaluation."""
+
+    iterations_per_loop: int = declared(1000, low=1)  # at most, in one call of the compiled loop
+    log_steps: int = declared(100, low=0)  # 0, here and below: only at the end
+    save_checkpoints_steps: int = declared(1000, low=0)
+    eval_steps: int = declared(0, low=0)
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def next_stop(self, step: int, last: int) -> int:
+        """The next step after `step` at which something is due."""
+        intervals = (self.log_steps, self.save_checkpoints_steps, self.eval_steps)
+        due = [(step // every + 1) * every for every in intervals if every]
+        return min(last, step + self.iterations_per_loop, *due)
+
+    @staticmethod
+    def is_due(step: int, every: int) -> bool:
+        """Whether something done every so many steps is due after `step`."""
+        return every > 0 and step % every == 0

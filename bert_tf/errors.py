@@ -45,13 +45,16 @@ _REMEDIES = {  # of system errors: what is expected, what to do
     errno.EFBIG: ("files of any size", f"raise the limit, ulimit -f unlimited, {_AGAIN}"),
     errno.EMFILE: ("more open files", f"raise the limit, ulimit -n 4096, {_AGAIN}"),
     errno.EIO: ("a disk or network that works", f"check it (dmesg names the device), {_AGAIN}"),
+    errno.EISDIR: ("a file, not a folder", "correct the path"),
+    errno.EEXIST: ("a folder, or a path that does not exist yet", "correct the path"),
+    errno.ENOTDIR: ("a path in which every name but the last is a folder", "correct the path"),
     errno.EBADF: ("open standard streams", "close none; to silence one, use /dev/null"),
+    errno.ENOMEM: (
+        "steps that fit into the memory (see bert-tf plan), files that fit onto the disk",
+        "smaller batches (in training --gradient_accumulation_steps=2 gives the same result), "
+        "--recompute, --precision=bfloat16, a smaller --max_seq_length; or make room on the disk",
+    ),
 }
-_MEMORY_REMEDY = (
-    "steps that fit into the memory (see bert-tf plan), files that fit onto the disk",
-    "smaller batches (in training --gradient_accumulation_steps=2 gives the same result), "
-    "--recompute, --precision=bfloat16, a smaller --max_seq_length; or make room on the disk",
-)
 _OTHER_REMEDY = (
     "a local path, or a remote one, that this process may use",
     "check the path, the network and the permissions; gs:// needs application default credentials",
@@ -61,11 +64,11 @@ _OTHER_REMEDY = (
 def remedy_of(error: BaseException) -> tuple[str, str]:
     """What is expected and what to do after an error of the system or of TensorFlow."""
     for number, remedy in _REMEDIES.items():
-        if getattr(error, "errno", None) == number or os.strerror(number) in str(error):
+        in_words = os.strerror(number).lower() in str(error).lower()  # of TensorFlow
+        if in_words or getattr(error, "errno", None) == number:
             return remedy
-    out_of_memory = isinstance(error, MemoryError) or getattr(error, "errno", 0) == errno.ENOMEM
-    if out_of_memory or type(error).__name__ == "ResourceExhaustedError":  # of TensorFlow
-        return _MEMORY_REMEDY
+    if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
+        return _REMEDIES[errno.ENOMEM]
     return _OTHER_REMEDY
 
 

@@ -1,4 +1,4 @@
-"""The process: its settings, TensorFlow, optional packages, SIGTERM, other processes of a run.
+"""The process: its settings, TensorFlow, optional packages, SIGTERM, its place in a run.
 
 Commands make the settings; a program that uses the library may call `prepare_process`.
 """
@@ -14,15 +14,12 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from absl import logging
-
 from bert_tf.errors import InputError, first_line
-from bert_tf.terminal import WATCHDOG, Progress
+from bert_tf.terminal import Progress
 
 # ---------------------------------------------------------------------------- settings
 
@@ -87,7 +84,7 @@ _NOTICES = re.compile(
 
 @contextlib.contextmanager
 def without_notices() -> Iterator[None]:
-    """Hides what TensorFlow logs about the machine when it starts; none of its settings can.
+    """Hides what TensorFlow logs about the machine when it starts; no setting of its own does.
 
     What else is written to the error stream meanwhile comes through afterwards.
     """
@@ -201,128 +198,62 @@ def noticing_sigterm() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGTERM, before)
 
 
-# ---------------------------------------------------------------------------- several processes
-
-# The processes of a run on several hosts: which one writes, where all wait, what must be the same.
-# A process alone is its own chief and waits for nobody. Several processes run the same program,
-# each on its part of every batch, so they must make the same calls here in the same order.
-
-RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has restarted
-FAILURE = "bert_tf: a process has failed"  # the text of the error that `tell_peers` causes
-# What TensorFlow raises in the others when a process is gone.
-_OF_LOSS = re.compile(
-    "(Unavailable|Aborted|Cancelled|DeadlineExceeded|FailedPrecondition|Internal|Unknown)Error"
-)
-_shared: list[Any] = []  # with other processes, if any: the strategy, and what gathers numbers
-_expects_peers = threading.Event()
+# ---------------------------------------------------------------------------- processes of a run
 
 
-def expect_peers() -> None:
-    """Records that other processes will join; from now on errors may come from losing one."""
-    _expects_peers.set()
+class Alone:
+    """A run of one process, which writes all files and waits for nobody.
+
+    Where a run has several, a `training.distribution.OneOfSeveral` takes its place. They run the
+    same program, so all must make the same calls here in the same order.
+
+    Attributes:
+      has_peers: whether there are other processes.
+      is_chief: whether this process writes the files of the run.
+    """
+
+    has_peers, is_chief = False, True
+
+    def all_gather(self, number: int) -> list[int]:
+        """The numbers of all processes, in their order; waits for all."""
+        return [number]
+
+    def check_same(self, numbers: Mapping[str, int]) -> None:
+        """Raises InputError in every process if one of the numbers differs between processes."""
+
+    def leave(self) -> None:
+        """Waits until all other processes are done, then leaves the run."""
+
+    def tell_failure(self) -> None:
+        """Ends what the processes compute together: this one has failed, and would fail again."""
+
+    def ending(self, error: BaseException) -> tuple[int, str] | None:
+        """The exit code and message for an error that another process has caused, else None."""
 
 
-def is_lost_peer(error: BaseException) -> bool:
-    """Whether an error may come from another process of the run that is gone or has failed."""
-    return _expects_peers.is_set() and bool(_OF_LOSS.fullmatch(type(error).__name__))
-
-
-def join(strategy: Any) -> None:
-    """Makes this process one of several, which share the `tf.distribute.Strategy`."""
-    tf = load_tensorflow()
-
-    def on_replica(number):
-        return tf.distribute.get_replica_context().all_gather(number[None], axis=0)
-
-    gather = tf.function(lambda number: strategy.run(on_replica, args=(number,)))
-    _shared[:] = [strategy, gather]
+process = Alone()  # `training.distribution` sets another one for a run of several
 
 
 def has_peers() -> bool:
     """Whether there are other processes."""
-    return bool(_shared)
+    return process.has_peers
 
 
 def is_chief() -> bool:
     """Whether this process writes the files of the run."""
-    return not _shared or _shared[0].extended._is_chief
-
-
-def all_gather(number: int) -> list[int]:
-    """The numbers of all processes, in their order; waits for all."""
-    if not _shared:
-        return [number]
-    strategy, gather = _shared
-    with WATCHDOG.watched("wait for the other processes"):
-        gathered = gather(load_tensorflow().constant(number, "int64"))
-        return strategy.experimental_local_results(gathered)[0].numpy().tolist()
+    return process.is_chief
 
 
 def barrier() -> None:
     """Waits until every process has come here."""
-    all_gather(0)
+    process.all_gather(0)
 
 
 def any_process(flag: bool) -> bool:
     """Whether the flag is set in any process; waits for all."""
-    return any(all_gather(int(flag)))
+    return any(process.all_gather(int(flag)))
 
 
 def check_same(numbers: Mapping[str, int]) -> None:
     """Raises InputError in every process if one of the numbers differs between processes."""
-    for name, number in numbers.items():
-        if len(set(all_gather(number))) > 1:
-            leave()
-            received = f"other {name} in this process than in another one of the run"
-            remedy = "give all of them the same command and the same files"
-            raise InputError(received, "the same in all processes", remedy)
-
-
-def leave() -> None:
-    """Waits until all other processes are done, then leaves the run."""
-    with contextlib.suppress(load_tensorflow().errors.OpError):  # they have passed it, and ended
-        barrier()
-    let_peers_read()
-
-
-def let_peers_read() -> None:
-    """Waits before the process ends: peers may still be fetching its part of a collective."""
-    if _shared:
-        time.sleep(1)
-
-
-def tell_peers() -> None:
-    """Ends what the processes compute together: this one has failed, and would fail again.
-
-    The others would wait for it otherwise, as for one that was lost. TensorFlow exports no function
-    for this; test_multiworker.py covers the one that is used.
-    """
-    if not _shared:
-        return
-    let_peers_read()
-    context = importlib.import_module("tensorflow.python.eager.context").context()
-    errors = load_tensorflow().errors
-    with contextlib.suppress(errors.OpError):  # they have failed as well
-        context.report_error_to_cluster(errors.FAILED_PRECONDITION, FAILURE)
-    let_peers_read()
-
-
-def restart(reason: str, *, at_most: int) -> None:
-    """Restarts this process after another one was lost; returns if it has done so too often.
-
-    The processes cannot go on without the lost one, nor take it in again while they run. So each
-    restarts, waits for all, and resumes from the last checkpoint.
-
-    Args:
-      reason: how the loss was noticed, for the log.
-      at_most: how often a process may restart.
-    """
-    number = int(os.environ.get(RESTARTS, "0")) + 1
-    if number > at_most:
-        return
-    logging.warning("Restart %d of at most %d: %s", number, at_most, reason)
-    logging.flush()
-    sys.stdout.flush()
-    time.sleep(2)  # so that the others notice as well
-    os.environ[RESTARTS] = str(number)
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    process.check_same(numbers)

@@ -1,15 +1,13 @@
-"""What a command shows while it runs: log lines, tables, bars, and reports of hangs.
+"""What a command shows while it runs: log lines, tables and bars.
 
 All on standard error.
 """
 
 import contextlib
-import faulthandler
 import logging as python_logging
 import os
 import re
 import shlex
-import socket
 import sys
 import threading
 import time
@@ -40,7 +38,7 @@ class LineFormatter(python_logging.Formatter):
 
 
 def format_log_lines() -> None:
-    """Lets all that is logged in this process, by TensorFlow too, go by `LineFormatter`."""
+    """Formats all log lines of this process, TensorFlow's too, with `LineFormatter`."""
     logging.use_absl_handler()
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(LineFormatter())
@@ -60,7 +58,7 @@ def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
 
 
 def rounded(number: float) -> str:
-    """With one decimal at most."""
+    """The number as text, with at most one decimal."""
     return f"{round(number, 1):.10g}"
 
 
@@ -76,7 +74,7 @@ def number_of(number: float, things: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
-    """Lines of the rows, their cells below each other.
+    """The rows as lines of text, in aligned columns.
 
     >>> aligned([["rate", "best"], ["5e-05", 0.5]])
     ['rate   best', '5e-05  0.5']
@@ -156,7 +154,7 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """The seconds since the start."""
         return time.monotonic() - self._start
 
     def update(self, done: float, note: str = "") -> None:
@@ -279,125 +277,3 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
-
-
-# ---------------------------------------------------------------------------- hangs
-
-# Reports a hang: something that is watched makes no progress.
-#
-#     with WATCHDOG.watched("evaluate") as watch:
-#         for number in range(51):
-#             watch.doing(f"evaluate, batch {number + 1} of 51")      this is progress
-#             ...
-#
-# The log then says what hangs, for how long, in which process, and what to do; the stacks of all
-# Python threads follow. Nothing is watched before `set_limit`.
-
-COMPILING = 3  # times the limit, for what compiles something first
-SLOWER = 5  # times the usual duration, where that is known, are no hang
-LONGEST_PAUSE = 10.0  # seconds between two looks
-_HANG = """\
-No progress for %s: %s, in process %d on %s.
-Usual causes: a device, a file system or another process of the run hangs; or steps are slow.
-To do: see below where it waits; of several processes the one whose log is silent, or tells of
-another place, is the cause. The same command resumes from the last checkpoint. For slow steps
-raise --hang_seconds.%s
-Where its threads are (the main one comes last):"""
-
-
-class Watch:
-    """Something that is to make progress: what it does now, for how long, how long it may take."""
-
-    def __init__(self, limit: float):
-        self._limit = limit
-        # The seconds are those of the looks at it: none while this process is stopped.
-        self.what, self.seconds, self.report_after = "", 0.0, limit
-
-    def doing(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> None:
-        """Call it at each progress.
-
-        Args:
-          what: is done from now on.
-          usual: seconds that it takes, if known.
-          compiles: whether it compiles something first.
-        """
-        self.report_after = max(self._limit * (COMPILING if compiles else 1), SLOWER * usual)
-        self.what, self.seconds = what, 0.0
-
-
-class Watchdog:
-    """Watches this process; there is one, `WATCHDOG`."""
-
-    def __init__(self):
-        self._limit, self._ends = 0.0, False
-        self._watches: list[Watch] = []  # the innermost last
-
-    def set_limit(self, seconds: float, *, ends: bool = False) -> None:
-        """Sets what counts as a hang, and starts the thread that looks.
-
-        Args:
-          seconds: without progress; 0 watches nothing.
-          ends: whether the process ends then, with exit code 1.
-        """
-        begins = seconds and not self._limit
-        self._limit, self._ends = seconds, ends
-        if begins:
-            threading.Thread(target=self._look, daemon=True).start()
-
-    @contextlib.contextmanager
-    def watched(self, what: str, **options: Any) -> Iterator[Watch]:
-        """Watches what is done within this context; of nested ones only the innermost.
-
-        Args:
-          what: as for `Watch.doing`.
-          **options: likewise.
-        """
-        watch = Watch(self._limit)
-        watch.doing(what, **options)
-        self._watches.append(watch)
-        try:
-            yield watch
-        finally:
-            self._watches.remove(watch)
-            for around in self._watches[-1:]:
-                around.seconds = 0.0  # the end of `watch` is progress
-
-    @contextlib.contextmanager
-    def without_python(self, what: str) -> Iterator[None]:
-        """Watches a call into C during which no Python thread runs, so `watched` would not see it.
-
-        Logs `what` before the call; if that hangs, only the stacks can be written.
-
-        Args:
-          what: what the process is doing, for the log.
-        """
-        logging.info("%s.", what)
-        if self._limit:
-            faulthandler.dump_traceback_later(self._limit, repeat=True, file=2, exit=self._ends)
-        try:
-            yield
-        finally:
-            faulthandler.cancel_dump_traceback_later()
-
-    def _look(self) -> None:
-        while self._limit:
-            time.sleep(pause := min(self._limit / 4, LONGEST_PAUSE))
-            for watch in self._watches[-1:]:
-                watch.seconds += pause
-                if watch.seconds >= watch.report_after:
-                    watch.report_after = 2 * watch.seconds
-                    self._report(watch.what, duration(watch.seconds))
-
-    def _report(self, what: str, how_long: str) -> None:
-        if self._ends:  # also where the log itself is what hangs
-            threading.Timer(LONGEST_PAUSE, os._exit, [1]).start()
-        end = "\nThe process ends, as --end_when_hung asks." * self._ends
-        logging.warning(_HANG, how_long, what, os.getpid(), socket.gethostname(), end)
-        logging.flush()
-        with SCREEN.line():
-            faulthandler.dump_traceback(file=2)
-        if self._ends:
-            os._exit(1)
-
-
-WATCHDOG = Watchdog()

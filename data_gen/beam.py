@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.sidecars import IndexBuilder, description_path, index_path
+from bert_tf.data.records import IndexBuilder, description_path, index_path
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, hidden_sibling, is_file, is_remote, path_errors, synced, write_text
 from bert_tf.runtime import keep_freed_memory, without_notices

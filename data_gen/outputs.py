@@ -19,14 +19,14 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import files
-from bert_tf.config import typed
-from bert_tf.data.sidecars import (
+from bert_tf.data.records import (
     FRAME_BYTES,
     DataDescription,
     IndexBuilder,
     description_path,
     index_path,
 )
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import (
     IN_FOLDER,

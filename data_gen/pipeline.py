@@ -35,7 +35,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import __version__
-from bert_tf.data.sidecars import expand_patterns
+from bert_tf.data.records import expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import digest_of, is_file, path_errors, read_json, synced, write_text
 from bert_tf.terminal import Progress, number_of

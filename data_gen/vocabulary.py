@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.data.sidecars import expand_patterns
+from bert_tf.data.records import expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, path_errors, whole_file
 from bert_tf.runtime import import_extra

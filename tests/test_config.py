@@ -1,13 +1,11 @@
-"""Typed JSON files, and BertConfig: the released ones, and everything that must be refused."""
+"""BertConfig: the released ones, everything that must be refused; steps and intervals."""
 
-import dataclasses
 import json
 import math
-import typing
 
 import pytest
 
-from bert_tf.config import BertConfig, declared, typed
+from bert_tf.config import BertConfig, Intervals, StepConfig
 from bert_tf.errors import InputError
 
 # As in the archives of the released models.
@@ -63,9 +61,8 @@ def test_activations_by_their_names(tmp_path, changes, act):
     if act:
         assert BertConfig.from_json_file(path).hidden_act == act
     else:
-        with pytest.raises(
-            InputError, match=f"config.json with hidden_act {changes['hidden_act']!r}"
-        ):
+        received = f"config.json with hidden_act {changes['hidden_act']!r}"
+        with pytest.raises(InputError, match=received):
             BertConfig.from_json_file(path)
 
 
@@ -107,79 +104,47 @@ def test_sizes_that_do_not_fit_each_other(tmp_path):
         config.check_vocabulary_size(8, vocab_file="vocab.txt")
 
 
-# ---------------------------------------------------------------------------- typed
+# ---------------------------------------------------------------------------- training
 
 
-@dataclasses.dataclass(frozen=True)
-class Tensor:
-    shape: tuple[int | None, ...]
-    dtype: str = declared("int32", choices=("int32", "string"))
-
-
-@dataclasses.dataclass(frozen=True)
-class Declared:
-    """A field of each kind that a file may have."""
-
-    count: int = declared(low=1, high=13)
-    share: float | None = declared(None, low=-1, below=2.5)
-    cased: bool = False
-    labels: tuple[str, ...] | None = declared(None, distinct=True, filled=True)
-    tensors: dict[str, Tensor] = dataclasses.field(default_factory=dict)
-    first: Tensor | None = None
-    numbers: tuple[int, ...] = declared((), low=-3, high=9)
-    other: typing.Any = None
-
-
-def test_typed_values():
-    assert typed(Declared, {"count": 13}, source="f") == Declared(13)
-    values = {
-        "count": 1, "share": -1, "cased": True, "labels": ["b", "a"], "other": [1.5, {}],
-        "tensors": {"x": {"shape": [None, 7], "dtype": "string"}}, "first": {"shape": []},
-        "numbers": [5, -3, 9],
-    }  # fmt: skip
-    tensors = {"x": Tensor((None, 7), "string")}
-    assert typed(Declared, values, source="f") == Declared(
-        1, -1, True, ("b", "a"), tensors, Tensor(()), (5, -3, 9), [1.5, {}]
-    )
-    optional = ("share", "labels", "first")
-    assert typed(Declared, {"count": 2} | dict.fromkeys(optional), source="f") == Declared(2)
+def stops(intervals: Intervals, first: int, last: int) -> list[int]:
+    steps = [first]
+    while steps[-1] < last:
+        steps.append(intervals.next_stop(steps[-1], last))
+    return steps[1:]
 
 
 @pytest.mark.parametrize(
-    ("changes", "received", "expected"),
+    ("loop", "log", "save", "evaluate", "first", "expected"),
     [
-        ({"count": 0}, "count 0", "a whole number, at least 1, at most 13"),
-        ({"count": 14}, "count 14", "at most 13"),
-        ({"share": 2.5}, "share 2.5", "a finite number, at least -1, below 2.5"),
-        ({"share": -math.inf}, "share -inf", "a finite number"),
-        ({"cased": "false"}, "cased 'false'", "true or false"),
-        ({"cased": 0}, "cased 0", "true or false"),
-        ({"labels": "ab"}, "labels 'ab'", "a list"),
-        ({"labels": []}, "labels []", "a list, not empty"),
-        ({"labels": ["a", ""]}, "labels[1] ''", "a text, not empty"),
-        ({"labels": ["a", "\ud800"]}, "labels[1] '\\ud800'", "a text"),
-        ({"labels": ["b", "a", "b"]}, "labels ['b', 'a', 'b']", "'b' only once"),
-        ({"numbers": [5, 10, 3]}, "numbers[1] 10", "at most 9"),
-        ({"numbers": [5, 3, -4]}, "numbers[2] -4", "at least -3"),
-        ({"numbers": [5, True]}, "numbers[1] True", "a whole number"),
-        ({"tensors": []}, "tensors []", "a JSON object"),
-        ({"tensors": {"x": 3}}, "tensors.x 3", "a JSON object"),
-        ({"tensors": {"x": {}}}, "no tensors.x.shape", "a value for each"),
-        ({"tensors": {"x": {"shape": [1, "2"]}}}, "tensors.x.shape[1] '2'", "a whole number"),
-        ({"first": {"shape": [], "dtype": "int8"}}, "first.dtype 'int8'", "one of int32, string"),
-        ({"first": {"shape": [], "name": 1}}, "the unknown keys first.name", "only shape, dtype"),
-        ({"cout": 1, "\x1b": 2}, r"the unknown keys \x1b, cout", "only count, share"),
+        (4, 5, 7, 0, 0, [4, 5, 7, 10, 14, 15, 16]),
+        (4, 5, 7, 0, 6, [7, 10, 14, 15, 16]),
+        (1000, 5, 7, 3, 0, [3, 5, 6, 7, 9, 10, 12, 14, 15, 16]),
+        (10, 0, 0, 0, 0, [10, 16]),  # nothing but the end
     ],
 )
-def test_values_that_are_not_as_declared(changes, received, expected):
+def test_intervals(loop, log, save, evaluate, first, expected):
+    intervals = Intervals(
+        iterations_per_loop=loop, log_steps=log, save_checkpoints_steps=save, eval_steps=evaluate
+    )
+    assert stops(intervals, first, 16) == expected
+
+
+def test_settings_that_are_none():
+    for name in ("iterations_per_loop", "log_steps", "save_checkpoints_steps", "eval_steps"):
+        with pytest.raises(InputError, match=name):
+            Intervals(**{name: -1})
+    with pytest.raises(InputError, match="iterations_per_loop"):
+        Intervals(iterations_per_loop=0)
+    with pytest.raises(InputError, match="precision"):
+        StepConfig(precision="float8")
+
+
+def test_a_batch_that_cannot_be_shared_out():
+    step_config = StepConfig(gradient_accumulation_steps=3)
+    step_config.check_batch_size(12, 2)
     with pytest.raises(InputError) as caught:
-        typed(Declared, {"count": 3} | changes, source="a.json")
-    assert caught.value.received == f"a.json with {received}"
-    assert expected in caught.value.expected
-    assert caught.value.remedy.endswith(", in a.json")
-
-
-@pytest.mark.parametrize("values", [None, 3, [{"count": 3}]])
-def test_what_is_no_object(values):
-    with pytest.raises(InputError, match=r"a\.json with the outermost value .*\n.*a JSON object"):
-        typed(Declared, values, source="a.json")
+        step_config.check_batch_size(8, 2, name="--train_batch_size")
+    assert "--train_batch_size=8 for 2 replicas" in caught.value.received
+    assert "--gradient_accumulation_steps=3" in caught.value.received
+    assert "a multiple of 6" in caught.value.remedy

@@ -1,8 +1,11 @@
 """bert_tf.errors: the three parts of every message."""
 
-import pytest
+import errno
 
-from bert_tf.errors import MOST_CHARACTERS, InputError
+import pytest
+import tensorflow as tf
+
+from bert_tf.errors import MOST_CHARACTERS, InputError, remedy_of
 
 
 def test_a_message_has_three_lines_and_is_a_wrong_value():
@@ -26,3 +29,22 @@ def test_what_was_received_may_hold_anything():
     assert len(long) <= MOST_CHARACTERS
     assert long.startswith("beginx")
     assert long.endswith("xend")
+
+
+OF_THE_SYSTEM = [
+    (tf.errors.ResourceExhaustedError(None, None, "a; No space left on device"), "room on"),
+    (OSError(errno.EISDIR, "it is a folder"), "a file, not a folder"),
+    (tf.errors.FailedPreconditionError(None, None, "a; Is a directory"), "a file, not a folder"),
+    (FileExistsError(errno.EEXIST, "File exists"), "a folder, or a path that does not exist"),
+    (NotADirectoryError(errno.ENOTDIR, "a/b"), "every name but the last is a folder"),
+    (tf.errors.FailedPreconditionError(None, None, "a is not a directory"), "every name but"),
+    (OSError(errno.ENOMEM, "none"), "steps that fit into the memory"),
+    (MemoryError(), "steps that fit into the memory"),
+    (tf.errors.ResourceExhaustedError(None, None, "OOM"), "steps that fit into the memory"),
+    (PermissionError(errno.EACCES, "not yours"), "that this process may use"),
+]
+
+
+@pytest.mark.parametrize(("error", "expected"), OF_THE_SYSTEM)
+def test_each_error_of_the_system_has_its_remedy(error, expected):
+    assert expected in remedy_of(error)[0]

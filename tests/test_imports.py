@@ -12,7 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # In the order in which a batch meets them; those in one line do not know each other.
 FLOORS = (
-    ("errors", "terminal", "runtime", "files", "config"),
+    ("errors", "terminal", "runtime", "files", "declarations", "config"),
     ("tokenization",),
     ("modeling", "data"),
     ("heads",),
@@ -28,7 +28,7 @@ FLOORS = (
 RANKS = {folder: rank for rank, folders in enumerate(FLOORS) for folder in folders}
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")} - {"setup"}
 # What data generation may know of the package, besides the ground.
-FOR_DATA_GENERATION = ("tokenization.", "data.records", "data.sidecars")
+FOR_DATA_GENERATION = ("tokenization.", "data.records")
 
 
 def modules() -> dict[str, pathlib.Path]:

@@ -1,10 +1,8 @@
-"""bert_tf/runtime.py: the command line, tensorflow-text, the processes of a run."""
+"""bert_tf/runtime.py: the command line, tensorflow-text, a process alone."""
 
-import os
 import pathlib
 import re
 import sys
-import time
 
 import pytest
 import tensorflow as tf
@@ -70,30 +68,14 @@ def test_the_versions_that_are_declared_fit():
     assert "tensorflow-text)==.*/\\1==2.20.1/" in read("Makefile")
 
 
-# ---------------------------------------------------------------------------- several processes
+# ---------------------------------------------------------------------------- processes of a run
 
 
 def test_a_process_alone_waits_for_nobody():
     assert runtime.is_chief()
-    assert runtime.all_gather(7) == [7]
+    assert not runtime.has_peers()
+    assert runtime.process.all_gather(7) == [7]
     assert [runtime.any_process(flag) for flag in (False, True)] == [False, True]
-    runtime.leave()
-    assert not runtime.is_lost_peer(tf.errors.UnavailableError(None, None, "gone"))
-
-
-def test_numbers_that_differ_are_refused(monkeypatch):
-    monkeypatch.setattr(runtime, "all_gather", lambda number: [number, 7])
     runtime.check_same({"steps": 7})
-    with pytest.raises(InputError, match="other records in this process than in another one"):
-        runtime.check_same({"steps": 7, "records": 8})
-
-
-def test_a_process_restarts_so_often_and_no_more(monkeypatch):
-    done = []
-    monkeypatch.setenv(runtime.RESTARTS, "0")
-    monkeypatch.setattr(os, "execv", lambda path, words: done.append([path, *words]))
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "dev", "run.py", "--a=b c"])
-    for _ in range(4):
-        runtime.restart("gone", at_most=2)
-    assert done == [[sys.executable, sys.executable, "-X", "dev", "run.py", "--a=b c"]] * 2
+    runtime.process.leave()
+    assert runtime.process.ending(tf.errors.UnavailableError(None, None, "gone")) is None

@@ -44,7 +44,8 @@ from bert_tf.checkpoints.metadata import (
     heads_of,
     json_text,
 )
-from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig, OtherKeys, size, typed
+from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig
+from bert_tf.declarations import OtherKeys, size, typed
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote, read_json
 from bert_tf.heads import head_named

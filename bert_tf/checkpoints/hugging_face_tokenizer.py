@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import tensorflow as tf
 
 from bert_tf.checkpoints.metadata import VOCAB_FILE, json_text, vocabulary_text
-from bert_tf.config import OtherKeys, declared, typed
+from bert_tf.declarations import OtherKeys, declared, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from bert_tf.tokenization.wordpiece import (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bert_tf.config import BertConfig, check_fields, declared, size, typed
+from bert_tf.config import BertConfig
+from bert_tf.declarations import check_fields, declared, size, typed
 from bert_tf.errors import InputError, first_line
 from bert_tf.files import gfile, read_json, write_text
 from bert_tf.heads import NAMES, OUTPUT, head_named

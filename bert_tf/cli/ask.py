@@ -15,6 +15,7 @@ from absl import flags, logging
 
 from bert_tf import files
 from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import model_flags
 from bert_tf.cli.flags import REQUIRED, YES_OR_NO, Choice, Count, verb
 from bert_tf.errors import InputError
 from bert_tf.serving.options import INPUT_FORMATS, MASK, TASKS
@@ -88,7 +89,7 @@ class Predict:
     interactive = YES_OR_NO
 
 
-@verb(Predict, Files, Model, shared_flags.ModelFiles)
+@verb(Predict, Files, Model, model_flags.ModelFiles)
 def predict(_: Sequence[str]) -> None:
     """Answers of a model to texts: a line in, a line of JSON out.
 
@@ -180,7 +181,7 @@ def one_path(words: Sequence[str]) -> None:
         raise InputError(f"{len(words)} paths", expected, "write bert-tf playground PATH")
 
 
-@verb(Address, Model, shared_flags.ModelFiles, check=one_path)
+@verb(Address, Model, model_flags.ModelFiles, check=one_path)
 def playground(argv: Sequence[str]) -> None:
     """Shows a model in the browser.
 
@@ -216,7 +217,7 @@ class TopK:
     top_k = 5
 
 
-@verb(TopK, shared_flags.define_pretrained, check=lambda _: None)
+@verb(TopK, model_flags.define_pretrained, check=lambda _: None)
 def fill_mask(argv: Sequence[str]) -> None:
     """Shows which tokens a pre-trained BERT expects in the place of each [MASK].
 
@@ -265,7 +266,7 @@ def one_source(texts: Sequence[str]) -> None:
         raise InputError(received, "texts from one source", "leave out one of the two")
 
 
-@verb(Files, shared_flags.define_pretrained, check=one_source)
+@verb(Files, model_flags.define_pretrained, check=one_source)
 def score(argv: Sequence[str]) -> None:
     """Scores lines of text by a pre-trained BERT: how likely it finds them.
 

@@ -20,6 +20,7 @@ from absl import flags, logging
 from bert_tf.checkpoints.metadata import FORMATS, Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli import model_flags
 from bert_tf.errors import InputError
 
 FLAGS = flags.FLAGS
@@ -59,7 +60,7 @@ class Convert:
 def define_flags() -> None:
     """The flags of this command, and those of a model's files."""
     shared_flags.define(Convert)
-    shared_flags.define(shared_flags.ModelFiles)
+    shared_flags.define(model_flags.ModelFiles)
     for name in ("do_lower_case", "never_split"):
         FLAGS.set_default(name, None)  # as the model has it
 

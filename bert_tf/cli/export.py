@@ -17,6 +17,7 @@ from absl import flags
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli import model_flags
 from bert_tf.cli.flags import YES_OR_NO, Choice, Count, Number
 from bert_tf.serving.options import FORMATS, SAVED_MODEL, TASKS, ServingOptions
 
@@ -69,7 +70,7 @@ class Export:
 
 def define_flags() -> None:
     """The flags of this command and of its model."""
-    shared_flags.define_pretrained()
+    model_flags.define_pretrained()
     shared_flags.define(Export)
 
 

@@ -8,9 +8,9 @@ from absl import flags, logging
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, open_weights
 from bert_tf.cli import from_flags
+from bert_tf.config import Intervals
 from bert_tf.data.by_length import BatchingConfig
-from bert_tf.tasks.run import Run, TrainingConfig
-from bert_tf.training.settings import FineTuningSchedule, Intervals
+from bert_tf.tasks.run import FineTuningSchedule, Run, TrainingConfig
 
 FLAGS = flags.FLAGS
 

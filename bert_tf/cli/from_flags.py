@@ -1,26 +1,19 @@
-"""Builds objects from the flags of `cli/flags.py`: devices, a model and its files, steps."""
+"""Builds objects from the flags of `cli/model_flags.py`: devices, a model and its files, steps."""
 
 import dataclasses
 import importlib
 from typing import Any
 
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
-from bert_tf.checkpoints.loading import (
-    PretrainedModel,
-    config_of,
-    tokenizer_of,
-)
+from bert_tf.checkpoints.loading import PretrainedModel, config_of, tokenizer_of
 from bert_tf.checkpoints.metadata import Weights
-from bert_tf.cli import flags as shared_flags
-from bert_tf.config import BertConfig
+from bert_tf.cli.flags import FLAGS, given_case
+from bert_tf.config import BertConfig, StepConfig
 from bert_tf.errors import InputError
-from bert_tf.terminal import WATCHDOG
 from bert_tf.training import distribution
-from bert_tf.training.settings import StepConfig
 
-FLAGS = flags.FLAGS
 # What a run reads again and again or leaves behind.
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
@@ -36,7 +29,7 @@ def make_strategy() -> tf.distribute.Strategy:
       InputError: the devices are unavailable, flags contradict each other, a path is local and the
         TPU is another machine's, or a batch cannot be shared out.
     """
-    WATCHDOG.set_limit(FLAGS.hang_seconds, ends=FLAGS.end_when_hung)
+    distribution.WATCHDOG.set_limit(FLAGS.hang_seconds, ends=FLAGS.end_when_hung)
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
         if name not in ("auto", "tpu"):
@@ -47,7 +40,8 @@ def make_strategy() -> tf.distribute.Strategy:
             logging.info("--nobucket_by_length: on a TPU all batches are of --max_seq_length.")
             FLAGS.bucket_by_length = False
         name = "tpu"
-    given = {flag: FLAGS[flag].value for flag in ("tpu_zone", "gcp_project", "num_cpu_devices")}
+    options = ("tpu_zone", "gcp_project", "num_cpu_devices", "max_restarts")
+    given = {option: FLAGS[option].value for option in options}
     strategy = distribution.make_strategy(name, tpu=tpu, **given)
     _check_batch_sizes(strategy.num_replicas_in_sync)
     return strategy
@@ -91,7 +85,7 @@ def complete_model(source: Weights) -> PretrainedModel:
       InputError: one is missing, or does not fit the flags.
     """
     config = config_of(source, FLAGS.bert_config_file)
-    tokenizer = tokenizer_of(source, config, FLAGS.vocab_file, shared_flags.given_case())
+    tokenizer = tokenizer_of(source, config, FLAGS.vocab_file, given_case())
     return PretrainedModel(source, config, tokenizer)
 
 
@@ -114,8 +108,9 @@ def of_flags(kind: type, **values: Any) -> Any:
 
 
 def all_run_settings(strategy: tf.distribute.Strategy, config: BertConfig) -> dict[str, Any]:
-    """What decides the result of a run, but for its data; recorded in its checkpoints."""
-    settings = shared_flags.run_settings() | config.to_dict()
+    """The settings that affect the trained weights, besides the data; recorded in checkpoints."""
+    recorded = (name for name in FLAGS if getattr(FLAGS[name], "is_recorded", False))
+    settings = {name: FLAGS[name].value for name in recorded} | config.to_dict()
     if FLAGS.clip_per_replica:  # else the number of devices is ignored
         settings["num_replicas"] = strategy.num_replicas_in_sync
     return settings

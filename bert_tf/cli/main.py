@@ -77,13 +77,13 @@ def run_to_end(main: Callable[[list[str]], None], argv: list[str]) -> None:
     try:
         main(argv)
     except runtime.Interrupted as error:
-        runtime.leave()
+        runtime.process.leave()
         saved = f"with a checkpoint of step {error.step} in {error.output_dir}"
         end(0, f"ended by SIGTERM, {saved}. The same command resumes from there.")
     sys.stdout.flush()
     if runtime.has_peers():
         runtime.barrier()  # a process lost up to here is waited for, as during training
-        runtime.leave()
+        runtime.process.leave()
         end(0)
 
 
@@ -100,30 +100,16 @@ def report(error: BaseException) -> None:
     """Ends the process with the message and exit code of an error; returns where it is a bug."""
     if _stopped_by or isinstance(error, KeyboardInterrupt):  # C code may have replaced it
         _end_by_signal(*_stopped_by or [signal.SIGINT])
-    if runtime.is_lost_peer(error):
-        _report_lost_peer(error)
+    if ending := runtime.process.ending(error):
+        end(*ending)
     if isinstance(error, BrokenPipeError) and _nobody_reads():
         end(128 + signal.SIGPIPE)
     if is_system_error(error) or isinstance(error, MemoryError):
         logging.debug("Raised here:", exc_info=error)
         error = InputError(first_line(error), *remedy_of(error))
     if isinstance(error, InputError):
-        runtime.tell_peers()
+        runtime.process.tell_failure()
         end(1, f"failed.\n{error}")
-
-
-def _report_lost_peer(error: BaseException) -> None:
-    """Ends the process as another one of the run did, or restarts it if that one was lost."""
-    if runtime.FAILURE in str(error):
-        runtime.let_peers_read()
-        end(1, "failed, as another process of this run did: its log says why")
-    kind, again = type(error).__name__, "the same command resumes from the last checkpoint."
-    if runtime.sigterm_came():
-        end(0, f"ended by SIGTERM. Another process of this run was lost; {again}")
-    reason = (str(error).strip() or kind).splitlines()[-1]
-    lost = f"another process of this run was lost, or does not answer ({kind}: {reason})."
-    runtime.restart(lost, at_most=FLAGS.max_restarts)
-    end(1, f"failed: {lost}\nStart all processes again: {again}")
 
 
 def _nobody_reads() -> bool:
@@ -151,9 +137,9 @@ def end(code: int, message: str = "") -> None:
 
 
 def open_standard_streams() -> None:
-    """Standard streams that are closed lead nowhere, so that no other file gets their numbers.
+    """Opens closed standard streams on /dev/null, so that no other file gets their descriptors.
 
-    TensorFlow would write its messages into it.
+    TensorFlow would write its messages into that file.
     """
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
@@ -234,7 +220,8 @@ def page(about: str) -> str:
             groups.setdefault(title, []).append(name)
     parts = [about.strip()]
     for title, names in groups.items():
-        parts += ["\n".join([f"{title}:", *(entry(FLAGS[n], width) for n in names)])] * bool(names)
+        if names:
+            parts.append("\n".join([f"{title}:", *(entry(FLAGS[n], width) for n in names)]))
     return "\n\n".join([*parts, "Further flags, for logging and debugging: --helpfull lists them."])
 
 

@@ -29,7 +29,7 @@ from absl import flags, logging
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli.flags import ABOVE_0, Choice, Count, Number
-from bert_tf.config import BertConfig
+from bert_tf.config import OPTIMIZERS, PRECISIONS, BertConfig
 from bert_tf.errors import InputError
 from bert_tf.planning import compilers, tables
 from bert_tf.planning.compilers import Compiled
@@ -37,7 +37,6 @@ from bert_tf.planning.memory import largest_batch
 from bert_tf.planning.tables import Speed, amount
 from bert_tf.planning.workload import DEVICES, HEADS, STEPS, Workload
 from bert_tf.terminal import Progress, duration
-from bert_tf.training.settings import OPTIMIZERS, PRECISIONS
 
 FLAGS = flags.FLAGS
 BATCH_FLAGS = dict(zip(STEPS, ("train", "eval", "predict"), strict=True))

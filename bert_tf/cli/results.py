@@ -85,7 +85,7 @@ def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
     import tensorflow as tf
 
     from bert_tf.checkpoints.metadata import damage_errors
-    from bert_tf.data.records import untuned
+    from bert_tf.data.shards import untuned
 
     with damage_errors(path, "the summaries of a training run"):
         try:

@@ -20,8 +20,8 @@ from typing import Protocol
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.records import Feature, untuned
-from bert_tf.data.shards import RecordFiles
+from bert_tf.data.records import Feature
+from bert_tf.data.shards import RecordFiles, untuned
 from bert_tf.errors import InputError
 
 MOST_LANES = 64

@@ -1,15 +1,35 @@
-"""Records: each kind declared once; writer, parser and checks follow from the declaration."""
+"""Records, each kind declared once: its writer, parser and checks. And the files they lie in.
+
+Beside each file of records are two JSON files, its index and its description:
+
+    index_<file>.json                        {"num_bytes": 2516582,
+                                              "block_bytes": [1049012, 1048811, 418759],
+                                              "block_records": [1163, 1160, 463]}
+    info_<file>.json                         the fields of `DataDescription`
+
+A block is consecutive records, about a megabyte, which are read in one go. It ends with the record
+with which it reaches `BLOCK_BYTES`, so the blocks of a file are the same whether they are noted
+while the records are written, or found later.
+"""
 
 import dataclasses
+import itertools
+import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.declarations import declared, size
 from bert_tf.errors import InputError
+from bert_tf.files import gfile, is_file, is_remote
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
+BLOCK_BYTES = 1 << 20
+# A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
+FRAME_BYTES = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,11 +63,23 @@ class Feature:
         why = f", as the model's {self.model_size} is {self.most + 1}" if self.model_size else ""
         return f"numbers from {self.least} to {self.most}{why}"
 
-    def holds(self, values: np.ndarray) -> bool:
-        """Whether all values are in its range."""
+    def check(self, values: np.ndarray, where: Callable[[int], str]) -> None:
+        """Raises `InputError` if a value of records [B, size] is out of its range.
+
+        On a device such a value would be clamped, cut off, or end in NaN.
+        """
         if self.least == 0 and self.dtype == tf.int64:  # one pass: negative ones are the greatest
-            return bool(values.view(np.uint64).max() <= self.most)
-        return bool(values.min() >= self.least and values.max() <= self.most)  # NaN is not
+            fits = values.view(np.uint64).max() <= self.most
+        else:
+            fits = values.min() >= self.least and values.max() <= self.most  # NaN is not
+        if not fits:
+            inside = (values >= self.least) & (values <= self.most)
+            row, place = np.argwhere(~inside)[0]
+            received = f"{where(int(row))}, with the {self.name} {values[row, place]}"
+            remedy = "make the data again"
+            if self.model_size:
+                remedy = f"give the configuration that belongs to the data, or {remedy}"
+            raise InputError(received, self.range, remedy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,25 +135,9 @@ class Record:
         except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
             self._refuse(serialized, where)
             raise
-        self._check_values(stored, where)
-        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.features}
-
-    def _check_values(self, stored: Mapping[str, np.ndarray], where: Callable[[int], str]) -> None:
-        """Raises `InputError` if a value of records [B, size] is out of its feature's range.
-
-        On a device such a value would be clamped, cut off, or end in NaN.
-        """
         for feature in self.features:
-            given = stored[feature.name]
-            if not feature.holds(given):
-                inside = (given >= feature.least) & (given <= feature.most)
-                row, place = np.argwhere(~inside)[0]
-                belongs = "give the configuration that belongs to the data, or "
-                raise InputError(
-                    f"{where(int(row))}, with the {feature.name} {given[row, place]}",
-                    feature.range,
-                    f"{belongs if feature.model_size else ''}make the data again",
-                )
+            feature.check(stored[feature.name], where)
+        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.features}
 
     def _refuse(self, serialized: Sequence[bytes] | tf.Tensor, where: Callable[[int], str]) -> None:
         """Raises the `InputError` of the first record that cannot be parsed."""
@@ -142,21 +158,21 @@ class Record:
             given, found = {}, "a record that is not a tf.train.Example"
         for feature in self.features:
             if feature.name not in given:
-                raise InputError(
-                    f"{where}, {found:.600}",
-                    f"the {self.name} features {', '.join(f.name for f in self.features)}",
-                    "give a file that was made for this script",
-                )
+                expected = f"the {self.name} features {', '.join(f.name for f in self.features)}"
+                remedy = "give a file that was made for this script"
+                raise InputError(f"{where}, {found:.600}", expected, remedy)
             kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
             size = len(getattr(given[feature.name], kind).value)
             if size != feature.size:
-                flag, length = f"--{feature.size_flag}", size // feature.sequences
-                use = f"use {flag}={length}, with which the data were made, or "
-                raise InputError(
-                    f"{where}, a record whose {feature.name} has {size} values in its {kind}",
-                    f"{feature.size} values" + (f", as {flag} says" if feature.size_flag else ""),
-                    f"{use if feature.size_flag and length else ''}make the data again",
-                )
+                received = f"{where}, a record whose {feature.name} has {size} values in its {kind}"
+                expected, remedy = f"{feature.size} values", "make the data again"
+                if flag := feature.size_flag:
+                    expected += f", as --{flag} says"
+                    if length := size // feature.sequences:
+                        remedy = (
+                            f"use --{flag}={length}, with which the data were made, or {remedy}"
+                        )
+                raise InputError(received, expected, remedy)
 
 
 def input_features(
@@ -218,12 +234,135 @@ def pretraining_record(
     return Record("pre-training", (*inputs, *predictions, *labels))
 
 
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without tf.data's tuning of itself.
+# ---------------------------------------------------------------------------- files
 
-    The thread that tunes sleeps by the time of day, and the end waits for it: for a minute, or for
-    as long as the clock was set back meanwhile.
+
+def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
+    """Paths and globs, comma-separated or a list -> the files.
+
+    Raises:
+      InputError: one matches nothing, or a file is given twice.
     """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return dataset.with_options(options)
+    if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
+        patterns = [patterns] if is_file(patterns) else patterns.split(",")
+    found: dict[str, str] = {}
+    for pattern in patterns:
+        matches = [pattern] if is_file(pattern) else sorted(gfile().glob(pattern))
+        if not matches:
+            expected = "paths or globs of existing files, separated by commas"
+            remedy = "check the path, and that the file has been made"
+            raise InputError(f"{pattern!r}, which matches no file", expected, remedy)
+        for path in matches:
+            file = path if is_remote(path) else os.path.realpath(path)
+            if file in found:
+                same = f": {found[file]} is the same file" if found[file] != path else ""
+                received = f"{path}, given twice{same}"
+                raise InputError(received, "each file once", "leave out one of the two")
+            found[file] = path
+    return list(found.values())
+
+
+# ---------------------------------------------------------------------------- index
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BlockIndex:
+    """The blocks of one file, in its order."""
+
+    num_bytes: int = declared(low=0)  # of the file
+    block_bytes: tuple[int, ...] = declared(low=1)  # of each block, with the records' frames
+    block_records: tuple[int, ...] = declared(low=1)  # how many each block has
+
+    @property
+    def num_records(self) -> int:
+        """Of the file."""
+        return sum(self.block_records)
+
+    def fits(self, num_bytes: int) -> bool:
+        """Whether a file of so many bytes can have these blocks."""
+        blocks = itertools.zip_longest(self.block_bytes, self.block_records, fillvalue=0)
+        return self.num_bytes == num_bytes == sum(self.block_bytes) and all(
+            0 < number * FRAME_BYTES <= size for size, number in blocks
+        )
+
+    def to_json_string(self) -> str:
+        """The text of the JSON file."""
+        return json.dumps(dataclasses.asdict(self)) + "\n"
+
+
+class IndexBuilder:
+    """Builds the index of a file while its records are written one after the other."""
+
+    def __init__(self):
+        self._blocks: list[tuple[int, int]] = []  # bytes and records of those that are complete
+        self._bytes = self._records = 0  # of the last one
+
+    def add(self, record_bytes: int) -> None:
+        """One more record, of so many bytes without its frame."""
+        self._bytes += record_bytes + FRAME_BYTES
+        self._records += 1
+        if self._bytes >= BLOCK_BYTES:
+            self._blocks.append((self._bytes, self._records))
+            self._bytes = self._records = 0
+
+    def finish(self) -> BlockIndex:
+        """The index of all records so far."""
+        blocks = self._blocks + ([(self._bytes, self._records)] if self._records else [])
+        sizes, counts = tuple(size for size, _ in blocks), tuple(count for _, count in blocks)
+        return BlockIndex(num_bytes=sum(sizes), block_bytes=sizes, block_records=counts)
+
+
+def index_path(path: str) -> str:
+    """Where the index of a record file is: a name that no pattern for the records matches.
+
+    >>> index_path("data/train.tfrecord")
+    'data/index_train.tfrecord.json'
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f"index_{name}.json")
+
+
+# ---------------------------------------------------------------------------- description
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataDescription:
+    """What a file of pre-training records was made with."""
+
+    bert_tf_version: str
+    do_lower_case: bool
+    vocab_file: str  # its name, without its folder
+    vocab_sha256: str  # see tokenization.wordpiece.vocabulary_sha256
+    vocab_size: int = size()
+    max_seq_length: int = size()
+    max_predictions_per_seq: int = size()
+    masked_lm_prob: float = declared(low=0, high=1)
+    short_seq_prob: float = declared(low=0, high=1)
+    do_whole_word_mask: bool
+    words_from_spaces: bool = False
+    one_draw_per_word: bool = False
+    dupe_factor: int = size()
+    random_seed: int
+    shard: int = size()  # which of the files, from 1
+    num_shards: int = size()
+    num_records: int = declared(low=0)
+    num_bytes: int = declared(low=0)
+    never_split: tuple[str, ...] = declared((), distinct=True)  # pieces that were kept whole
+    text_digest: str = ""  # with --num_shards, of the text and how it was read
+
+    def to_json_string(self) -> str:
+        """The text of the JSON file."""
+        values = dataclasses.asdict(self)
+        if not self.never_split:
+            del values["never_split"]
+        return json.dumps(values, indent=2, sort_keys=True) + "\n"
+
+
+def description_path(path: str) -> str:
+    """Where the description of a record file is: a name that no pattern for the records matches.
+
+    >>> description_path("data/train.tfrecord")
+    'data/info_train.tfrecord.json'
+    """
+    folder, name = os.path.split(path)
+    return os.path.join(folder, f"info_{name}.json")

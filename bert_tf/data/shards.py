@@ -18,16 +18,17 @@ from absl import logging
 from tensorflow.python.eager import context
 
 from bert_tf import files, runtime
-from bert_tf.config import typed
-from bert_tf.data import sidecars
-from bert_tf.data.records import Record, untuned
-from bert_tf.data.sidecars import BlockIndex, DataDescription
+from bert_tf.data import records as record_files
+from bert_tf.data.records import FRAME_BYTES, BlockIndex, DataDescription, Record
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.terminal import announced, counted, number_of
 from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
 FEW_BYTES = 1 << 28  # in which records are found within a second
+LENGTH_BYTES = 8  # with which a record begins
+LONGEST_RECORD = 2**31 - 1  # of protocol buffers
 
 
 class RecordFiles:
@@ -194,6 +195,17 @@ def _read_records(path: str, offset: int, num_bytes: int | None, count: int) -> 
     return None
 
 
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset without tf.data's tuning of itself.
+
+    The thread that tunes sleeps by the time of day, and the end waits for it: for a minute, or for
+    as long as the clock was set back meanwhile.
+    """
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
+
+
 @functools.cache
 def _block_reader() -> Callable:
     """Gives consecutive records and their bytes. The same operations eagerly take twice as long."""
@@ -205,7 +217,7 @@ def _block_reader() -> Callable:
     def read(path, offset, num_bytes, count):
         dataset = _dataset(path, offset, num_bytes).take(count).batch(count)
         found = untuned(dataset).get_single_element()
-        sizes = tf.cast(tf.strings.length(found), tf.int64) + sidecars.FRAME_BYTES
+        sizes = tf.cast(tf.strings.length(found), tf.int64) + FRAME_BYTES
         return found, tf.reduce_sum(sizes)
 
     return read.get_concrete_function()
@@ -231,15 +243,15 @@ def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
         with contextlib.suppress(StopIteration, tf.errors.DataLossError):
             while begin < size:
                 stream.seek(begin)
-                length = int.from_bytes(stream.read(sidecars.LENGTH_BYTES), "little")
-                if length > min(size - begin - sidecars.FRAME_BYTES, sidecars.LONGEST_RECORD):
+                length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
+                if length > min(size - begin - FRAME_BYTES, LONGEST_RECORD):
                     break  # the reader would trust it
                 next(records)
-                begin, number = begin + length + sidecars.FRAME_BYTES, number + 1
+                begin, number = begin + length + FRAME_BYTES, number + 1
     return InputError(
         f"{path}, damaged, cut off or changed after {number} records (byte {begin} of {size})",
         "a complete TFRecord file, as it was when the run began",
-        f"copy or make the file again, and remove {sidecars.index_path(path)} if there is one",
+        f"copy or make the file again, and remove {record_files.index_path(path)} if there is one",
     )
 
 
@@ -264,7 +276,7 @@ def read_index(path: str) -> BlockIndex | None:
     Raises:
       InputError: it cannot be read, or is of another file.
     """
-    source = sidecars.index_path(path)
+    source = record_files.index_path(path)
     if not files.is_file(source):
         return None
     found, size = typed(BlockIndex, files.read_json(source), source=source), _size_of(path)
@@ -277,13 +289,37 @@ def read_index(path: str) -> BlockIndex | None:
     return found
 
 
+def find_blocks(file: BinaryIO, num_bytes: int) -> BlockIndex | None:
+    """The blocks of an open file of so many bytes, found by the lengths of its records.
+
+    Returns:
+      The index; None if the lengths do not lead to the end of the file, which is damaged then.
+    """
+    builder, position = record_files.IndexBuilder(), 0
+    data, first, last = b"", 0, -LENGTH_BYTES
+    while position < num_bytes:
+        if position > last:  # its length is not in `data`
+            file.seek(position)
+            data, first = file.read(files.READ_BYTES), position
+            last = first + len(data) - LENGTH_BYTES
+            if position > last:
+                return None
+        begin = position - first
+        length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
+        if length > LONGEST_RECORD:
+            return None
+        builder.add(length)
+        position += length + FRAME_BYTES
+    return builder.finish() if position == num_bytes else None
+
+
 def _find_index(path: str) -> BlockIndex:
     """The index of a file; raises `InputError` if it cannot be read, is damaged or cut off."""
     size = _size_of(path)
     if not size:  # a pipe, maybe, which opens when somebody writes
-        return sidecars.IndexBuilder().finish()
+        return record_files.IndexBuilder().finish()
     with files.path_errors(path), _opened(path) as file:
-        found = sidecars.find_blocks(file, size)
+        found = find_blocks(file, size)
     if found is None:
         raise _damage(path)
     return found
@@ -292,7 +328,7 @@ def _find_index(path: str) -> BlockIndex:
 def _keep(path: str, index: BlockIndex) -> None:
     """Writes an index beside its file, unless nothing can be written there."""
     try:
-        files.write_text(sidecars.index_path(path), index.to_json_string())
+        files.write_text(record_files.index_path(path), index.to_json_string())
     except InputError as error:
         logging.log_first_n(
             logging.WARNING,
@@ -317,7 +353,7 @@ def record_paths(patterns: str | Sequence[str]) -> list[str]:
     Raises:
       InputError: nothing matches.
     """
-    found = sidecars.expand_patterns(patterns)
+    found = record_files.expand_patterns(patterns)
     beside = {path for path in found if _BESIDE_RECORDS.fullmatch(os.path.basename(path))}
     return [path for path in found if path not in beside] or found
 
@@ -328,7 +364,7 @@ def read_description(path: str) -> DataDescription | None:
     Raises:
       InputError: the description cannot be read, or is none.
     """
-    source = sidecars.description_path(path)
+    source = record_files.description_path(path)
     if not files.is_file(source):
         return None
     return typed(DataDescription, files.read_json(source), source=source)
@@ -341,7 +377,7 @@ def check_described(path: str, index: BlockIndex) -> bool:
     if len(set(found)) == 2:
         raise InputError(
             f"{path}, with {found[0]}",
-            f"{found[1]}, as in {sidecars.description_path(path)}",
+            f"{found[1]}, as in {record_files.description_path(path)}",
             "copy both files again, or make the records again",
         )
     return data is not None

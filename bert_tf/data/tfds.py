@@ -41,7 +41,7 @@ def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = No
     Raises:
       InputError: the library is not installed, or there is no such dataset or split.
     """
-    from bert_tf.data.records import untuned  # loads TensorFlow, which takes seconds
+    from bert_tf.data.shards import untuned  # loads TensorFlow, which takes seconds
 
     library = import_extra(
         "tensorflow_datasets",

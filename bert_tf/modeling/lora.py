@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import keras
 from absl import logging
 
-from bert_tf.config import check
+from bert_tf.declarations import check
 from bert_tf.errors import InputError
 
 # The dense layers of the encoder: the paths that have each.

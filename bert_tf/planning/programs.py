@@ -9,12 +9,12 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import StepConfig
 from bert_tf.data.records import input_features, pretraining_record
 from bert_tf.errors import InputError, first_line
 from bert_tf.heads import head_named
 from bert_tf.planning.workload import Workload
 from bert_tf.training import optimization
-from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 NO_XLA = "could not find registered transfer manager"  # TensorFlow's words

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bert_tf.config import size
+from bert_tf.declarations import size
 from bert_tf.heads import NAMES
 
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task

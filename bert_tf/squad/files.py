@@ -38,7 +38,7 @@ from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
-from bert_tf.config import OtherKeys, typed
+from bert_tf.declarations import OtherKeys, typed
 from bert_tf.files import LONE_SURROGATE, read_json, write_text
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadFile

@@ -1,7 +1,7 @@
 """Fine-tuning in one folder: records -> first weights -> training -> predictions -> scores.
 
     SplitData       the data of a split, and their file of records
-    TrainingConfig  how a run is trained
+    TrainingConfig  how a run is trained; its FineTuningSchedule: how long, how fast
     Run             what all tasks share; a subclass for each kind of task gives the rest:
                     `tasks.text_run.TextRun`, `squad.run.SquadRun`
     BestCheckpoint  the best one, by evaluations during training; early stopping
@@ -27,16 +27,16 @@ from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
-from bert_tf.config import typed
+from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, digest_of, read_json, write_text
 from bert_tf.heads.head import Head
 from bert_tf.training import optimization
-from bert_tf.training.settings import FineTuningSchedule, Intervals, StepConfig
 from bert_tf.training.trainer import StopTraining, Trainer
 
 # Metadata of how sequences are made.
@@ -72,6 +72,34 @@ class SplitData:
     def num_records(self) -> int:
         """About how many records there will be, for the progress."""
         return len(self.examples)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FineTuningSchedule:
+    """How long, how fast and with which optimizer a model is fine-tuned."""
+
+    train_batch_size: int = 32
+    learning_rate: float = 5e-5
+    num_train_epochs: float = 3.0
+    warmup_proportion: float = 0.1
+    end_learning_rate: float = 0.0
+    layerwise_lr_decay: float = 1.0
+    optimizer: str = "adamw"
+    bias_correction: bool = False
+
+    def num_train_steps(self, num_examples: int) -> int:
+        """Updates in all, int(N / batch * epochs) as in the original.
+
+        Raises:
+          InputError: there would be none.
+        """
+        steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
+        if steps < 1:
+            sizes = f"{self.train_batch_size}, --num_train_epochs={self.num_train_epochs}"
+            received = f"{num_examples} examples, --train_batch_size={sizes}"
+            remedy = "use a smaller batch or more epochs"
+            raise InputError(received, "enough for one update", remedy)
+        return steps
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -32,8 +32,8 @@ from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.checkpoints.tf1 import changed_settings
-from bert_tf.config import typed
 from bert_tf.data.records import Record
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, whole_file, write_text
 from bert_tf.heads import LabelHead

@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.config import check, check_fields, declared, size
+from bert_tf.declarations import check, check_fields, declared, size
 from bert_tf.errors import InputError
 
 # Weight decay applies to kernels, embeddings and output_weights, not to biases and normalizations.

@@ -25,10 +25,10 @@ import tensorflow as tf
 
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
+from bert_tf.config import StepConfig
 from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.layers import GOLDEN_RATIO, EncoderBlock, dropout_key, mix
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
-from bert_tf.training.settings import StepConfig
 
 
 class Steps:

@@ -23,15 +23,16 @@ from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.tf1 import check_finished_run, warn_of_changed_settings
+from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
 from bert_tf.heads.head import Head
 from bert_tf.runtime import Interrupted, noticing_sigterm, sigterm_came
-from bert_tf.terminal import WATCHDOG, Progress, announced, progress_line
+from bert_tf.terminal import Progress, announced, progress_line
 from bert_tf.training import distribution
+from bert_tf.training.distribution import WATCHDOG
 from bert_tf.training.optimization import AdamWeightDecay
-from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.step import LossScale, Steps, first_replica, layer_precision
 
 

@@ -5,17 +5,17 @@ import types
 import pytest
 from absl import flags as absl_flags
 
-from bert_tf.cli import flags, from_flags
+from bert_tf.cli import from_flags, model_flags
+from bert_tf.config import StepConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
-from bert_tf.training.settings import StepConfig
 
 
 @pytest.fixture
 def given():
     """Gives a function that sets flags of a script."""
     own = set(absl_flags.FLAGS)
-    flags.define_run(flags.FineTuning, EvalFlags)
+    model_flags.define_run(model_flags.FineTuning, EvalFlags)
 
     def set_flags(*words: str) -> None:
         absl_flags.FLAGS.unparse_flags()
@@ -57,8 +57,9 @@ def made(monkeypatch) -> list[tuple]:
     """The strategies that flags ask for, with their TPUs; none is made."""
     asked: list[tuple] = []
 
-    def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices):
-        assert (tpu_zone, gcp_project, num_cpu_devices) == ("a-zone", "a-project", 1)
+    def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices, max_restarts):
+        given = (tpu_zone, gcp_project, num_cpu_devices, max_restarts)
+        assert given == ("a-zone", "a-project", 1, 10)
         asked.append((name, tpu))
         return types.SimpleNamespace(num_replicas_in_sync=3)
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-import types
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +18,7 @@ from walking import in_process
 from bert_tf import runtime
 from bert_tf.cli import main as command
 from bert_tf.errors import InputError
+from bert_tf.training import distribution
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -35,17 +35,17 @@ def one_of_several(monkeypatch) -> list[str]:
     def end(code, message=""):
         raise Ended(code, message)
 
-    def restart(reason, *, at_most):
-        raise Ended("restarts", at_most)
+    def restart(reason):
+        raise Ended("restarts")
 
-    for name in ("barrier", "leave"):
-        monkeypatch.setattr(runtime, name, functools.partial(done.append, name))
-    monkeypatch.setattr(runtime, "has_peers", lambda: True)
-    monkeypatch.setattr(runtime._expects_peers, "is_set", lambda: True)
-    monkeypatch.setattr(runtime, "tell_peers", lambda: done.append("tell_peers"))
-    monkeypatch.setattr(runtime, "restart", restart)
+    process = distribution.OneOfSeveral(max_restarts=3)
+    process.has_peers = True
+    process.restart = restart
+    for name in ("leave", "tell_failure"):
+        monkeypatch.setattr(process, name, functools.partial(done.append, name))
+    monkeypatch.setattr(runtime, "barrier", lambda: done.append("barrier"))
+    monkeypatch.setattr(runtime, "process", process)
     monkeypatch.setattr(command, "end", end)
-    monkeypatch.setattr(command, "FLAGS", types.SimpleNamespace(max_restarts=3))
     monkeypatch.setattr(runtime, "_sigterm", threading.Event())
     return done
 
@@ -82,13 +82,12 @@ def test_what_to_do_where_memory_runs_out(one_of_several):
 
 def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):
     """It will be started again, and do what it had to do with the others."""
-    assert how_it_ends(lose) == ("restarts", 3)
-    monkeypatch.setattr(runtime, "restart", lambda *_, **__: None)  # often enough
+    assert how_it_ends(lose) == ("restarts",)
+    monkeypatch.setattr(runtime.process, "restart", lambda _: None)  # often enough
     code, said = how_it_ends(lose)
     assert code == 1
-    assert (
-        "another process of this run was lost, or does not answer (UnavailableError: gone)" in said
-    )
+    lost = "another process of this run was lost, or does not answer (UnavailableError: gone)"
+    assert lost in said
     monkeypatch.setattr(runtime, "barrier", lose)
     assert how_it_ends(lambda _: None)[0] == 1
     assert one_of_several == []
@@ -101,11 +100,11 @@ def test_who_fails_tells_the_others_and_they_end_as_well(one_of_several):
         raise InputError("a bad record", "another one", "make it again")
 
     def hear(_):
-        told = f"aborted by: {runtime.FAILURE}\nThe error could be"
+        told = f"aborted by: {distribution.FAILURE}\nThe error could be"
         raise tf.errors.FailedPreconditionError(None, None, told)
 
     code, said = how_it_ends(fail)
-    assert (code, one_of_several) == (1, ["tell_peers"])
+    assert (code, one_of_several) == (1, ["tell_failure"])
     assert "failed.\nReceived: a bad record" in said
     code, said = how_it_ends(hear)
     assert code == 1

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from small_records import NUMBER, PAIR_BYTES, open_numbers, write_numbers
 
 from bert_tf.data import batches as batches_module
-from bert_tf.data import sidecars
+from bert_tf.data import records as record_files
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.by_length import BufferedShuffleSampler, ByLengthSampler
 from bert_tf.data.shards import RecordFiles
@@ -129,7 +129,7 @@ SIZES = (130, 7, 301, 250)  # records of files
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks of four to six records, and lanes of two blocks at least."""
-    monkeypatch.setattr(sidecars, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(record_files, "BLOCK_BYTES", 200)
     monkeypatch.setattr(batches_module, "LEAST_BLOCKS_OF_A_LANE", 2)
     monkeypatch.setattr(batches_module, "OPEN_BLOCKS", 24)
     monkeypatch.setattr(batches_module, "KEPT_BLOCKS", 72)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.data import batches as batches_module
-from bert_tf.data import by_length, sidecars
+from bert_tf.data import by_length
+from bert_tf.data import records as record_files
 from bert_tf.data.batches import ShuffledSampler
 from bert_tf.data.by_length import (
     BatchingConfig,
@@ -184,7 +185,7 @@ def test_several_sequences_of_an_example(tmp_path, monkeypatch):
 
 def test_an_evaluation_of_many_blocks_reads_each_once(tmp_path, monkeypatch):
     """Sorted only as far as the blocks that are kept."""
-    monkeypatch.setattr(sidecars, "BLOCK_BYTES", 200)
+    monkeypatch.setattr(record_files, "BLOCK_BYTES", 200)
     monkeypatch.setattr(by_length, "OPEN_BLOCKS", 3)
     monkeypatch.setattr(batches_module, "ROWS_AT_ONCE", 4)
     monkeypatch.setattr(batches_module, "KEPT_BLOCKS", 12)

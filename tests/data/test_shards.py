@@ -13,10 +13,10 @@ import walking
 from frames import framed
 from small_records import NUMBER, PAIR_BYTES, open_numbers, write_numbers
 
-from bert_tf.data import shards, sidecars
-from bert_tf.data.records import Feature, Record, pretraining_record
+from bert_tf.data import records as record_files
+from bert_tf.data import shards
+from bert_tf.data.records import BlockIndex, Feature, Record, index_path, pretraining_record
 from bert_tf.data.shards import RecordFiles, common_description, read_description, record_paths
-from bert_tf.data.sidecars import BlockIndex, index_path
 from bert_tf.errors import InputError
 
 
@@ -26,7 +26,7 @@ def numbers_of(files: RecordFiles, rows) -> list[int]:
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 80, 1])
 def test_several_files_are_one_sequence(tmp_path, monkeypatch, block_bytes):
-    monkeypatch.setattr(sidecars, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(record_files, "BLOCK_BYTES", block_bytes)
     files = open_numbers(tmp_path, 3, 1, 5)
     assert len(files) == 9
     blocks = {1 << 20: [3, 1, 5], 80: [3, 1, 3, 2], 1: [1] * 9}[block_bytes]
@@ -97,7 +97,7 @@ def with_a_bit_flipped(data: bytes, record: int) -> bytes:
 )
 def test_a_file_that_changes_after_opening(tmp_path, monkeypatch, change, message):
     """What is whole can still be read."""
-    monkeypatch.setattr(sidecars, "BLOCK_BYTES", 38)
+    monkeypatch.setattr(record_files, "BLOCK_BYTES", 38)
     path = tmp_path / "a"
     files = RecordFiles(write_numbers(path, range(5)), NUMBER)
     path.write_bytes(change(path.read_bytes())) if change else path.unlink()
@@ -141,7 +141,7 @@ OTHER, NOT_ITS = "which is not the index of", "damaged, cut off or changed"
     ],
 )
 def test_an_index_of_another_file_is_refused(tmp_path, monkeypatch, records, sizes, message):
-    monkeypatch.setattr(sidecars, "BLOCK_BYTES", 80)
+    monkeypatch.setattr(record_files, "BLOCK_BYTES", 80)
     path = write_numbers(tmp_path / "a", range(1, 6))
     of_another = BlockIndex(num_bytes=190, block_bytes=sizes, block_records=records)
     pathlib.Path(index_path(path)).write_text(of_another.to_json_string())
@@ -241,7 +241,7 @@ def test_shards_without_a_record(tmp_path):
     assert files.where(7) == f"{paths[3]}, record 1"
     with pytest.raises(InputError, match="a, an empty file"):
         RecordFiles([paths[0], paths[2]], NUMBER)
-    pathlib.Path(sidecars.description_path(paths[2])).unlink()
+    pathlib.Path(record_files.description_path(paths[2])).unlink()
     with pytest.raises(InputError, match="c, an empty file"):
         RecordFiles(paths, NUMBER)
 

@@ -11,8 +11,8 @@ import sys
 import pytest
 from generation import SETTINGS, make_job, names, serialized, write_chinese
 
+from bert_tf.data.records import index_path
 from bert_tf.data.shards import read_description
-from bert_tf.data.sidecars import index_path
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from data_gen import beam

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 from generation import SETTINGS, names, serialized
 
-from bert_tf.config import typed
+from bert_tf.data.records import BlockIndex, description_path, index_path
 from bert_tf.data.shards import read_description
-from bert_tf.data.sidecars import BlockIndex, description_path, index_path
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from data_gen import outputs

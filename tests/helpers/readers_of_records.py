@@ -11,9 +11,8 @@ from readers import Reader
 
 from bert_tf.cli.results import read_curves
 from bert_tf.data.batches import Batches, ShuffledSampler
-from bert_tf.data.records import Record, pretraining_record
+from bert_tf.data.records import Record, description_path, index_path, pretraining_record
 from bert_tf.data.shards import RecordFiles, read_description
-from bert_tf.data.sidecars import description_path, index_path
 from bert_tf.tasks.features import classifier_record
 
 MODEL = {

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, heads, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
+from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)

@@ -20,9 +20,9 @@ from absl import flags as absl_flags
 from bert_tf import BertConfig, BertModel
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import CheckpointReader, checkpoint_name, write_checkpoint
-from bert_tf.data import sidecars
-from bert_tf.data.records import Record, pretraining_record
-from bert_tf.data.sidecars import description_path
+from bert_tf.data import records as record_files
+from bert_tf.data.records import Record, description_path, pretraining_record
+from bert_tf.data.shards import find_blocks
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
@@ -86,11 +86,11 @@ def write_records(
 
 def index_with_blocks_of(num_bytes: int, *paths: pathlib.Path) -> None:
     """Writes indexes of smaller blocks than usual: few records have several lanes then."""
-    with unittest.mock.patch.object(sidecars, "BLOCK_BYTES", num_bytes):
+    with unittest.mock.patch.object(record_files, "BLOCK_BYTES", num_bytes):
         for path in paths:
             with path.open("rb") as file:
-                found = sidecars.find_blocks(file, path.stat().st_size)
-            pathlib.Path(sidecars.index_path(str(path))).write_text(found.to_json_string())
+                found = find_blocks(file, path.stat().st_size)
+            pathlib.Path(record_files.index_path(str(path))).write_text(found.to_json_string())
 
 
 def describe(records: pathlib.Path, vocab_file: pathlib.Path, **changes: Any) -> None:

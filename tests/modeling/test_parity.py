@@ -9,12 +9,12 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, load_checkpoint, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
+from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches, SequentialSampler
 from bert_tf.data.records import pretraining_record
 from bert_tf.data.shards import RecordFiles
 from bert_tf.heads.pretraining import Pretraining
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
-from bert_tf.training.settings import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
 NUM_BATCHES = 12

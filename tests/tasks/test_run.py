@@ -12,11 +12,17 @@ import pytest
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.tf1 import changed_settings
+from bert_tf.config import Intervals
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import BestCheckpoint, Run, TrainingConfig, make_optimizer
-from bert_tf.training.settings import FineTuningSchedule, Intervals
+from bert_tf.tasks.run import (
+    BestCheckpoint,
+    FineTuningSchedule,
+    Run,
+    TrainingConfig,
+    make_optimizer,
+)
 from bert_tf.training.trainer import StopTraining
 
 TRAIN = types.SimpleNamespace(examples=range(64), files=range(70), digest="t1")
@@ -91,6 +97,8 @@ def test_steps_and_warm_up_of_mrpc():
     found = make_optimizer(schedule, 343).schedule
     assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
     assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
+    with pytest.raises(InputError, match="--train_batch_size=32"):
+        FineTuningSchedule(num_train_epochs=0.5).num_train_steps(63)
 
 
 def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):

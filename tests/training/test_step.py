@@ -15,8 +15,8 @@ from small_runs import (
 )
 
 from bert_tf import heads
+from bert_tf.config import StepConfig
 from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule
-from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 ROWS = 12

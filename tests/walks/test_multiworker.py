@@ -19,9 +19,9 @@ from walking import (
     write_records,
 )
 
+from bert_tf.config import StepConfig
 from bert_tf.data.batches import number_of_lanes
 from bert_tf.data.records import pretraining_record
-from bert_tf.training.settings import StepConfig
 from bert_tf.training.trainer import Trainer
 
 pytestmark = pytest.mark.walk

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_tf.config import typed
-from bert_tf.data import sidecars
-from bert_tf.data.sidecars import BlockIndex, IndexBuilder, expand_patterns, find_blocks
+from bert_tf.data import records as record_files
+from bert_tf.data.records import BlockIndex, IndexBuilder, expand_patterns
+from bert_tf.data.shards import find_blocks
+from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 
 
@@ -76,7 +77,7 @@ def found_in(path) -> BlockIndex | None:
 
 
 def test_blocks_by_hand(tmp_path, monkeypatch):
-    monkeypatch.setattr(sidecars, "BLOCK_BYTES", 60)
+    monkeypatch.setattr(record_files, "BLOCK_BYTES", 60)
     # With their frames 26, 36, | 16, 46, | 76, | 17.
     found = write(tmp_path / "a", [10, 20, 0, 30, 60, 1]).finish()
     assert (found.block_bytes, found.block_records) == ((62, 62, 76, 17), (2, 2, 1, 1))
@@ -85,8 +86,8 @@ def test_blocks_by_hand(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("count", "chunk"), [(0, 8), (1, 8), (400, 8), (7, 19), (400, 1000)])
 def test_found_as_noted(tmp_path, monkeypatch, count, chunk):
-    monkeypatch.setattr(sidecars, "BLOCK_BYTES", 500)
-    monkeypatch.setattr(sidecars, "READ_BYTES", chunk)
+    monkeypatch.setattr(record_files, "BLOCK_BYTES", 500)
+    monkeypatch.setattr("bert_tf.files.READ_BYTES", chunk)
     sizes = np.random.default_rng(count).integers(0, 90, count).tolist()
     noted = write(tmp_path / "a", sizes).finish()
     assert found_in(tmp_path / "a") == noted

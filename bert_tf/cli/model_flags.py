@@ -1,0 +1,218 @@
+"""The flags that commands with a model share, each declared once: files, training, devices."""
+
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, SEED, Choice, Count, Number
+from bert_tf.config import OPTIMIZERS, PRECISIONS, STRATEGIES
+
+
+class ModelFiles:
+    """Files that belong to weights and may not lie beside them.
+
+    Attributes:
+      bert_config_file: Default: the configuration beside the weights.
+      vocab_file: Default: the vocabulary beside the weights.
+      do_lower_case: Lower-case the text, as in the model's training. If not given: as its files
+        say, else as its vocabulary shows.
+    """
+
+    _title = "Model"
+    bert_config_file = None
+    vocab_file = None
+    do_lower_case = True
+
+
+class Pretrained:
+    """A trained model.
+
+    Attributes:
+      init_checkpoint: The model: a TF1 or TF2 checkpoint, a .keras file, or a folder of ours or
+        Hugging Face's.
+    """
+
+    _title = "Model"
+    init_checkpoint = None
+
+
+class Run:
+    """The folders of a run.
+
+    Attributes:
+      output_dir: The folder for checkpoints and results.
+      export_dir: At the end, export the model (the best checkpoint if the run keeps one, else the
+        last) as a SavedModel that takes raw text, for TensorFlow Serving: the next version in this
+        folder. See bert-tf export.
+    """
+
+    _title = "Model"
+    output_dir = REQUIRED
+    export_dir = None
+
+
+class Training:
+    """The update, the intervals of the loop, and the random seed.
+
+    Attributes:
+      do_train: Train.
+      train_batch_size: Examples of a step, all devices together.
+      optimizer: adamw: Adam with decoupled weight decay, as the original. lamb: its layer-wise
+        form.
+      end_learning_rate: The learning rate at the end of the decay.
+      seed: Seeds weights, data order and dropout.
+      bias_correction: Correct Adam's moments for their start at 0 (the original does not).
+      clip_per_replica: Clip the gradients of each device before they are added up, as the original
+        does on TPUs.
+      save_checkpoints_steps: Steps between two checkpoints.
+      keep_checkpoint_max: How many checkpoints are kept; 0 keeps all.
+      iterations_per_loop: Most steps in a call of the compiled loop; between calls the host logs
+        and saves.
+      log_steps: Steps between two lines of progress.
+      gradient_accumulation_steps: Micro-batches of each device in a step: less memory, the same
+        result.
+      recompute: Compute encoder blocks again for their gradients: less memory.
+    """
+
+    _title = "Training"
+    _recorded = "train_batch_size optimizer end_learning_rate seed bias_correction clip_per_replica"
+    do_train = False
+    train_batch_size = 32
+    optimizer = Choice("adamw", OPTIMIZERS)
+    end_learning_rate = Number(0.0, 0.0)
+    seed = SEED
+    bias_correction = False
+    clip_per_replica = False
+    save_checkpoints_steps = 1000
+    keep_checkpoint_max = Count(5, 0)
+    iterations_per_loop = 1000
+    log_steps = 100
+    gradient_accumulation_steps = 1
+    recompute = False
+
+
+class FineTuning:
+    """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad.
+
+    Attributes:
+      predict_batch_size: Examples of a prediction step, all devices together.
+      max_seq_length: Most tokens of an example, longer ones are cut; in windows, of a window.
+      num_train_epochs: How often each example is trained on.
+      warmup_proportion: The share of the steps in which the learning rate rises.
+      bucket_by_length: Batch examples of similar length and trim their padding. Ignored on a TPU.
+      layerwise_lr_decay: Above 0, at most 1 (0.9 is usual): a factor of the learning rate for each
+        level, from the head (the rate itself) over pooler and layers to the embeddings.
+      freeze: Patterns of the names of weights to leave as they are, as in
+        bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name.
+      legacy_shuffle: Mix the examples as little as the original's buffer of 100 does; with
+        --nobucket_by_length the batches are the original's.
+      eval_steps: Evaluate every so many steps, and keep the best checkpoint; 0: no.
+      early_stopping: Stop after so many evaluations without a better one; 0: never.
+    """
+
+    _title = "Fine-tuning"
+    _recorded = (
+        "max_seq_length num_train_epochs warmup_proportion bucket_by_length layerwise_lr_decay "
+        "freeze legacy_shuffle eval_steps early_stopping"
+    )
+    predict_batch_size = 8
+    max_seq_length = Count(128, most=LONGEST)
+    num_train_epochs = Number(3.0, 0.0, 1e6)
+    warmup_proportion = Number(0.1, 0.0, shared_flags.BELOW_1)
+    bucket_by_length = True
+    layerwise_lr_decay = Number(1.0, ABOVE_0, 1.0)
+    freeze = ()
+    legacy_shuffle = False
+    eval_steps = Count(0, 0)
+    early_stopping = Count(0, 0)
+
+
+class Datasets:
+    """Data from tensorflow-datasets.
+
+    Attributes:
+      tfds_name: A dataset of tensorflow-datasets, in place of files: squad or glue/mrpc, say.
+      tfds_data_dir: Where tensorflow-datasets keeps its data.
+    """
+
+    _title = "Data"
+    tfds_name = None
+    tfds_data_dir = None
+
+
+class Devices:
+    """What the model runs on.
+
+    Attributes:
+      strategy: auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG
+        names several processes, mirrored with several GPUs, else one device.
+      num_cpu_devices: Logical devices to split the CPU into, for trying mirrored.
+      precision: What layers compute in. Weights, norms, soft-max and losses are always float32.
+      xla: Compile steps with XLA.
+      max_restarts: multiworker: how often a process restarts from the last checkpoint after another
+        one was lost; then it ends.
+      hang_seconds: Report a hang, with the stacks of all threads, after so many seconds without
+        progress; three times as many where something is compiled; 0: never.
+      end_when_hung: After the report end the process with exit code 1, for a supervisor to start it
+        again.
+      use_tpu: Run on the TPU named by --tpu_name.
+      tpu_name: The TPU: local, that of this machine; or the name or grpc://address of another
+        machine's. This process reads for it, batch by batch, so local is faster.
+      tpu: The same as --use_tpu --tpu_name=TPU.
+      tpu_zone: The zone of a TPU that is given by name.
+      gcp_project: The cloud project of a TPU that is given by name.
+    """
+
+    _title = "Devices"
+    _recorded = "precision"
+    strategy = Choice("auto", STRATEGIES)
+    num_cpu_devices = Count(1, most=1000)
+    precision = Choice("float32", PRECISIONS)
+    xla = True
+    max_restarts = Count(10, 0)
+    hang_seconds = Count(600, 0)
+    end_when_hung = False
+    use_tpu = False
+    tpu_name = None
+    tpu = None
+    tpu_zone = None
+    gcp_project = None
+
+
+class WithoutEffect:
+    """Flags of the original's commands that are accepted and ignored.
+
+    Attributes:
+      master: No effect.
+      num_tpu_cores: No effect.
+    """
+
+    _title = "Accepted for the original's commands, without effect"
+    master = None
+    num_tpu_cores = Count(8, 0)
+
+
+def define_pretrained(*, required: bool = True) -> None:
+    """A trained model to use: what its folder does not say, flags do."""
+    shared_flags.define(Pretrained)
+    shared_flags.define(ModelFiles)
+    if required:
+        shared_flags.mark_required("init_checkpoint")
+
+
+def define_run(*further: type) -> None:
+    """The flags of a script that trains."""
+    for group in (Run, Training, *further, Devices, WithoutEffect):
+        shared_flags.define(group)
+
+
+def define_fine_tuning(*further: type, max_seq_length: int) -> None:
+    """The flags of a script that fine-tunes a model."""
+    define_pretrained(required=False)
+    FLAGS["init_checkpoint"].help += " Without it: the model of --output_dir."
+    define_run(FineTuning, Datasets, *further)
+    FLAGS.set_default("max_seq_length", max_seq_length)
+
+
+def check_fine_tuning(*what_to_do: str) -> None:
+    """Refuses flags of a script that fine-tunes which contradict each other."""
+    shared_flags.require_one_of("do_train", *what_to_do)
+    shared_flags.require("eval_steps", "do_train", "do_eval")
+    shared_flags.require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")
