@@ -126,11 +126,10 @@ class DocumentReader:
             lines = self._parse(self._lines(path), path, self.counts)
             yield from _gather(lines, self.counts)
             if size != (now := self.bytes_read - before):
-                raise InputError(
-                    f"{path}, which changed while it was read ({size} bytes, then {now})",
-                    "texts that stay as they are until all records are written",
-                    "wait until the file is complete, then run the command again",
-                )
+                received = f"{path}, which changed while it was read ({size} bytes, then {now})"
+                expected = "texts that stay as they are until all records are written"
+                remedy = "wait until the file is complete, then run the command again"
+                raise InputError(received, expected, remedy)
 
     def _lines(self, path: str) -> Iterator[str]:
         """The lines of a file, without a byte-order mark; only the line feed ends a line."""
@@ -163,11 +162,13 @@ ARTICLE = re.compile(r'<doc id=".*?" .*?\burl=".*?" .*?title=".*">$')
 def _parse_text(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str | None]:
     for number, line in enumerate(map(str.strip, lines), start=1):
         if line.startswith("<doc") and ARTICLE.match(line):
-            raise InputError(
-                f"{path}, line {number}: {line[:60]}, the beginning of a WikiExtractor article",
-                "for --input_format=text: one sentence a line",
-                "use --input_format=wikiextractor; or empty such lines, if others are sentences",
+            received = (
+                f"{path}, line {number}: {line[:60]}, the beginning of a WikiExtractor article"
             )
+            remedy = (
+                "use --input_format=wikiextractor; or empty such lines, if others are sentences"
+            )
+            raise InputError(received, "for --input_format=text: one sentence a line", remedy)
         counts["blank_lines"] += not line
         yield line or None
 
@@ -193,11 +194,9 @@ def _parse_wikiextractor(lines: Iterable[str], path: str, counts: Counts) -> Ite
         elif paragraph := _clean_paragraph(line, counts):
             yield paragraph
     if not found:
-        raise InputError(
-            f"{path}, without a line that starts with <doc",
-            "for --input_format=wikiextractor: files as WikiExtractor writes them without --json",
-            "use --input_format=text for one sentence a line",
-        )
+        received = f"{path}, without a line that starts with <doc"
+        expected = "for --input_format=wikiextractor: what WikiExtractor writes without --json"
+        raise InputError(received, expected, "use --input_format=text for one sentence a line")
 
 
 TAG = re.compile(
@@ -329,27 +328,16 @@ class Corpus:
         """
         paths, types = (folder / name for name in cls.FILES), (TOKEN_TYPE, np.int64, np.int64)
         files = (np.memmap(path, dtype, "r") for path, dtype in zip(paths, types, strict=True))
-        corpus = cls(*map(np.asarray, files))
-        tokens, sentences, documents = corpus.arrays
+        tokens, sentences, documents = map(np.asarray, files)
         if (len(tokens), len(sentences) - 1) != (sentences[-1], documents[-1]):
-            received = f"{folder}, in which files are missing or have changed"
-            remedy = f"remove {folder.parent}, then give the same command again"
-            raise InputError(received, "files that only this command writes and removes", remedy)
-        return corpus
+            raise changed(folder)
+        return cls(tokens, sentences, documents)
 
     def lists(self) -> list[list[Sentence]]:
         """The documents as lists."""
         tokens, sentences, documents = (array.tolist() for array in self.arrays)
         cut = [tokens[begin:end] for begin, end in itertools.pairwise(sentences)]
         return [cut[begin:end] for begin, end in itertools.pairwise(documents)]
-
-    def part(self, documents: range) -> "Corpus":
-        """Consecutive documents, in memory."""
-        tokens, sentences, bounds = self.arrays
-        bounds = bounds[documents.start : documents.stop + 1]
-        sentences = sentences[bounds[0] : bounds[-1] + 1]
-        tokens = tokens[sentences[0] : sentences[-1]].copy()
-        return Corpus(tokens, sentences - sentences[0], bounds - bounds[0])
 
     def sentences(self, document: int) -> range:
         """The numbers of a document's sentences."""
@@ -373,6 +361,13 @@ class Corpus:
     def tokens(self, first: int, length: int) -> bytes:
         """Tokens as int32."""
         return bytes(self._tokens[TOKEN_BYTES * first : TOKEN_BYTES * (first + length)])
+
+
+def changed(folder: pathlib.Path) -> InputError:
+    """The error for a folder of a run whose files are not as they were written."""
+    received = f"{folder}, in which files are missing or have changed"
+    remedy = f"remove {folder.parent}, then give the same command again"
+    return InputError(received, "files that only this command writes and removes", remedy)
 
 
 def bounds_of(lengths: Iterable[int]) -> np.ndarray:
