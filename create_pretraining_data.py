@@ -4,7 +4,8 @@
         --output_file=data/train.tfrecord --vocab_file=vocab.txt --max_seq_length=128
 
 The records depend on text, flags and seed alone, and the memory needed does not grow with the text.
-Text of less than a million characters gets exactly the records that the original makes.
+One text file of less than a million characters gets exactly the records that the original makes.
+So do several, if each but the last ends in a blank line: here the end of a file ends a document.
 
 For a large corpus, --num_shards=64 writes data/train.tfrecord-00000-of-00064 and so on; one after
 the other they hold the records of the single file. The same command goes on after it was stopped
@@ -23,7 +24,7 @@ from absl import flags
 from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from data_gen.settings import BLOCK_CHARACTERS, Job
+from data_gen.settings import Job
 from data_gen.workers import load_early
 
 FLAGS = flags.FLAGS
@@ -34,7 +35,7 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses other words and settings; begins to load TensorFlow for the workers."""
     shared_flags.refuse_words(words)
     data_flags.settings_from_flags()
-    load_early(FLAGS.input_file, FLAGS.num_workers, least_bytes=BLOCK_CHARACTERS)
+    load_early(FLAGS.input_file, FLAGS.num_workers)
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
     wikiextractor    <doc ...> title, paragraphs </doc>, as WikiExtractor writes Wikipedia; the
                      paragraphs become sentences in `sentence_splitter`
 
-The end of a file ends a document in both. (In the original a document runs on into the next file
-unless the first file ends in a blank line.)
+The end of a file ends a document in both. (In the original a document continues in the next file
+unless a blank line ends the first.)
 
 The random next segments of the next-sentence task come from anywhere in the corpus. It is therefore
 kept in three files, which a process maps:

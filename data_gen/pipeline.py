@@ -9,8 +9,8 @@
     settings     what to make
     workers      processes
 
-Memory does not grow with the corpus. The files depend on text, settings and seed alone; a corpus of
-a single block gets exactly the original's records.
+Memory does not grow with the corpus. The files depend on text, settings and seed alone; documents
+that form a single block get exactly the original's records.
 
 With --num_shards a run that was killed continues: the tokenized corpus, the rows of each block and
 the shards are kept in files that are complete or not there.

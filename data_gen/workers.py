@@ -20,6 +20,7 @@ from typing import Any
 
 from bert_tf.errors import InputError
 from bert_tf.runtime import without_notices
+from data_gen.settings import BLOCK_CHARACTERS
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
@@ -28,17 +29,16 @@ WORKER_BYTES = 1 << 30
 CONTROL_GROUP = "/sys/fs/cgroup"  # of a container
 
 
-def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
+def load_early(input_file: str, num_workers: int) -> None:
     """Lets the process that workers are forked from load TensorFlow while this one does.
 
     Args:
       input_file: the texts, as the flag has them.
       num_workers: as the flag has it.
-      least_bytes: of local texts for which there are several workers.
     """
     found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
-    is_large = sum(map(os.path.getsize, filter(os.path.isfile, found))) > least_bytes
-    if is_large and choose_num_workers(num_workers, most=2) > 1:
+    size = sum(map(os.path.getsize, filter(os.path.isfile, found)))  # of the local ones
+    if size > BLOCK_CHARACTERS and choose_num_workers(num_workers, most=2) > 1:
         _keep_off_gpus()
         if _process_context().get_start_method() == "forkserver":
             forkserver.ensure_running()
