@@ -4,15 +4,15 @@
         --output_file=data/train.tfrecord --vocab_file=vocab.txt --max_seq_length=128
 
 The records depend on text, flags and seed alone, and the memory needed does not grow with the text.
-One text file of less than a million characters gets exactly the records that the original makes.
-So do several, if each but the last ends in a blank line: here the end of a file ends a document.
+Text of less than a million characters gets exactly the records that the original makes, if each
+file but the last ends in a blank line: here the end of a file ends a document, too.
 
 For a large corpus, --num_shards=64 writes data/train.tfrecord-00000-of-00064 and so on; one after
-the other they hold the records of the single file. The same command goes on after it was stopped
-or killed, and makes lost files again; it refuses shards of other text, flags or vocabulary.
+the other they hold the records of the single file. The same command continues a run that was
+stopped or killed, and makes lost files again; it refuses shards of other text, flags or vocabulary.
 
 Beside each file are info_<file>.json, what it was made with, and index_<file>.json, where blocks of
-records begin, with which training opens it at once. report_<file>.json counts what was made. The
+records begin, so that training opens it at once. report_<file>.json counts what was made. The
 steps are those of data_gen/pipeline.py.
 """
 

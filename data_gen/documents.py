@@ -344,17 +344,17 @@ class Corpus:
         return range(self._sentence_bounds[document], self._sentence_bounds[document + 1])
 
     def sentences_end(self, sentences: range, min_tokens: int) -> int:
-        """The end of the shortest run of `sentences` from the first on with `min_tokens`.
+        """Where to cut `sentences` so that the first part is the shortest one with `min_tokens`.
 
-        It has at least one sentence. Sentences of 4, 3, 5 and 2 tokens, from sentence 0 on: 7
-        tokens end at 2, 8 at 3, 99 at 4.
+        It has at least one sentence, and all if they have fewer tokens. Sentences 0 to 3 of 4, 3, 5
+        and 2 tokens are cut before sentence 2 for 7 tokens, before 3 for 8, and at 4 for 99.
         """
         bounds, first = self.token_bounds, sentences.start
         enough = bounds[first] + min_tokens
         return bisect.bisect_left(bounds, enough, lo=first + 1, hi=sentences.stop)
 
     def span(self, sentences: range, min_tokens: int) -> tuple[int, int]:
-        """The first token of that run of sentences, and how many tokens it has."""
+        """The first token of that part of the sentences, and how many tokens it has."""
         first = self.token_bounds[sentences.start]
         return first, self.token_bounds[self.sentences_end(sentences, min_tokens)] - first
 

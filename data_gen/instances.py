@@ -122,7 +122,7 @@ class InstanceMaker:
     """Makes instances and records of tokenized documents.
 
     Attributes:
-      row_type: what is kept of an instance until it is a record: half as many bytes.
+      row_type: of a row, what is kept of an instance until it becomes a record: half the bytes.
     """
 
     def __init__(self, settings: Settings, vocab: Mapping[str, int]):

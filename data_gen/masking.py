@@ -101,7 +101,7 @@ def maskable_positions(length_a: int, length_b: int) -> list[int]:
 
 
 def words(positions: Sequence[int], continues: np.ndarray) -> list[list[int]]:
-    """The positions that are masked together with `do_whole_word_mask`.
+    """Groups the positions that `do_whole_word_mask` masks together.
 
         position   0     1   2     3     4     5     6   7     8
         token      [CLS] he  jump  ##ed  [SEP] ##er  is  here  [SEP]

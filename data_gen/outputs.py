@@ -28,7 +28,7 @@ from data_gen.documents import Statistics
 
 # What runs keep in a working folder. The corpus' file says that the folders are complete.
 CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
-MARK = "of_bert_tf"  # a file in a working folder, made first and removed last: a run made it
+MARK = "of_bert_tf"  # marks a folder that a run has made: written first, removed last
 
 
 def shard_path(output_file: str, shard: int, num_shards: int) -> str:
@@ -183,11 +183,11 @@ def working_folder(
     """A local folder; removed at the end, or by the next run if this one is killed.
 
     Args:
-      output_file: what is made; by one run at a time.
+      output_file: the output; one run at a time may make it.
       temp_dir: where to put the folder; by default beside the output file, or, if that is remote,
         in the system's folder for temporary files.
-      kept_with: the name of a file. Where it is in the folder, what a run leaves that fails or is
-        killed is kept for the next one.
+      kept_with: the name of a file. Once it is in the folder, the folder is kept when the run fails
+        or is killed, and the next run continues with it.
 
     Raises:
       InputError: the folder cannot be made, another run is using it, or it was not made by a run.

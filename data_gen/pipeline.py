@@ -59,7 +59,7 @@ MAX_BUCKETS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What every process needs to know; plans with the same folder are the same."""
+    """What every process needs. What follows from the job is not compared."""
 
     job: Job
     pieces: Sequence[str] = dataclasses.field(compare=False)  # the vocabulary, read once
@@ -93,7 +93,6 @@ def create(job: Job) -> dict[str, Any]:
                 logging.info("all %d files are there already", job.num_shards)
                 return report
         statistics, written = make_files(plan, reader, paths, finished)
-        written = {path: written[path] for path in paths}
         return outputs.write_report(report_path, statistics, plan.made_with, written, plan.pieces)
 
 
@@ -237,7 +236,7 @@ def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterato
 def write_shards(
     workers: Workers, paths: Sequence[str], num_buckets: int, finished: Mapping[str, int]
 ) -> dict[str, int]:
-    """Writes the shards that are missing; returns the number of records of each shard."""
+    """Writes the shards that are missing; returns the number of records of each, in order."""
     written = dict(finished)
     missing = [(shard, path) for shard, path in enumerate(paths) if path not in finished]
     tasks = ((shard, path, num_buckets) for shard, path in missing)
@@ -245,7 +244,7 @@ def write_shards(
         for path, num_records in workers.map(BlockWorker.write_shard, tasks):
             written[path] = num_records
             progress.update(len(written))
-    return written
+    return {path: written[path] for path in paths}
 
 
 def expected_bytes(num_tokens: int, settings: Settings) -> int:
@@ -268,7 +267,7 @@ def require_text(counts: Counts) -> None:
 
 
 def number_of_buckets(expected_bytes: int, *, num_parts: int = 1) -> int:
-    """Enough buckets for so many bytes, as many in each of `num_parts` parts of the order.
+    """The number of buckets for so many bytes: a multiple of `num_parts`, equal parts of the order.
 
     The order of the rows does not depend on it.
     """
@@ -315,7 +314,7 @@ def read_bucket(
 
 
 class BlockWorker:
-    """The work of one process. Any process makes the same of a block.
+    """The work of one process.
 
     The random numbers of a block come from the seed and the block's number, so the result depends
     neither on the number of processes nor on their speed.

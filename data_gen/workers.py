@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import contextlib
-import functools
 import gc
 import glob
 import importlib
@@ -26,7 +25,8 @@ from data_gen.settings import BLOCK_CHARACTERS
 TASKS_PER_WORKER = 3
 # Memory of a process with TensorFlow and a block of text.
 WORKER_BYTES = 1 << 30
-CONTROL_GROUP = "/sys/fs/cgroup"  # of a container
+# Where a container's limit is: of control groups version 2, and 1.
+MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def load_early(input_file: str, num_workers: int) -> None:
@@ -64,9 +64,9 @@ def _keep_off_gpus() -> None:
 def memory_bytes() -> int:
     """The memory of this machine, or of its container if that has less."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+    for path in MEMORY_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # "max" is no number
-            found.append(int(pathlib.Path(CONTROL_GROUP, name).read_text(encoding="ascii")))
+            found.append(int(pathlib.Path(path).read_text(encoding="ascii")))
     return min(found)
 
 
@@ -99,8 +99,9 @@ class Workers:
         if num_workers == 1:
             self._state = prepare(*arguments)
         else:
-            context, begin = _process_context(), functools.partial(_start, prepare, *arguments)
-            self._executor = concurrent.futures.ProcessPoolExecutor(num_workers, context, begin)
+            self._executor = concurrent.futures.ProcessPoolExecutor(
+                num_workers, _process_context(), initializer=_start, initargs=(prepare, *arguments)
+            )
 
     def __enter__(self) -> "Workers":
         return self
