@@ -162,13 +162,11 @@ ARTICLE = re.compile(r'<doc id=".*?" .*?\burl=".*?" .*?title=".*">$')
 def _parse_text(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str | None]:
     for number, line in enumerate(map(str.strip, lines), start=1):
         if line.startswith("<doc") and ARTICLE.match(line):
-            received = (
-                f"{path}, line {number}: {line[:60]}, the beginning of a WikiExtractor article"
+            raise InputError(
+                f"{path}, line {number}: {line[:60]}, the beginning of a WikiExtractor article",
+                "for --input_format=text: one sentence a line",
+                "use --input_format=wikiextractor; or empty such lines, if others are sentences",
             )
-            remedy = (
-                "use --input_format=wikiextractor; or empty such lines, if others are sentences"
-            )
-            raise InputError(received, "for --input_format=text: one sentence a line", remedy)
         counts["blank_lines"] += not line
         yield line or None
 

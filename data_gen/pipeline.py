@@ -381,7 +381,7 @@ class BlockWorker:
         rng = random.Random(f"{self._seed}/{index}/instances")
         rows = self.maker.rows(self.corpus, numbers, rng, counts)
         key_rng = random.Random(f"{self._seed}/{index}/order")
-        rows["key"] = np.frombuffer(key_rng.randbytes(KEY_BITS // 8 * len(rows)), "<u8")
+        rows["key"] = [key_rng.getrandbits(KEY_BITS) for _ in range(len(rows))]
         return in_order(rows)
 
     def original_rows(self, counts: Counts) -> np.ndarray:
