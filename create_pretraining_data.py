@@ -4,14 +4,15 @@
         --output_file=data/train.tfrecord --vocab_file=vocab.txt --max_seq_length=128
 
 The records depend on text, flags and seed alone, and the memory needed does not grow with the text.
-Text of less than a million characters gets exactly the records that the original makes.
+Text of less than a million characters gets exactly the records that the original makes, if each
+file but the last ends in a blank line: here the end of a file ends a document, too.
 
 For a large corpus, --num_shards=64 writes data/train.tfrecord-00000-of-00064 and so on; one after
-the other they hold the records of the single file. The same command goes on after it was stopped
-or killed, and makes lost files again; it refuses shards of other text, flags or vocabulary.
+the other they hold the records of the single file. The same command continues a run that was
+stopped or killed, and makes lost files again; it refuses shards of other text, flags or vocabulary.
 
 Beside each file are info_<file>.json, what it was made with, and index_<file>.json, where blocks of
-records begin, with which training opens it at once. report_<file>.json counts what was made. The
+records begin, so that training opens it at once. report_<file>.json counts what was made. The
 steps are those of data_gen/pipeline.py.
 """
 
@@ -23,7 +24,7 @@ from absl import flags
 from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from data_gen.settings import BLOCK_CHARACTERS, Job
+from data_gen.settings import Job
 from data_gen.workers import load_early
 
 FLAGS = flags.FLAGS
@@ -34,7 +35,7 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses other words and settings; begins to load TensorFlow for the workers."""
     shared_flags.refuse_words(words)
     data_flags.settings_from_flags()
-    load_early(FLAGS.input_file, FLAGS.num_workers, least_bytes=BLOCK_CHARACTERS)
+    load_early(FLAGS.input_file, FLAGS.num_workers)
 
 
 if __name__ == "__main__":

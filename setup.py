@@ -29,7 +29,8 @@ EXTRAS["onnx"] = ["tf2onnx>=1.17,<2", "onnxruntime>=1.24,<2"]
 # TPUs, 2.5 GB for GPUs (6 GB installed).
 EXTRAS["compile-check"] = ["jax[tpu]==0.10.2"]
 EXTRAS["compile-check-gpu"] = ["jax[cuda12]==0.10.2"]
-# Beam 2.77 wants protobuf below 7 and pillow below 13: in an environment of its own.
+# Beam 2.77 wants pillow below 13, protobuf below 7, pyarrow below 26 and python-dateutil below 3,
+# all of them older than the pins of constraints.txt: docs/get_started.md has the commands.
 EXTRAS["beam"] = ["apache-beam>=2.77,<3"]
 EXTRAS["tensorboard"] = ["tensorboard>=2.20,<3"]  # tensorboard --logdir=OUTPUT_DIR
 EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]

@@ -276,15 +276,14 @@ def make_instances(
     (plan, folder), counts = setup, Counts()
     num_tokens = sum(other.num_tokens for other in blocks)
     num_shards = plan.job.num_shards or number_of_shards(num_tokens, plan.job.settings)
-    if len(blocks) > 1:
+    if num_tokens:  # otherwise there is no corpus to read; `create` reports it
         put_corpus_together(plan.working_folder, folder, len(blocks))
-    tokenized = read_value(f"{folder}/blocks/{block.index}")
-    first = sum(other.num_documents for other in blocks if other.index < block.index)
-    worker = block_worker(plan)
-    rows = worker.sorted_rows(block.index, tokenized, first, len(blocks), counts)
-    for shard, (begin, end) in enumerate(itertools.pairwise(pipeline.split(rows, num_shards))):
-        if begin < end:
-            yield shard, rows[begin:end].tobytes()
+        first = sum(other.num_documents for other in blocks if other.index < block.index)
+        numbers = range(first, first + block.num_documents)
+        rows = block_worker(plan).sorted_rows(block.index, numbers, len(blocks), counts)
+        for shard, (begin, end) in enumerate(itertools.pairwise(pipeline.split(rows, num_shards))):
+            if begin < end:
+                yield shard, rows[begin:end].tobytes()
     write_value(f"{folder}/counts/{block.index}", counts)
 
 

@@ -4,8 +4,8 @@
     wikiextractor    <doc ...> title, paragraphs </doc>, as WikiExtractor writes Wikipedia; the
                      paragraphs become sentences in `sentence_splitter`
 
-The end of a file ends a document in both. (In the original a document runs on into the next file
-unless the first file ends in a blank line.)
+The end of a file ends a document in both. (In the original a document continues in the next file
+unless a blank line ends the first.)
 
 The random next segments of the next-sentence task come from anywhere in the corpus. It is therefore
 kept in three files, which a process maps:
@@ -126,11 +126,10 @@ class DocumentReader:
             lines = self._parse(self._lines(path), path, self.counts)
             yield from _gather(lines, self.counts)
             if size != (now := self.bytes_read - before):
-                raise InputError(
-                    f"{path}, which changed while it was read ({size} bytes, then {now})",
-                    "texts that stay as they are until all records are written",
-                    "wait until the file is complete, then run the command again",
-                )
+                received = f"{path}, which changed while it was read ({size} bytes, then {now})"
+                expected = "texts that stay as they are until all records are written"
+                remedy = "wait until the file is complete, then run the command again"
+                raise InputError(received, expected, remedy)
 
     def _lines(self, path: str) -> Iterator[str]:
         """The lines of a file, without a byte-order mark; only the line feed ends a line."""
@@ -193,11 +192,9 @@ def _parse_wikiextractor(lines: Iterable[str], path: str, counts: Counts) -> Ite
         elif paragraph := _clean_paragraph(line, counts):
             yield paragraph
     if not found:
-        raise InputError(
-            f"{path}, without a line that starts with <doc",
-            "for --input_format=wikiextractor: files as WikiExtractor writes them without --json",
-            "use --input_format=text for one sentence a line",
-        )
+        received = f"{path}, without a line that starts with <doc"
+        expected = "for --input_format=wikiextractor: what WikiExtractor writes without --json"
+        raise InputError(received, expected, "use --input_format=text for one sentence a line")
 
 
 TAG = re.compile(
@@ -329,13 +326,10 @@ class Corpus:
         """
         paths, types = (folder / name for name in cls.FILES), (TOKEN_TYPE, np.int64, np.int64)
         files = (np.memmap(path, dtype, "r") for path, dtype in zip(paths, types, strict=True))
-        corpus = cls(*map(np.asarray, files))
-        tokens, sentences, documents = corpus.arrays
+        tokens, sentences, documents = map(np.asarray, files)
         if (len(tokens), len(sentences) - 1) != (sentences[-1], documents[-1]):
-            received = f"{folder}, in which files are missing or have changed"
-            remedy = f"remove {folder.parent}, then give the same command again"
-            raise InputError(received, "files that only this command writes and removes", remedy)
-        return corpus
+            raise changed(folder)
+        return cls(tokens, sentences, documents)
 
     def lists(self) -> list[list[Sentence]]:
         """The documents as lists."""
@@ -343,36 +337,35 @@ class Corpus:
         cut = [tokens[begin:end] for begin, end in itertools.pairwise(sentences)]
         return [cut[begin:end] for begin, end in itertools.pairwise(documents)]
 
-    def part(self, documents: range) -> "Corpus":
-        """Consecutive documents, in memory."""
-        tokens, sentences, bounds = self.arrays
-        bounds = bounds[documents.start : documents.stop + 1]
-        sentences = sentences[bounds[0] : bounds[-1] + 1]
-        tokens = tokens[sentences[0] : sentences[-1]].copy()
-        return Corpus(tokens, sentences - sentences[0], bounds - bounds[0])
-
     def sentences(self, document: int) -> range:
         """The numbers of a document's sentences."""
         return range(self._sentence_bounds[document], self._sentence_bounds[document + 1])
 
     def sentences_end(self, sentences: range, min_tokens: int) -> int:
-        """The end of the shortest run of `sentences` from the first on with `min_tokens`.
+        """Where to cut `sentences` so that the first part is the shortest one with `min_tokens`.
 
-        It has at least one sentence. Sentences of 4, 3, 5 and 2 tokens, from sentence 0 on: 7
-        tokens end at 2, 8 at 3, 99 at 4.
+        It has at least one sentence, and all if they have fewer tokens. Sentences 0 to 3 of 4, 3, 5
+        and 2 tokens are cut before sentence 2 for 7 tokens, before 3 for 8, and at 4 for 99.
         """
         bounds, first = self.token_bounds, sentences.start
         enough = bounds[first] + min_tokens
         return bisect.bisect_left(bounds, enough, lo=first + 1, hi=sentences.stop)
 
     def span(self, sentences: range, min_tokens: int) -> tuple[int, int]:
-        """The first token of that run of sentences, and how many tokens it has."""
+        """The first token of that part of the sentences, and how many tokens it has."""
         first = self.token_bounds[sentences.start]
         return first, self.token_bounds[self.sentences_end(sentences, min_tokens)] - first
 
     def tokens(self, first: int, length: int) -> bytes:
         """Tokens as int32."""
         return bytes(self._tokens[TOKEN_BYTES * first : TOKEN_BYTES * (first + length)])
+
+
+def changed(folder: pathlib.Path) -> InputError:
+    """The error for a folder of a run whose files are not as they were written."""
+    received = f"{folder}, in which files are missing or have changed"
+    remedy = f"remove {folder.parent}, then give the same command again"
+    return InputError(received, "files that only this command writes and removes", remedy)
 
 
 def bounds_of(lengths: Iterable[int]) -> np.ndarray:

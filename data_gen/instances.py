@@ -15,7 +15,6 @@ Shapes: B instances, S max_seq_length, P max_predictions_per_seq.
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,16 +28,8 @@ TOKENS_AT_A_TIME = 1 << 18
 DOCUMENT_DRAWS = 10
 
 
-class Source(NamedTuple):
-    """Where pairs come from."""
-
-    block: Corpus  # consecutive documents of the corpus
-    first_document: int  # the number of the first of them in the corpus
-    corpus: Corpus  # where random next segments are drawn from
-
-
 def document_pairs(
-    source: Source, document: int, settings: Settings, rng: random.Random
+    corpus: Corpus, document: int, settings: Settings, rng: random.Random
 ) -> Iterator[Pair]:
     """Cuts a document into pairs (paper, appendix A.2; `create_instances_from_document`).
 
@@ -58,30 +49,28 @@ def document_pairs(
     length drawn from 2 to max_seq_length - 3.
 
     Args:
-      source: the documents.
-      document: the number of the one to cut, in the block.
+      corpus: all documents; random next segments come from anywhere in it.
+      document: the number of the one to cut.
       settings: of the instances.
       rng: the source of all random numbers.
     """
-    block, corpus = source.block, source.corpus
     max_num_tokens = target_length = settings.max_seq_length - NUM_SPECIAL_TOKENS
     if rng.random() < settings.short_seq_prob:
         target_length = rng.randint(2, max_num_tokens)
-    bounds, sentences = block.token_bounds, block.sentences(document)
+    bounds, sentences = corpus.token_bounds, corpus.sentences(document)
     begin = sentences.start
     while begin < sentences.stop:
-        end = block.sentences_end(range(begin, sentences.stop), target_length)
+        end = corpus.sentences_end(range(begin, sentences.stop), target_length)
         a_end = begin + (rng.randint(1, end - begin - 1) if end - begin >= 2 else 1)
         first_a, length_a = bounds[begin], bounds[a_end] - bounds[begin]
         first_b, length_b = bounds[a_end], bounds[end] - bounds[a_end]
         is_random_next = end - begin == 1 or rng.random() < 0.5
         if is_random_next:
-            number = source.first_document + document
-            first_b, length_b = random_span(corpus, number, target_length - length_a, rng)
+            first_b, length_b = random_span(corpus, document, target_length - length_a, rng)
         begin = a_end if is_random_next else end
         cut_a, cut_b = truncate_at_random_ends(length_a, length_b, max_num_tokens, rng)
-        tokens_b = (corpus if is_random_next else block).tokens(first_b + cut_b.start, len(cut_b))
-        yield Pair(block.tokens(first_a + cut_a.start, len(cut_a)), tokens_b, is_random_next)
+        tokens_a = corpus.tokens(first_a + cut_a.start, len(cut_a))
+        yield Pair(tokens_a, corpus.tokens(first_b + cut_b.start, len(cut_b)), is_random_next)
 
 
 def random_span(
@@ -133,7 +122,7 @@ class InstanceMaker:
     """Makes instances and records of tokenized documents.
 
     Attributes:
-      row_type: what is kept of an instance until it is a record: half as many bytes.
+      row_type: of a row, what is kept of an instance until it becomes a record: half the bytes.
     """
 
     def __init__(self, settings: Settings, vocab: Mapping[str, int]):
@@ -148,10 +137,11 @@ class InstanceMaker:
         self._cls, self._sep = (TOKEN_TYPE(vocab[p]).tobytes() for p in ("[CLS]", "[SEP]"))
         self._mask_id, self._vocab_ids = vocab["[MASK]"], np.array([*vocab.values()])
         most = max(vocab.values())
-        self._continues_word = np.zeros(most + 1, bool)
-        self._continues_word[[vocab[piece] for piece in vocab if piece.startswith("##")]] = True
-        sizes = {"max_seq_length": size, "max_predictions_per_seq": num_predictions}
-        self._record = pretraining_record(**sizes)
+        self._is_continuation = np.zeros(most + 1, bool)
+        self._is_continuation[[vocab[piece] for piece in vocab if piece.startswith("##")]] = True
+        self._record = pretraining_record(
+            max_seq_length=size, max_predictions_per_seq=num_predictions
+        )
         self._rows_at_a_time = 1 + TOKENS_AT_A_TIME // size
         an_id, a_place = np.min_scalar_type(most), np.min_scalar_type(size)
         self.row_type = np.dtype(
@@ -166,29 +156,33 @@ class InstanceMaker:
             ]
         )
 
-    def rows(self, source: Source, rng: random.Random, counts: Counts) -> Iterator[np.ndarray]:
-        """`dupe_factor` passes over the documents, each with other cuts, pairs and masks.
+    def rows(
+        self, corpus: Corpus, documents: range, rng: random.Random, counts: Counts
+    ) -> np.ndarray:
+        """`dupe_factor` passes over some documents, each with other cuts, pairs and masks.
 
         Args:
-          source: the documents.
+          corpus: all documents.
+          documents: the numbers of those to make instances of.
           rng: the source of all random numbers.
           counts: what the report needs is added to it.
 
-        Yields:
-          Some instances in the order in which they were drawn: of `row_type`, without keys.
+        Returns:
+          The instances in the order in which they were drawn: of `row_type`, without keys.
         """
         settings, num_pieces = self._settings, len(self._vocab_ids)
         pairs = (
             pair
             for _ in range(settings.dupe_factor)
-            for document in range(source.block.num_documents)
-            for pair in document_pairs(source, document, settings, rng)
+            for document in documents
+            for pair in document_pairs(corpus, document, settings, rng)
         )
-        drawn = ((p, mask(p, settings, self._continues_word, num_pieces, rng)) for p in pairs)
+        drawn = ((p, mask(p, settings, self._is_continuation, num_pieces, rng)) for p in pairs)
+        parts = [np.empty(0, self.row_type)]
         while some := list(itertools.islice(drawn, self._rows_at_a_time)):
-            rows = self.make_rows(*zip(*some, strict=True))
-            self._count(rows, counts)
-            yield rows
+            parts.append(self.make_rows(*zip(*some, strict=True)))
+            self._count(parts[-1], counts)
+        return np.concatenate(parts)
 
     def input_ids(self, pairs: Sequence[Pair]) -> np.ndarray:
         """[CLS] A [SEP] B [SEP] of each pair, padded with 0: int32 [B, S]."""

@@ -17,7 +17,7 @@ from data_gen.documents import CONTINUES_WORD, TOKEN_BYTES, TOKEN_TYPE
 from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
 
 MASK_PROBABILITY = 0.8  # of a masked token to become [MASK]; half of the rest stay as they are
-MASKED, UNCHANGED = -1, -2  # choices; others are the number of a random piece
+MASKED, UNCHANGED = -1, -2  # choices; all others are indexes into the vocabulary's pieces
 
 
 class Pair(NamedTuple):
@@ -37,11 +37,11 @@ class Masked(NamedTuple):
     """What was drawn to mask a sequence [L]."""
 
     positions: list[int]  # [n], in the order in which they were drawn
-    choices: list[int]  # [n]: MASKED, UNCHANGED, or the number of a random piece
+    choices: list[int]  # [n]: MASKED, UNCHANGED, or the index of the piece that is put there
 
 
 def mask(
-    pair: Pair, settings: Settings, continues_word: np.ndarray, num_pieces: int, rng: random.Random
+    pair: Pair, settings: Settings, is_continuation: np.ndarray, num_pieces: int, rng: random.Random
 ) -> Masked:
     """Draws how to mask a sequence (paper, section 3.1; original: `create_masked_lm_predictions`).
 
@@ -52,8 +52,8 @@ def mask(
     Args:
       pair: the tokens between [CLS], [SEP] and [SEP], which are never masked.
       settings: which tokens are masked, and how many.
-      continues_word: bool [V], the word pieces that begin with ##.
-      num_pieces: V.
+      is_continuation: bool [ids], whether the piece with this id begins with ##.
+      num_pieces: V, from which random pieces are drawn.
       rng: the source of all random numbers.
     """
     length_a, length_b = pair.lengths
@@ -65,7 +65,7 @@ def mask(
         return Masked(positions, [choose(num_pieces, rng) for _ in positions])
     tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
     marked = tokens & CONTINUES_WORD != 0
-    groups = words(positions, marked if settings.words_from_spaces else continues_word[tokens])
+    groups = words(positions, marked if settings.words_from_spaces else is_continuation[tokens])
     shuffle(groups, rng)
     chosen = choose_words(groups, number)
     positions = [*itertools.chain.from_iterable(chosen)]
@@ -85,7 +85,7 @@ def shuffle(items: list, rng: random.Random) -> None:
 
 
 def choose(num_pieces: int, rng: random.Random) -> int:
-    """A choice for one draw: MASKED, UNCHANGED, or the number of a random piece."""
+    """Draws MASKED, UNCHANGED, or the index of a random piece of the vocabulary."""
     if rng.random() < MASK_PROBABILITY:
         return MASKED
     return UNCHANGED if rng.random() < 0.5 else rng.randrange(num_pieces)
@@ -101,7 +101,7 @@ def maskable_positions(length_a: int, length_b: int) -> list[int]:
 
 
 def words(positions: Sequence[int], continues: np.ndarray) -> list[list[int]]:
-    """The positions that are masked together with `do_whole_word_mask`.
+    """Groups the positions that `do_whole_word_mask` masks together.
 
         position   0     1   2     3     4     5     6   7     8
         token      [CLS] he  jump  ##ed  [SEP] ##er  is  here  [SEP]
@@ -117,10 +117,9 @@ def words(positions: Sequence[int], continues: np.ndarray) -> list[list[int]]:
     """
     groups: list[list[int]] = []
     for position, joins in zip(positions, continues.tolist(), strict=True):
-        if groups and joins:
-            groups[-1].append(position)
-        else:
-            groups.append([position])
+        if not (groups and joins):
+            groups.append([])
+        groups[-1].append(position)
     return groups
 
 

@@ -19,31 +19,17 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import files
-from bert_tf.data.records import (
-    FRAME_BYTES,
-    DataDescription,
-    IndexBuilder,
-    description_path,
-    index_path,
-)
+from bert_tf.config import typed
+from bert_tf.data import sidecars
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.files import (
-    IN_FOLDER,
-    gfile,
-    hidden_sibling,
-    is_file,
-    is_remote,
-    locked,
-    read_json,
-    remove,
-)
+from bert_tf.files import gfile, is_file, is_remote, locked, read_json
 from bert_tf.terminal import number_of
 from data_gen.documents import Statistics
 
 # What runs keep in a working folder. The corpus' file says that the folders are complete.
 CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
-MARK = "of_bert_tf"  # a file in a working folder, made first and removed last: a run made it
+MARK = "of_bert_tf"  # marks a folder that a run has made: written first, removed last
 
 
 def shard_path(output_file: str, shard: int, num_shards: int) -> str:
@@ -90,7 +76,7 @@ def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None
             gfile().makedirs(folder)
 
 
-def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
+def describe(made_with: Mapping[str, Any], **numbers: int) -> sidecars.DataDescription:
     """The description of a file.
 
     Args:
@@ -98,7 +84,7 @@ def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
       **numbers: shard, num_shards, num_records and num_bytes.
     """
     kept = tuple(made_with.get("never_split", ()))
-    return DataDescription(**{**made_with, **numbers, "never_split": kept})
+    return sidecars.DataDescription(**{**made_with, **numbers, "never_split": kept})
 
 
 class RecordFile(contextlib.ExitStack):
@@ -109,8 +95,8 @@ class RecordFile(contextlib.ExitStack):
 
     def __init__(self, path: str):
         super().__init__()
-        self.path, self.num_records, self._index = path, 0, IndexBuilder()
-        names = path, description_path(path), index_path(path)
+        self.path, self.num_records, self._index = path, 0, sidecars.IndexBuilder()
+        names = path, sidecars.description_path(path), sidecars.index_path(path)
         with contextlib.ExitStack() as made:  # removed again if one cannot be made
             self._names = [made.enter_context(files.whole_file(name)) for name in names]
             self._writer = made.enter_context(tf.io.TFRecordWriter(self._names[0]))
@@ -125,7 +111,8 @@ class RecordFile(contextlib.ExitStack):
     def finish(self, made_with: Mapping[str, Any], shard: int, num_shards: int) -> None:
         """Completes the files: shard number `shard`, from 1, of `num_shards`; see `describe`."""
         self._writer.close()
-        numbers = {"num_records": self.num_records, "num_bytes": _size(self._names[0])}
+        size = gfile().stat(self._names[0]).length
+        numbers = {"num_records": self.num_records, "num_bytes": size}
         description = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
         for name, made in zip(self._names[1:], (description, self._index.finish()), strict=True):
             with gfile().GFile(name, "w") as file:
@@ -145,10 +132,6 @@ def write_in_turn(
     for shard, file in enumerate(opened, start=1):
         file.finish(made_with, shard, len(opened))
     return {file.path: file.num_records for file in opened}
-
-
-def _size(path: str) -> int:
-    return gfile().stat(path).length
 
 
 # ------------------------------------------------------------------------- earlier runs
@@ -182,9 +165,9 @@ def finished_shards(
             continue
         with locked(path):  # removes the lock of a run that was killed after the shard had its name
             pass
-        source = description_path(path)
-        made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
-        numbers = {"num_records": made.num_records, "num_bytes": _size(path)}
+        source = sidecars.description_path(path)
+        made = typed(sidecars.DataDescription, read_json(source, remedy=remedy), source=source)
+        numbers = {"num_records": made.num_records, "num_bytes": gfile().stat(path).length}
         ours = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
         for name, expected in vars(ours).items():
             if (theirs := getattr(made, name)) != expected:
@@ -201,16 +184,16 @@ def working_folder(
     """A local folder; removed at the end, or by the next run if this one is killed.
 
     Args:
-      output_file: what is made; by one run at a time.
+      output_file: the output; one run at a time may make it.
       temp_dir: where to put the folder; by default beside the output file, or, if that is remote,
         in the system's folder for temporary files.
-      kept_with: the name of a file. Where it is in the folder, what a run leaves that fails or is
-        killed is kept for the next one.
+      kept_with: the name of a file. Once it is in the folder, the folder is kept when the run fails
+        or is killed, and the next run continues with it.
 
     Raises:
       InputError: the folder cannot be made, another run is using it, or it was not made by a run.
     """
-    folder = pathlib.Path(hidden_sibling(output_file, "working"))
+    folder = pathlib.Path(files.hidden_sibling(output_file, "working"))
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
@@ -218,7 +201,7 @@ def working_folder(
         received = f"{folder}, a link, in the place of the working folder"
         raise InputError(received, "no link there", "remove it, or choose another --output_file")
     with locked(output_file, parents=True), locked(str(folder), folder=True):
-        check_made_by_run(folder, {*os.listdir(folder)} - {IN_FOLDER})
+        check_made_by_run(folder, {*os.listdir(folder)} - {files.IN_FOLDER})
         (folder / MARK).touch()
         if not (kept_with and (folder / kept_with).exists()):
             clear(folder)
@@ -239,8 +222,8 @@ def clear(folder: pathlib.Path) -> None:
     Its files go first: they say that what is in its folders is complete.
     """
     for path in sorted(folder.iterdir(), key=pathlib.Path.is_dir):
-        if path.name not in (IN_FOLDER, MARK):
-            remove(path)
+        if path.name not in (files.IN_FOLDER, MARK):
+            files.remove(path)
 
 
 def check_made_by_run(folder: str | os.PathLike, names: Collection[str]) -> None:
@@ -313,8 +296,8 @@ def write_report(
     """
     report = make_report(statistics, made_with, output_files)
     files.write_text(path, json.dumps(report, indent=2) + "\n")
-    filled = next((path for path, number in output_files.items() if number), None)
-    for record in itertools.islice(_records_of(filled), EXAMPLES_SHOWN) if filled else ():
+    records = itertools.chain.from_iterable(map(_records_of, output_files))
+    for record in itertools.islice(records, EXAMPLES_SHOWN):
         logging.info("example: %s", in_a_line(record, pieces))
     log_report(report)
     logging.info("wrote %s of records and %s", number_of(len(output_files), "files"), path)
@@ -378,10 +361,9 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
 def _records_of(path: str) -> Iterator[dict[str, list[int]]]:
     """The features of a file's records, read without starting TensorFlow's runtime."""
     with gfile().GFile(path, "rb") as file:
-        while header := file.read(FRAME_BYTES - 4):  # a length and its checksum
-            record = file.read(int.from_bytes(header[:8], "little") + 4)[
-                :-4
-            ]  # without its checksum
+        while header := file.read(sidecars.FRAME_BYTES - 4):  # a length and its checksum
+            record = file.read(int.from_bytes(header[:8], "little"))
+            file.read(4)  # its checksum
             features = tf.train.Example.FromString(record).features.feature
             yield {name: list(feature.int64_list.value) for name, feature in features.items()}
 

@@ -9,8 +9,8 @@
     settings     what to make
     workers      processes
 
-Memory does not grow with the corpus. The files depend on text, settings and seed alone; a corpus of
-a single block gets exactly the original's records.
+Memory does not grow with the corpus. The files depend on text, settings and seed alone; documents
+that form a single block get exactly the original's records.
 
 With --num_shards a run that was killed continues: the tokenized corpus, the rows of each block and
 the shards are kept in files that are complete or not there.
@@ -41,14 +41,8 @@ from bert_tf.files import digest_of, is_file, path_errors, read_json, synced, wr
 from bert_tf.terminal import Progress, number_of
 from bert_tf.tokenization import wordpiece
 from data_gen import documents, outputs
-from data_gen.documents import (
-    Block,
-    Corpus,
-    Counts,
-    DocumentReader,
-    Statistics,
-)
-from data_gen.instances import InstanceMaker, Source
+from data_gen.documents import Block, Corpus, Counts, DocumentReader, Statistics
+from data_gen.instances import InstanceMaker
 from data_gen.outputs import CORPUS_FILE, CORPUS_FOLDER, ROWS_FOLDER
 from data_gen.settings import NUM_SPECIAL_TOKENS, Job, Settings
 from data_gen.workers import Workers, choose_num_workers
@@ -65,7 +59,7 @@ MAX_BUCKETS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What every process needs to know; plans with the same folder are the same."""
+    """What every process needs. What follows from the job is not compared."""
 
     job: Job
     pieces: Sequence[str] = dataclasses.field(compare=False)  # the vocabulary, read once
@@ -99,7 +93,6 @@ def create(job: Job) -> dict[str, Any]:
                 logging.info("all %d files are there already", job.num_shards)
                 return report
         statistics, written = make_files(plan, reader, paths, finished)
-        written = {path: written[path] for path in paths}
         return outputs.write_report(report_path, statistics, plan.made_with, written, plan.pieces)
 
 
@@ -227,9 +220,7 @@ def write_rows(
             counts.update(block_counts)
             progress.update(number, note=f"; {counts['instances']} instances")
     if sum(path.stat().st_size for path in find_rows(folder)) != counts["bytes_of_rows"]:
-        received = f"{folder}, in which files are missing or have changed"
-        remedy = f"remove {folder.parent}, then give the same command again"
-        raise InputError(received, "files that only this command writes and removes", remedy)
+        raise documents.changed(folder)
 
 
 def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:
@@ -245,7 +236,7 @@ def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterato
 def write_shards(
     workers: Workers, paths: Sequence[str], num_buckets: int, finished: Mapping[str, int]
 ) -> dict[str, int]:
-    """Writes the shards that are missing; returns the number of records of each shard."""
+    """Writes the shards that are missing; returns the number of records of each, in order."""
     written = dict(finished)
     missing = [(shard, path) for shard, path in enumerate(paths) if path not in finished]
     tasks = ((shard, path, num_buckets) for shard, path in missing)
@@ -253,7 +244,7 @@ def write_shards(
         for path, num_records in workers.map(BlockWorker.write_shard, tasks):
             written[path] = num_records
             progress.update(len(written))
-    return written
+    return {path: written[path] for path in paths}
 
 
 def expected_bytes(num_tokens: int, settings: Settings) -> int:
@@ -276,7 +267,7 @@ def require_text(counts: Counts) -> None:
 
 
 def number_of_buckets(expected_bytes: int, *, num_parts: int = 1) -> int:
-    """Enough buckets for so many bytes, as many in each of `num_parts` parts of the order.
+    """The number of buckets for so many bytes: a multiple of `num_parts`, equal parts of the order.
 
     The order of the rows does not depend on it.
     """
@@ -323,7 +314,7 @@ def read_bucket(
 
 
 class BlockWorker:
-    """The work of one process. Any process makes the same of a block.
+    """The work of one process.
 
     The random numbers of a block come from the seed and the block's number, so the result depends
     neither on the number of processes nor on their speed.
@@ -363,8 +354,8 @@ class BlockWorker:
             buckets, and what the name of the file begins with.
         """
         index, numbers, num_blocks, num_buckets, path = task
-        block, counts = self.corpus.part(numbers), Counts()
-        rows = self.sorted_rows(index, block, numbers.start, num_blocks, counts)
+        counts = Counts()
+        rows = self.sorted_rows(index, numbers, num_blocks, counts)
         with open(f"{path}.rows", "wb") as file:
             file.write(split(rows, num_buckets).tobytes())
             rows.tofile(file)
@@ -375,30 +366,33 @@ class BlockWorker:
         return counts
 
     def sorted_rows(
-        self, index: int, block: Corpus, first_document: int, num_blocks: int, counts: Counts
+        self, index: int, numbers: range, num_blocks: int, counts: Counts
     ) -> np.ndarray:
-        """The rows of block `index` of the corpus in the order of their keys in the shuffle."""
-        if num_blocks == 1:
-            return self.original_rows(block, counts)
-        key_rng = random.Random(f"{self._seed}/{index}/order")
-        rng = random.Random(f"{self._seed}/{index}/instances")
-        parts = [np.empty(0, self.maker.row_type)]
-        parts += self.maker.rows(Source(block, first_document, self.corpus), rng, counts)
-        for rows in parts:
-            rows["key"] = np.frombuffer(key_rng.randbytes(KEY_BITS // 8 * len(rows)), "<u8")
-        return in_order(np.concatenate(parts))
+        """The rows of block `index` in the order of their keys in the shuffle.
 
-    def original_rows(self, block: Corpus, counts: Counts) -> np.ndarray:
+        Args:
+          index: of the block.
+          numbers: of its documents in the corpus.
+          num_blocks: of the corpus.
+          counts: what the report needs is added to it.
+        """
+        if num_blocks == 1:
+            return self.original_rows(counts)
+        rng = random.Random(f"{self._seed}/{index}/instances")
+        rows = self.maker.rows(self.corpus, numbers, rng, counts)
+        key_rng = random.Random(f"{self._seed}/{index}/order")
+        rows["key"] = [key_rng.getrandbits(KEY_BITS) for _ in range(len(rows))]
+        return in_order(rows)
+
+    def original_rows(self, counts: Counts) -> np.ndarray:
         """All rows of a corpus of one block, with keys that give the original's order.
 
         Every random number is drawn when the original draws it: same corpus, same seed, same
         records.
         """
-        rng, lists = random.Random(self._seed), block.lists()
+        rng, lists = random.Random(self._seed), self.corpus.lists()
         rng.shuffle(lists)
-        corpus = Corpus.of(lists)
-        parts = self.maker.rows(Source(corpus, 0, corpus), rng, counts)
-        rows = np.concatenate([np.empty(0, self.maker.row_type), *parts])
+        rows = self.maker.rows(Corpus.of(lists), range(len(lists)), rng, counts)
         order = list(range(len(rows)))
         rng.shuffle(order)
         rows = rows[order]

@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import contextlib
-import functools
 import gc
 import glob
 import importlib
@@ -20,25 +19,26 @@ from typing import Any
 
 from bert_tf.errors import InputError
 from bert_tf.runtime import without_notices
+from data_gen.settings import BLOCK_CHARACTERS
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
 # Memory of a process with TensorFlow and a block of text.
 WORKER_BYTES = 1 << 30
-CONTROL_GROUP = "/sys/fs/cgroup"  # of a container
+# Where a container's limit is: of control groups version 2, and 1.
+MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def load_early(input_file: str, num_workers: int, *, least_bytes: int) -> None:
+def load_early(input_file: str, num_workers: int) -> None:
     """Lets the process that workers are forked from load TensorFlow while this one does.
 
     Args:
       input_file: the texts, as the flag has them.
       num_workers: as the flag has it.
-      least_bytes: of local texts for which there are several workers.
     """
     found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
-    is_large = sum(map(os.path.getsize, filter(os.path.isfile, found))) > least_bytes
-    if is_large and choose_num_workers(num_workers, most=2) > 1:
+    size = sum(map(os.path.getsize, filter(os.path.isfile, found)))  # of the local ones
+    if size > BLOCK_CHARACTERS and choose_num_workers(num_workers, most=2) > 1:
         _keep_off_gpus()
         if _process_context().get_start_method() == "forkserver":
             forkserver.ensure_running()
@@ -64,9 +64,9 @@ def _keep_off_gpus() -> None:
 def memory_bytes() -> int:
     """The memory of this machine, or of its container if that has less."""
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
+    for path in MEMORY_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # "max" is no number
-            found.append(int(pathlib.Path(CONTROL_GROUP, name).read_text(encoding="ascii")))
+            found.append(int(pathlib.Path(path).read_text(encoding="ascii")))
     return min(found)
 
 
@@ -99,8 +99,9 @@ class Workers:
         if num_workers == 1:
             self._state = prepare(*arguments)
         else:
-            context, begin = _process_context(), functools.partial(_start, prepare, *arguments)
-            self._executor = concurrent.futures.ProcessPoolExecutor(num_workers, context, begin)
+            self._executor = concurrent.futures.ProcessPoolExecutor(
+                num_workers, _process_context(), initializer=_start, initargs=(prepare, *arguments)
+            )
 
     def __enter__(self) -> "Workers":
         return self

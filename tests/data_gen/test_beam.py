@@ -87,6 +87,18 @@ def test_the_number_of_shards(tmp_path, vocab_file):
     assert 10 < beam.number_of_shards(40_000_000, SETTINGS) < 100
 
 
+def test_text_without_a_token_gives_no_rows(tmp_path, vocab_file):
+    """In one block and in several; `create` refuses it when all steps have ended."""
+    path = tmp_path / "text"
+    path.write_text("\x01\n\n\x01\n", encoding="utf-8")
+    for number, block_characters in enumerate((1, 1 << 20)):
+        job = make_job(
+            tmp_path, vocab_file, input_file=str(path), block_characters=block_characters
+        )
+        found, counts = made_by_steps(job, tmp_path / str(number), num_shards=1)
+        assert (found, counts["documents"], counts["instances"]) == ([], 0, 0)
+
+
 def test_dataflow_needs_an_output_that_it_can_reach(tmp_path, vocab_file):
     job = make_job(tmp_path, vocab_file)
     with pytest.raises(InputError, match=r"^Received: --output_file=.* with Dataflow"):

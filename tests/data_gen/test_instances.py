@@ -15,7 +15,7 @@ from bert_tf.data.records import Feature, Record
 from bert_tf.errors import InputError
 from data_gen import instances
 from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
-from data_gen.instances import InstanceMaker, Source, serialize
+from data_gen.instances import InstanceMaker, serialize
 from data_gen.masking import MASKED, Masked, Pair
 
 PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late")
@@ -30,9 +30,8 @@ def make(**changes) -> InstanceMaker:
     return InstanceMaker(dataclasses.replace(SETTINGS, **changes), VOCAB)
 
 
-def make_rows(maker: InstanceMaker, documents, rng, counts) -> list[np.ndarray]:
-    block = Corpus.of(documents)
-    return list(maker.rows(Source(block, 0, block), rng, counts))
+def make_rows(maker: InstanceMaker, documents, rng, counts) -> np.ndarray:
+    return maker.rows(Corpus.of(documents), range(len(documents)), rng, counts)
 
 
 @pytest.mark.parametrize("is_random_next", [False, True])
@@ -88,7 +87,7 @@ def test_the_instances_are_those_of_the_plain_way(corpus, changes, masking, seed
     rng, other = random.Random(seed), random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(instances, "TOKENS_AT_A_TIME", tokens_at_a_time)
-        rows = np.concatenate(make_rows(InstanceMaker(chosen, vocab), corpus, rng, Counts()))
+        rows = make_rows(InstanceMaker(chosen, vocab), corpus, rng, Counts())
     found = []
     for row in rows:
         length_a, length_b = row["lengths"].tolist()
@@ -107,7 +106,7 @@ def test_each_pass_over_the_documents_is_another():
     documents = [[ids("he went home"), ids("it was late")] * 9, [ids("late it was")] * 5]
     maker = make(max_seq_length=17, dupe_factor=4, masked_lm_prob=0.3)
     rows = make_rows(maker, documents, random.Random(1), Counts())
-    records = [record for part in rows for record in maker.records(part)]
+    records = list(maker.records(rows))
     assert len(records) > 4 * 5
     assert len(set(records)) > 0.9 * len(records)  # no pass repeats another
 

@@ -68,6 +68,23 @@ def test_a_small_corpus_gives_the_records_of_the_original(goldens_dir, data_dir,
         np.testing.assert_array_equal(found[name][:64], values, err_msg=name)
 
 
+def test_the_end_of_a_file_ends_a_document(tmp_path, vocab_file):
+    """As a blank line there does. The original reads the files as one text without it."""
+    first, second = "One two.\nThree four five.\n", "Six seven.\nEight.\n\nNine ten.\nA b c.\n"
+    texts = {"without": [first, second], "with": [f"{first}\n", second],
+             "one_file": [f"{first}\n{second}"], "original": [first + second]}  # fmt: skip
+    made = {}
+    for name, parts in texts.items():
+        (tmp_path / name).mkdir()
+        for number, text in enumerate(parts):
+            (tmp_path / name / f"{number}.txt").write_text(text)
+        files = {"input_file": f"{tmp_path}/{name}/*.txt", "output_file": f"{tmp_path}/{name}.out"}
+        report = create(make_job(tmp_path, vocab_file, **files))
+        made[name] = serialized(files["output_file"])
+        assert report["documents"] == (2 if name == "original" else 3)
+    assert made["without"] == made["with"] == made["one_file"] != made["original"]
+
+
 def test_a_streamed_corpus_has_the_distribution_of_the_original(goldens_dir, data_dir, tmp_path):
     """The original's figures are one draw; ours are the mean of several.
 
