@@ -19,8 +19,13 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import files
-from bert_tf.config import typed
-from bert_tf.data import sidecars
+from bert_tf.data.records import (
+    FRAME_BYTES,
+    DataDescription,
+    IndexBuilder,
+    description_path,
+    index_path,
+)
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, locked, read_json
@@ -76,7 +81,7 @@ def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None
             gfile().makedirs(folder)
 
 
-def describe(made_with: Mapping[str, Any], **numbers: int) -> sidecars.DataDescription:
+def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
     """The description of a file.
 
     Args:
@@ -84,7 +89,7 @@ def describe(made_with: Mapping[str, Any], **numbers: int) -> sidecars.DataDescr
       **numbers: shard, num_shards, num_records and num_bytes.
     """
     kept = tuple(made_with.get("never_split", ()))
-    return sidecars.DataDescription(**{**made_with, **numbers, "never_split": kept})
+    return DataDescription(**{**made_with, **numbers, "never_split": kept})
 
 
 class RecordFile(contextlib.ExitStack):
@@ -95,8 +100,8 @@ class RecordFile(contextlib.ExitStack):
 
     def __init__(self, path: str):
         super().__init__()
-        self.path, self.num_records, self._index = path, 0, sidecars.IndexBuilder()
-        names = path, sidecars.description_path(path), sidecars.index_path(path)
+        self.path, self.num_records, self._index = path, 0, IndexBuilder()
+        names = path, description_path(path), index_path(path)
         with contextlib.ExitStack() as made:  # removed again if one cannot be made
             self._names = [made.enter_context(files.whole_file(name)) for name in names]
             self._writer = made.enter_context(tf.io.TFRecordWriter(self._names[0]))
@@ -165,8 +170,8 @@ def finished_shards(
             continue
         with locked(path):  # removes the lock of a run that was killed after the shard had its name
             pass
-        source = sidecars.description_path(path)
-        made = typed(sidecars.DataDescription, read_json(source, remedy=remedy), source=source)
+        source = description_path(path)
+        made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
         numbers = {"num_records": made.num_records, "num_bytes": gfile().stat(path).length}
         ours = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
         for name, expected in vars(ours).items():
@@ -361,7 +366,7 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
 def _records_of(path: str) -> Iterator[dict[str, list[int]]]:
     """The features of a file's records, read without starting TensorFlow's runtime."""
     with gfile().GFile(path, "rb") as file:
-        while header := file.read(sidecars.FRAME_BYTES - 4):  # a length and its checksum
+        while header := file.read(FRAME_BYTES - 4):  # a length and its checksum
             record = file.read(int.from_bytes(header[:8], "little"))
             file.read(4)  # its checksum
             features = tf.train.Example.FromString(record).features.feature
