@@ -151,13 +151,16 @@ def end(code: int, message: str = "") -> None:
 
 
 def open_standard_streams() -> None:
-    """Standard streams that are closed lead nowhere, so that no other file gets their numbers.
+    """Opens standard streams that are closed, so that no other file gets their numbers.
 
-    TensorFlow would write its messages into it.
+    TensorFlow would write its messages into it. They are empty, and writing to them is an error:
+    a command must not lose its results. Only messages are lost without one.
     """
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (the lowest free number)
+            stream = open(os.open(os.devnull, os.O_RDONLY), mode)  # noqa: SIM115 (the lowest free)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)  # which keeps it open
     if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook has streams of its own
         sys.stdout.reconfigure(errors="backslashreplace")
     if isinstance(sys.stderr, io.TextIOWrapper):

@@ -131,12 +131,15 @@ def test_who_was_asked_to_end_does_not_begin_again(one_of_several):
 # A command without TensorFlow: it does what its first word says.
 SCRIPT = """
 import hashlib, os, sys, time
+from absl import logging
 from bert_tf.cli import main as cli
 cli.parse(lambda: None, needs_tensorflow=False)
 from bert_tf import files, runtime
 
 def main(argv):
-    if argv[1] == "print":
+    if argv[1] == "log and print":
+        logging.info("begun")
+    if argv[1].endswith("print"):
         print("x" * 10**6)
     elif argv[1] == "read a bad sector":
         open("/proc/self/mem", "rb").read(1)
@@ -180,8 +183,9 @@ def in_a_shell(line: str) -> tuple[int, str, str]:
 
 ENDINGS = {  # after the command: its exit code, and what it says
     "print >/dev/full": (1, "No space left on device"),
-    "print 2>&- | wc -c": (0, ""),
-    "print 2>/dev/full | wc -c": (0, ""),
+    "print >&-": (1, "To do: close none; to silence one, use /dev/null"),
+    "'log and print' 2>&- | wc -c": (0, ""),
+    "'log and print' 2>/dev/full | wc -c": (0, ""),
     "'read a bad sector'": (1, "To do: check it (dmesg names the device)"),
     "'take memory'": (1, "To do: smaller batches"),
     "--help >/dev/full": (1, "No space left on device"),
