@@ -191,7 +191,7 @@ def stop_on_signals() -> None:
 
     What is ignored already, by nohup for instance, stays so. Python handles signals between its own
     instructions, and TensorFlow may compute for minutes: `SECONDS_TO_END` after the signal the
-    process ends all the same.
+    process ends all the same, and at a second signal at once.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -211,7 +211,11 @@ def _stop(number: int, _: Any) -> None:
 def _end_when_stuck(reader: int) -> None:
     while signal.getsignal(number := os.read(reader, 1)[0]) is not _stop:
         pass  # training has a use of its own for SIGTERM
-    time.sleep(SECONDS_TO_END)
+    time.sleep(1)  # what comes meanwhile is the same signal: `timeout` sends it twice
+    os.set_blocking(reader, False)
+    with contextlib.suppress(BlockingIOError):
+        os.read(reader, 1000)
+    select.select([reader], [], [], SECONDS_TO_END - 1)
     _end_by_signal(number)
 
 
