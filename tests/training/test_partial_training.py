@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import small
+import tensorflow as tf
 from small_runs import (
     SCHEDULE,
     STILL,
@@ -98,6 +99,23 @@ def test_lower_layers_change_less_and_the_norm_is_of_what_is_trained(batches, tm
     assert some_losses["gradient_norm"] == pytest.approx(norm(trained.values()), rel=1e-4)
     assert some_losses["gradient_norm"] < 0.99 * all_losses["gradient_norm"]
     assert some_losses["loss"] == pytest.approx(all_losses["loss"], rel=1e-6)
+
+
+def count_products(trainer, batches) -> int:
+    """Matrix products in the graph of a step."""
+    update, batch = tf.function(trainer.steps.update), next(iter(batches.dataset()))
+    graph = update.get_concrete_function(batch, tf.constant(0)).graph.as_graph_def()
+    nodes = [node for function in graph.library.function for node in function.node_def]
+    return sum("MatMul" in node.op or "Einsum" in node.op for node in [*nodes, *graph.node])
+
+
+def test_gradients_of_frozen_weights_are_not_computed(whole, batches):
+    """Backward, a dense layer has two products; of all that is below what is trained, none."""
+    everything = count_products(make_trainer(freeze=()), batches)
+    upper = count_products(whole[0], batches)
+    # The six dense layers of layer_0, twice, and both products of its attention, twice; and the
+    # gradients of what the first of the trained layers is given, three products.
+    assert everything - upper >= 2 * 6 + 2 * 2 + 3
 
 
 def test_resumed_is_undisturbed_and_two_replicas_are_one(whole, two_replicas, batches, tmp_path):
