@@ -10,7 +10,6 @@ import signal
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -159,8 +158,7 @@ def open_standard_streams() -> None:
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
             stream = open(os.open(os.devnull, os.O_RDONLY), mode)  # noqa: SIM115 (the lowest free)
-            setattr(sys, name, stream)
-            setattr(sys, f"__{name}__", stream)  # which keeps it open
+            vars(sys).update({name: stream, f"__{name}__": stream})  # the latter keeps it open
     if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook has streams of its own
         sys.stdout.reconfigure(errors="backslashreplace")
     if isinstance(sys.stderr, io.TextIOWrapper):
@@ -211,10 +209,8 @@ def _stop(number: int, _: Any) -> None:
 def _end_when_stuck(reader: int) -> None:
     while signal.getsignal(number := os.read(reader, 1)[0]) is not _stop:
         pass  # training has a use of its own for SIGTERM
-    time.sleep(1)  # what comes meanwhile is the same signal: `timeout` sends it twice
-    os.set_blocking(reader, False)
-    with contextlib.suppress(BlockingIOError):
-        os.read(reader, 1000)
+    if select.select([reader], [], [], 1)[0]:
+        os.read(reader, 1)  # `timeout` sends the same signal twice
     select.select([reader], [], [], SECONDS_TO_END - 1)
     _end_by_signal(number)
 

@@ -126,7 +126,7 @@ def test_stopped_killed_and_asked_to_end_two_processes_are_one(
         processes.signal(1, signal.SIGCONT)
         assert "WARNING: No progress for " in processes.said(0)[len(before) :]
         processes.wait_until_said(0, "train: 30 of")  # it goes on
-        assert processes.threads(0) <= threads + 5
+        assert processes.threads(0) < threads + 20  # one a step
         processes.signal(1, signal.SIGKILL)
         processes.start_again(1)
         processes.wait_until_said(0, "Loaded checkpoint")
