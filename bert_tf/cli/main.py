@@ -10,7 +10,6 @@ import signal
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -137,13 +136,15 @@ def end(code: int, message: str = "") -> None:
 
 
 def open_standard_streams() -> None:
-    """Opens closed standard streams on /dev/null, so that no other file gets their descriptors.
+    """Opens closed standard streams, so that no other file gets their descriptors.
 
-    TensorFlow would write its messages into that file.
+    TensorFlow would write its messages into that file. They are empty, and writing to them is an
+    error: a command must not lose its results. Only messages are lost without one.
     """
     for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (the lowest free number)
+            stream = open(os.open(os.devnull, os.O_RDONLY), mode)  # noqa: SIM115 (the lowest free)
+            vars(sys).update({name: stream, f"__{name}__": stream})  # the latter keeps it open
     if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook has streams of its own
         sys.stdout.reconfigure(errors="backslashreplace")
     if isinstance(sys.stderr, io.TextIOWrapper):
@@ -174,7 +175,7 @@ def stop_on_signals() -> None:
 
     What is ignored already, by nohup for instance, stays so. Python handles signals between its own
     instructions, and TensorFlow may compute for minutes: `SECONDS_TO_END` after the signal the
-    process ends all the same.
+    process ends all the same, and at a second signal at once.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -194,7 +195,9 @@ def _stop(number: int, _: Any) -> None:
 def _end_when_stuck(reader: int) -> None:
     while signal.getsignal(number := os.read(reader, 1)[0]) is not _stop:
         pass  # training has a use of its own for SIGTERM
-    time.sleep(SECONDS_TO_END)
+    if select.select([reader], [], [], 1)[0]:
+        os.read(reader, 1)  # `timeout` sends the same signal twice
+    select.select([reader], [], [], SECONDS_TO_END - 1)
     _end_by_signal(number)
 
 

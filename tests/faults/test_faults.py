@@ -68,3 +68,23 @@ def test_a_run_may_be_killed_at_any_call(slot):
     ended, found = slot.go_on(command, clean.inputs, half[len(half) // 2])
     assert ended.code == 0, ended.stderr
     assert trees.differences(found, left[-1]) == []
+
+
+def test_data_generation_may_be_killed_at_any_time(slot):
+    """No shard but whole ones, each with its own index and description; and the rest is made.
+
+    What is written between two changes of names is in files with temporary ones.
+    """
+    command, clean = COMMANDS["data_shards"], slot.clean("data_shards")
+    stages = {}
+    for files in slot.moments(command, clean.inputs, trials.OF_NAMES):
+        named = {path: files[path] for path in files if not trees.is_temporary(path)}
+        assert named.items() <= clean.files.items()
+        for shard in (path for path in named if path.startswith("x-")):
+            assert {f"index_{shard}.json", f"info_{shard}.json"} <= named.keys()
+        notes = [path for path in files if path.endswith((".json", "/")) and ".incom" not in path]
+        stages[tuple(notes)] = files  # the last moment of each stage
+    assert len(stages) > 15
+    ended, found = slot.go_on(command, clean.inputs, list(stages.values())[len(stages) // 2])
+    assert ended.code == 0, ended.stderr
+    assert trees.differences(found, clean.files) == []

@@ -77,6 +77,10 @@ class Processes:
             assert self._popens[index].poll() is None, self.all_said()
             time.sleep(0.02)
 
+    def threads(self, index: int) -> int:
+        """How many threads a process has."""
+        return len(os.listdir(f"/proc/{self._popens[index].pid}/task"))
+
     def signal(self, index: int, number: int) -> None:
         """Sends a signal to a process."""
         self._popens[index].send_signal(number)

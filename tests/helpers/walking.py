@@ -140,6 +140,25 @@ def random_example(generator: np.random.Generator, record: Record) -> dict:
     return {name: example[name] + [0] * (size - len(example[name])) for name, size in sizes.items()}
 
 
+def squad_file(num_questions: int, *, seed: int) -> dict:
+    """Which word follows w1? A third of the contexts have no w1, and so no answer."""
+    random = np.random.default_rng(seed)
+    paragraphs = []
+    for number in range(num_questions):
+        words = [f"w{n}" for n in random.integers(2, 60, random.integers(3, 30))]
+        answers = []
+        impossible = bool(random.integers(3) == 0)
+        if not impossible:
+            place = int(random.integers(len(words) - 1))
+            words[place] = "w1"
+            start = len(" ".join(words[: place + 1])) + 1
+            answers = [{"text": words[place + 1], "answer_start": start}]
+        question = {"id": f"q{number}", "question": "w1 w60", "answers": answers}
+        question["is_impossible"] = impossible
+        paragraphs.append({"context": " ".join(words), "qas": [question]})
+    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}
+
+
 def read_results(folder: pathlib.Path) -> dict[str, float]:
     """The numbers of an eval_results.txt."""
     lines = (folder / "eval_results.txt").read_text().splitlines()
@@ -156,6 +175,11 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
     """Every file below a folder, by its path in it."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def results_of(folder: pathlib.Path) -> dict[str, bytes]:
+    """All files of a run but its summaries, in which the time of day and the speed are."""
+    return {name: data for name, data in contents(folder).items() if "tfevents" not in name}
 
 
 def command(script: str, *words: str, **flags: Any) -> list[str]:

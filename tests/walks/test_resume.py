@@ -10,10 +10,10 @@ import pytest
 from walking import (
     SIZES,
     command,
-    contents,
     in_process,
     index_with_blocks_of,
     read_tensors,
+    results_of,
     write_config,
     write_records,
     write_vocabulary,
@@ -55,11 +55,6 @@ def leave_half_written(folder: pathlib.Path, step: int) -> None:
         (folder / killed.left_name(name, token=token)).write_text("beg")
 
 
-def files_of(folder: pathlib.Path) -> dict[str, bytes]:
-    """All files of a run but its summaries, which tell times of day."""
-    return {name: data for name, data in contents(folder).items() if "tfevents" not in name}
-
-
 def test_killed_and_started_again(tmp_path, caplog):
     """With dropout and several files of data."""
     for number, rows in enumerate(RECORDS_OF_FILES):
@@ -91,5 +86,5 @@ def test_killed_and_started_again(tmp_path, caplog):
         assert f"Loaded checkpoint {folder}/model.ckpt-{latest}, step {latest}." in caplog.text
         main(**flags, output_dir=undisturbed)
     np.testing.assert_equal(read_tensors(folder), read_tensors(undisturbed))
-    assert files_of(folder) == files_of(undisturbed)
-    assert len([name for name in files_of(folder) if name.endswith(".index")]) == 3
+    assert results_of(folder) == results_of(undisturbed)
+    assert len([name for name in results_of(folder) if name.endswith(".index")]) == 3

@@ -8,13 +8,7 @@ import types
 
 import numpy as np
 import pytest
-from walking import (
-    contents,
-    in_process,
-    read_results,
-    read_tensors,
-    write_encoder,
-)
+from walking import contents, in_process, read_results, read_tensors, results_of, write_encoder
 
 import run_classifier
 from bert_tf import BertConfig
@@ -139,11 +133,6 @@ def test_long_texts_in_windows(inputs, classify, tmp_path, caplog):
         classify(**given | export)
     assert "was trained with doc_stride = 4; here it is None" in caplog.text
     assert "served, texts are cut to 8" in caplog.text
-
-
-def results_of(folder: pathlib.Path) -> dict[str, bytes]:
-    """All files but the curves, in which the time of day and the speed are."""
-    return {path: b for path, b in contents(folder).items() if "events.out" not in path}
 
 
 def test_the_end_of_a_run_is_not_that_of_other_settings(inputs, trained, classify):

@@ -6,7 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
-from walking import in_process, read_results, write_encoder
+from walking import in_process, read_results, squad_file, write_encoder
 
 from bert_tf.cli.results import read_curves
 from bert_tf.errors import InputError
@@ -16,25 +16,6 @@ from bert_tf.training import distribution
 
 pytestmark = pytest.mark.walk
 SMALL = {"max_seq_length": 17, "doc_stride": 6, "max_query_length": 4, "xla": "false"}
-
-
-def squad_file(num_questions: int, *, seed: int) -> dict:
-    """Which word follows w1? A third of the contexts have no w1, and so no answer."""
-    random = np.random.default_rng(seed)
-    paragraphs = []
-    for number in range(num_questions):
-        words = [f"w{n}" for n in random.integers(2, 60, random.integers(3, 30))]
-        answers = []
-        impossible = bool(random.integers(3) == 0)
-        if not impossible:
-            place = int(random.integers(len(words) - 1))
-            words[place] = "w1"
-            start = len(" ".join(words[: place + 1])) + 1
-            answers = [{"text": words[place + 1], "answer_start": start}]
-        question = {"id": f"q{number}", "question": "w1 w60", "answers": answers}
-        question["is_impossible"] = impossible
-        paragraphs.append({"context": " ".join(words), "qas": [question]})
-    return {"version": "v2.0", "data": [{"title": "t", "paragraphs": paragraphs}]}
 
 
 @pytest.fixture(scope="module")
