@@ -95,21 +95,12 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import loading, metadata, tf1
-from bert_tf.checkpoints.metadata import (
-    METADATA_FILE,
-    VOCAB_FILE,
-    ModelMetadata,
-)
+from bert_tf.checkpoints.metadata import METADATA_FILE, VOCAB_FILE, ModelMetadata
 from bert_tf.cli import from_flags
 from bert_tf.config import BertConfig
+from bert_tf.data import shards
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import pretraining_record
-from bert_tf.data.shards import (
-    RecordFiles,
-    common_description,
-    record_paths,
-    refuse_other_vocabulary,
-)
 from bert_tf.data.sidecars import DataDescription, description_path
 from bert_tf.files import is_file, locked, write_eval_results
 from bert_tf.heads.pretraining import FillMask, Pretraining
@@ -240,8 +231,8 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     """The description of all data, checked; and the first file that has none."""
     train = FLAGS.do_train or not FLAGS.eval_input_file
     patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
-    paths = [path for pattern in filter(None, patterns) for path in record_paths(pattern)]
-    data, undescribed = common_description(paths)
+    paths = [path for pattern in filter(None, patterns) for path in shards.record_paths(pattern)]
+    data, undescribed = shards.common_description(paths)
     if data is not None:
         if data.never_split and undescribed:
             made = f"data made with --never_split={','.join(data.never_split)}"
@@ -251,16 +242,16 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
         config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
         own = f"{FLAGS.output_dir}/{VOCAB_FILE}"  # of a run that is resumed
         for path in filter(None, (FLAGS.vocab_file, is_file(own) and own)):
-            refuse_other_vocabulary(path, data)
+            shards.refuse_other_vocabulary(path, data)
     return data, undescribed
 
 
-def open_files(patterns: str, config: BertConfig) -> RecordFiles:
+def open_files(patterns: str, config: BertConfig) -> shards.RecordFiles:
     """The record files, checked against flags and model."""
     sizes = {name: FLAGS[name].value for name in ("max_seq_length", "max_predictions_per_seq")}
     sizes |= {"vocab_size": config.vocab_size, "type_vocab_size": config.type_vocab_size}
     record = pretraining_record(**sizes, next_sentence=not FLAGS.masked_lm_only)
-    files = RecordFiles(patterns, record, keep_indexes=True)
+    files = shards.RecordFiles(patterns, record, keep_indexes=True)
     num_files = number_of(len(files.paths), "files")
     logging.info("%s: %s, %s", patterns, num_files, number_of(len(files), "records"))
     return files

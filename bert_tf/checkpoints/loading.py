@@ -43,7 +43,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
-from bert_tf.modeling.layers import Embeddings
+from bert_tf.modeling.models import config_of_model
 from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
@@ -263,12 +263,6 @@ def _refuse_other_config(
         mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
         remedy = "use the model's own configuration; a command needs no --bert_config_file for it"
         raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
-
-
-def config_of_model(model: keras.Model) -> BertConfig | None:
-    """The configuration of a model; None if its layers are not ours."""
-    layers = model._flatten_layers()
-    return next((layer.config for layer in layers if isinstance(layer, Embeddings)), None)
 
 
 def length_of(weights: Weights, config: BertConfig) -> int:

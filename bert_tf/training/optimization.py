@@ -274,17 +274,14 @@ def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
         try:
             found = {name for name in names if re.search(pattern, name)}
         except re.error as error:
-            raise InputError(
-                f"--freeze with {pattern!r} ({error})", "regular expressions", "correct --freeze"
-            ) from None
+            received = f"--freeze with {pattern!r} ({error})"
+            raise InputError(received, "regular expressions", "correct --freeze") from None
         trained = [name for name in trained if name not in found]
         if not found or not trained:
             parts = r"(layer_\d+|embeddings|pooler)/.*"  # one name from each
             samples = {re.sub(parts, r"\1", name): name for name in names}.values()
             what = "leaves no variable to train" if found else "is in the name of no variable"
-            raise InputError(
-                f"--freeze with {pattern!r}, which {what}",
-                f"patterns of some of the names, such as {', '.join(samples)}",
-                "correct --freeze",
-            )
+            received = f"--freeze with {pattern!r}, which {what}"
+            expected = f"patterns of some of the names, such as {', '.join(samples)}"
+            raise InputError(received, expected, "correct --freeze")
     return trained
