@@ -321,8 +321,8 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
     The user's own words may replace the pieces [unusedN], as the original advises.
     """
     own, given = weights.pieces or tuple(pieces), tuple(pieces)
-    pairs = enumerate(itertools.zip_longest(own, given))
-    other = [number for number, (theirs, mine) in pairs if theirs != mine]
+    pairs = list(itertools.zip_longest(own, given))
+    other = [number for number, (theirs, mine) in enumerate(pairs) if theirs != mine]
     is_unused = len(own) == len(given) and all(
         _UNUSED.fullmatch(own[number]) and given.count(given[number]) == 1 for number in other
     )
@@ -330,12 +330,11 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
         replaced = "%s replaces %d pieces [unusedN] of %s by other words."
         logging.info(replaced, source, len(other), weights.path)
     elif other:
-        at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
-        theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
-                        for all_ in (own, given))  # fmt: skip
-        received = f"{source}, a vocabulary of {mine}"
+        first, (theirs, mine) = other[0], pairs[other[0]]  # None behind the end of the shorter one
+        received = f"{source}, a vocabulary of {len(given)} pieces, id {first} {mine or ''!r}"
+        expected = f"that of {weights.path}: {len(own)} pieces, id {first} {theirs or ''!r}"
         remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
-        raise InputError(received, f"that of {weights.path}: {theirs}", remedy)
+        raise InputError(received, expected, remedy)
 
 
 def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:

@@ -115,10 +115,8 @@ def read_model_files(folder: str) -> dict[str, Any]:
     """Reads configuration, vocabulary and metadata of a folder, as arguments of `Weights`."""
     from bert_tf.tokenization.wordpiece import read_vocabulary  # not at the top: loads TensorFlow
 
-    config_file, vocab_file = (
-        path if gfile().exists(path) else None
-        for path in (os.path.join(folder, name) for name in (CONFIG_FILE, VOCAB_FILE))
-    )
+    paths = (os.path.join(folder, name) for name in (CONFIG_FILE, VOCAB_FILE))
+    config_file, vocab_file = (path if gfile().exists(path) else None for path in paths)
     return {
         "config": config_file and BertConfig.from_json_file(config_file),
         "pieces": vocab_file and tuple(read_vocabulary(vocab_file)),

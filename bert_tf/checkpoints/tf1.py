@@ -104,7 +104,7 @@ def _read_state(folder: str) -> list[str]:
         if state := tf.train.get_checkpoint_state(folder):  # None: it cannot be parsed
             named = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
             both = [(os.path.join(folder, os.path.basename(path)), path) for path in named]
-            found = [here if tf.io.gfile.exists(here + INDEX) else path for here, path in both]
+            found = [copy if tf.io.gfile.exists(copy + INDEX) else path for copy, path in both]
             return [path for path in found[:-1] if path != found[-1]] + found[-1:]
     expected = 'the latest checkpoint, such as model_checkpoint_path: "model.ckpt-900"'
     raise InputError(f"{path}, which cannot be read", expected, "write that into it")
@@ -371,8 +371,9 @@ class CheckpointFolder:
             yield
         except BaseException:
             if self._saving is not None:
-                if error := self._saving.exception():  # waits, but for no other process:
-                    logging.warning("%s", error)  # they may not come here
+                # Waits for the thread, but for no other process: they may not come here.
+                if error := self._saving.exception():
+                    logging.warning("%s", error)
                 self._saving = None
             raise
         self.wait()

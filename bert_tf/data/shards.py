@@ -235,11 +235,10 @@ def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
                     break  # the reader would trust it
                 next(records)
                 begin, number = begin + length + sidecars.FRAME_BYTES, number + 1
-    return InputError(
-        f"{path}, damaged, cut off or changed after {number} records (byte {begin} of {size})",
-        "a complete TFRecord file, as it was when the run began",
-        f"copy or make the file again, and remove {sidecars.index_path(path)} if there is one",
-    )
+    received = f"{path}, damaged, cut off or changed after {number} records"
+    expected = "a complete TFRecord file, as it was when the run began"
+    remedy = f"copy or make the file again, and remove {sidecars.index_path(path)} if there is one"
+    return InputError(f"{received} (byte {begin} of {size})", expected, remedy)
 
 
 def _opened(path: str) -> BinaryIO:
