@@ -95,7 +95,6 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import loading, metadata, tf1
-from bert_tf.checkpoints.metadata import METADATA_FILE, VOCAB_FILE, ModelMetadata
 from bert_tf.cli import from_flags
 from bert_tf.config import BertConfig
 from bert_tf.data import shards
@@ -115,7 +114,7 @@ class Given(NamedTuple):
     """The model and the data of the flags, checked against each other."""
 
     config: BertConfig
-    facts: ModelMetadata
+    facts: metadata.ModelMetadata
     tokenizer: FullTokenizer | None
     data: DataDescription | None
     batches: Batches | None  # to train on
@@ -168,7 +167,7 @@ def read_given() -> Given:
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
     data, undescribed = describe_data(config)
-    facts = ModelMetadata(
+    facts = metadata.ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
         never_split=(data and data.never_split) or None,
         architecture=head().architecture,
@@ -186,10 +185,10 @@ def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool 
     The vocabulary proves nothing: data of either case may be made with any. `data` describes the
     files that have a description; `undescribed` is one that has none.
     """
-    recorded_file = f"{FLAGS.output_dir}/{METADATA_FILE}"
+    recorded_file = f"{FLAGS.output_dir}/{metadata.METADATA_FILE}"
     sources = {
         "the flags": FLAGS.do_lower_case,
-        recorded_file: ModelMetadata.from_json_file(recorded_file).do_lower_case,
+        recorded_file: metadata.ModelMetadata.from_json_file(recorded_file).do_lower_case,
         "info_*.json of the data": data and data.do_lower_case,
     }
     known = {source: case for source, case in sources.items() if case is not None}
@@ -209,7 +208,7 @@ def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool 
     return None
 
 
-def make_tokenizer(config: BertConfig, facts: ModelMetadata) -> FullTokenizer | None:
+def make_tokenizer(config: BertConfig, facts: metadata.ModelMetadata) -> FullTokenizer | None:
     """The tokenizer of --vocab_file, which must fit the model; None without one."""
     if not FLAGS.vocab_file:
         return None
@@ -240,7 +239,7 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
             remedy = "copy that file too, or leave out the data without it"
             raise InputError(received, "files that were all made with the same pieces", remedy)
         config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
-        own = f"{FLAGS.output_dir}/{VOCAB_FILE}"  # of a run that is resumed
+        own = f"{FLAGS.output_dir}/{metadata.VOCAB_FILE}"  # of a run that is resumed
         for path in filter(None, (FLAGS.vocab_file, is_file(own) and own)):
             shards.refuse_other_vocabulary(path, data)
     return data, undescribed
