@@ -11,7 +11,6 @@ is compared with what belongs to the weights here, and nowhere else:
     in_order_of, with_labels  the classes, in the order of the given labels
     other_purpose             whether a head is used for another task than its own
     match_model               all of it, with the model that the weights are loaded into
-    refuse_other_model        all of it, between a run and the checkpoints in its folder
 
 The same content is accepted from any file, and the same labels in any order; anything else is an
 `InputError` that names both sides.
@@ -35,9 +34,7 @@ from bert_tf.checkpoints.metadata import (
     PARTS_INDEX,
     VOCAB_FILE,
     WEIGHT_FILES,
-    ModelMetadata,
     Weights,
-    read_model_files,
 )
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
@@ -477,33 +474,3 @@ def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Wei
     refuse_other_task(weights, head)
     labels = getattr(model, "labels", None)
     return with_labels(weights, labels) if labels else weights
-
-
-def refuse_other_model(
-    folder: tf1.CheckpointFolder, model: PretrainedModel, metadata: ModelMetadata
-) -> None:
-    """Raises `InputError` if the checkpoints of a folder are of another model or other labels.
-
-    Args:
-      folder: of the run; one without checkpoints is right for any. Nothing is written.
-      model: what training begins with.
-      metadata: of the model that it will write.
-    """
-    if folder.latest() is None:
-        return
-    saved = read_model_files(folder.path)
-
-    def known(config: BertConfig, pieces: Sequence[str], of: ModelMetadata) -> dict[str, Any]:
-        names = ("do_lower_case", "architecture", "labels", "task")
-        # Where the case is unknown, so is what else the tokenizer does.
-        never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
-        files = {"configuration": config, "vocabulary": pieces, "never_split": never_split}
-        return files | {name: getattr(of, name) for name in names}
-
-    old = known(saved["config"], saved["pieces"], saved["metadata"])
-    new = known(model.config, model.tokenizer.pieces, metadata)
-    other = [name for name in old if None not in (old[name], new[name]) and old[name] != new[name]]
-    if other:
-        received = f"{folder.path}, where a model with another {' and '.join(other)} was trained"
-        remedy = "choose another --output_dir, or remove the folder to start again"
-        raise InputError(received, "the folder of this run, or an empty one", remedy)
