@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import check
-from bert_tf.data.by_length import padded_length
+from bert_tf.data.grouping import padded_length
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer, pack_texts, padded
 
