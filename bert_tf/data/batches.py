@@ -116,7 +116,7 @@ class ShuffledSampler:
         return self._window(lane, epoch, number)[begin + place - starts[number] :]
 
     def _order_blocks(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """For each block in an epoch's order where it ends, and what makes a place there a row."""
+        """Of each block in an epoch's order the end, and what to add to a place to get the row."""
         blocks = generator(self._seed, epoch).permutation(len(self._sizes))
         first_rows, ends = np.cumsum(self._sizes) - self._sizes, np.cumsum(self._sizes[blocks])
         return ends, first_rows[blocks] - (ends - self._sizes[blocks])

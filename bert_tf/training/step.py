@@ -128,7 +128,8 @@ class Steps:
           `totals`, with the losses of these updates added.
         """
         for i in tf.range(num_steps):
-            totals = self._train_on(totals, next(iterator), first_step + i)
+            losses = self.strategy.run(self.update, args=(next(iterator), first_step + i))
+            totals += first_replica(self.strategy, losses)
         return totals
 
     def _train_on(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
