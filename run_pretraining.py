@@ -96,21 +96,11 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.checkpoints import loading, metadata, tf1
-from bert_tf.checkpoints.metadata import (
-    METADATA_FILE,
-    VOCAB_FILE,
-    ModelMetadata,
-)
 from bert_tf.cli import from_flags
 from bert_tf.config import BertConfig, Intervals
+from bert_tf.data import shards
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
-from bert_tf.data.shards import (
-    RecordFiles,
-    common_description,
-    record_paths,
-    refuse_other_vocabulary,
-)
 from bert_tf.files import is_file, locked, write_eval_results
 from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal import log_end, number_of
@@ -123,7 +113,7 @@ class Given(NamedTuple):
     """The model and the data of the flags, checked against each other."""
 
     config: BertConfig
-    facts: ModelMetadata
+    facts: metadata.ModelMetadata
     tokenizer: FullTokenizer | None
     data: DataDescription | None
     batches: Batches | None  # to train on
@@ -176,7 +166,7 @@ def read_given() -> Given:
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
     config.check_sequence_length(FLAGS.max_seq_length)
     data, undescribed = describe_data(config)
-    facts = ModelMetadata(
+    facts = metadata.ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
         never_split=(data and data.never_split) or None,
         architecture=head().architecture,
@@ -194,10 +184,10 @@ def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool 
     The vocabulary proves nothing: data of either case may be made with any. `data` describes the
     files that have a description; `undescribed` is one that has none.
     """
-    recorded_file = f"{FLAGS.output_dir}/{METADATA_FILE}"
+    recorded_file = f"{FLAGS.output_dir}/{metadata.METADATA_FILE}"
     sources = {
         "the flags": FLAGS.do_lower_case,
-        recorded_file: ModelMetadata.from_json_file(recorded_file).do_lower_case,
+        recorded_file: metadata.ModelMetadata.from_json_file(recorded_file).do_lower_case,
         "info_*.json of the data": data and data.do_lower_case,
     }
     known = {source: case for source, case in sources.items() if case is not None}
@@ -217,7 +207,7 @@ def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool 
     return None
 
 
-def make_tokenizer(config: BertConfig, facts: ModelMetadata) -> FullTokenizer | None:
+def make_tokenizer(config: BertConfig, facts: metadata.ModelMetadata) -> FullTokenizer | None:
     """The tokenizer of --vocab_file, which must fit the model; None without one."""
     if not FLAGS.vocab_file:
         return None
@@ -239,8 +229,8 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     """The description of all data, checked; and the first file that has none."""
     train = FLAGS.do_train or not FLAGS.eval_input_file
     patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
-    paths = [path for pattern in filter(None, patterns) for path in record_paths(pattern)]
-    data, undescribed = common_description(paths)
+    paths = [path for pattern in filter(None, patterns) for path in shards.record_paths(pattern)]
+    data, undescribed = shards.common_description(paths)
     if data is not None:
         if data.never_split and undescribed:
             made = f"data made with --never_split={','.join(data.never_split)}"
@@ -248,18 +238,18 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
             remedy = "copy that file too, or leave out the data without it"
             raise InputError(received, "files that were all made with the same pieces", remedy)
         config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
-        own = f"{FLAGS.output_dir}/{VOCAB_FILE}"  # of a run that is resumed
+        own = f"{FLAGS.output_dir}/{metadata.VOCAB_FILE}"  # of a run that is resumed
         for path in filter(None, (FLAGS.vocab_file, is_file(own) and own)):
-            refuse_other_vocabulary(path, data)
+            shards.refuse_other_vocabulary(path, data)
     return data, undescribed
 
 
-def open_files(patterns: str, config: BertConfig) -> RecordFiles:
+def open_files(patterns: str, config: BertConfig) -> shards.RecordFiles:
     """The record files, checked against flags and model."""
     sizes = {name: FLAGS[name].value for name in ("max_seq_length", "max_predictions_per_seq")}
     sizes |= {"vocab_size": config.vocab_size, "type_vocab_size": config.type_vocab_size}
     record = pretraining_record(**sizes, next_sentence=not FLAGS.masked_lm_only)
-    files = RecordFiles(patterns, record, keep_indexes=True)
+    files = shards.RecordFiles(patterns, record, keep_indexes=True)
     num_files = number_of(len(files.paths), "files")
     logging.info("%s: %s, %s", patterns, num_files, number_of(len(files), "records"))
     return files

@@ -34,16 +34,15 @@ from bert_tf.checkpoints.hugging_face_tokenizer import (
 from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
-    OUTPUT_BIAS,
     PARTS_INDEX,
     SAFETENSORS,
     WEIGHT_FILES,
     ModelMetadata,
     Weights,
     damage_errors,
-    heads_of,
     json_text,
 )
+from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, heads_of
 from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig
 from bert_tf.declarations import OtherKeys, size, typed
 from bert_tf.errors import InputError

@@ -12,7 +12,7 @@ import h5py
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import config_of_model, layers_with_lora, refuse_quantized
+from bert_tf.checkpoints.loading import layers_with_lora, refuse_quantized
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
     ModelMetadata,
@@ -25,6 +25,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
 from bert_tf.heads import NAMES, head_named, make_model
+from bert_tf.modeling.models import config_of_model
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 

@@ -11,7 +11,6 @@ is compared with what belongs to the weights here, and nowhere else:
     in_order_of, with_labels  the classes, in the order of the given labels
     other_purpose             whether a head is used for another task than its own
     match_model               all of it, with the model that the weights are loaded into
-    refuse_other_model        all of it, between a run and the checkpoints in its folder
 
 The same content is accepted from any file, and the same labels in any order; anything else is an
 `InputError` that names both sides.
@@ -35,15 +34,13 @@ from bert_tf.checkpoints.metadata import (
     PARTS_INDEX,
     VOCAB_FILE,
     WEIGHT_FILES,
-    ModelMetadata,
     Weights,
-    read_model_files,
 )
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
-from bert_tf.modeling.layers import Embeddings
+from bert_tf.modeling.models import config_of_model
 from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
@@ -265,12 +262,6 @@ def _refuse_other_config(
         raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
 
 
-def config_of_model(model: keras.Model) -> BertConfig | None:
-    """The configuration of a model; None if its layers are not ours."""
-    layers = model._flatten_layers()
-    return next((layer.config for layer in layers if isinstance(layer, Embeddings)), None)
-
-
 def length_of(weights: Weights, config: BertConfig) -> int:
     """The longest sequence: as the model's files say, else the number of its positions."""
     longest = config.max_position_embeddings
@@ -327,8 +318,8 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
     The user's own words may replace the pieces [unusedN], as the original advises.
     """
     own, given = weights.pieces or tuple(pieces), tuple(pieces)
-    pairs = enumerate(itertools.zip_longest(own, given))
-    other = [number for number, (theirs, mine) in pairs if theirs != mine]
+    pairs = list(itertools.zip_longest(own, given))
+    other = [number for number, (theirs, mine) in enumerate(pairs) if theirs != mine]
     is_unused = len(own) == len(given) and all(
         _UNUSED.fullmatch(own[number]) and given.count(given[number]) == 1 for number in other
     )
@@ -336,12 +327,11 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
         replaced = "%s replaces %d pieces [unusedN] of %s by other words."
         logging.info(replaced, source, len(other), weights.path)
     elif other:
-        at = slice(other[0], other[0] + 1)  # behind the end of the shorter one
-        theirs, mine = (f"{len(all_)} pieces, id {other[0]} {''.join(all_[at])!r}"
-                        for all_ in (own, given))  # fmt: skip
-        received = f"{source}, a vocabulary of {mine}"
+        first, (theirs, mine) = other[0], pairs[other[0]]  # None behind the end of the shorter one
+        received = f"{source}, a vocabulary of {len(given)} pieces, id {first} {mine or ''!r}"
+        expected = f"that of {weights.path}: {len(own)} pieces, id {first} {theirs or ''!r}"
         remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
-        raise InputError(received, f"that of {weights.path}: {theirs}", remedy)
+        raise InputError(received, expected, remedy)
 
 
 def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
@@ -484,33 +474,3 @@ def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Wei
     refuse_other_task(weights, head)
     labels = getattr(model, "labels", None)
     return with_labels(weights, labels) if labels else weights
-
-
-def refuse_other_model(
-    folder: tf1.CheckpointFolder, model: PretrainedModel, metadata: ModelMetadata
-) -> None:
-    """Raises `InputError` if the checkpoints of a folder are of another model or other labels.
-
-    Args:
-      folder: of the run; one without checkpoints is right for any. Nothing is written.
-      model: what training begins with.
-      metadata: of the model that it will write.
-    """
-    if folder.latest() is None:
-        return
-    saved = read_model_files(folder.path)
-
-    def known(config: BertConfig, pieces: Sequence[str], of: ModelMetadata) -> dict[str, Any]:
-        names = ("do_lower_case", "architecture", "labels", "task")
-        # Where the case is unknown, so is what else the tokenizer does.
-        never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
-        files = {"configuration": config, "vocabulary": pieces, "never_split": never_split}
-        return files | {name: getattr(of, name) for name in names}
-
-    old = known(saved["config"], saved["pieces"], saved["metadata"])
-    new = known(model.config, model.tokenizer.pieces, metadata)
-    other = [name for name in old if None not in (old[name], new[name]) and old[name] != new[name]]
-    if other:
-        received = f"{folder.path}, where a model with another {' and '.join(other)} was trained"
-        remedy = "choose another --output_dir, or remove the folder to start again"
-        raise InputError(received, "the folder of this run, or an empty one", remedy)

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.declarations import check_fields, declared, size, typed
 from bert_tf.errors import InputError, first_line
 from bert_tf.files import gfile, read_json, write_text
-from bert_tf.heads import NAMES, OUTPUT, head_named
+from bert_tf.heads import NAMES
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -24,7 +24,6 @@ SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's
 PARTS_INDEX = ".index.json"  # behind the name of a file that is cut into several
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{PARTS_INDEX}", PICKLE, f"{PICKLE}{PARTS_INDEX}")
 FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
-POOLER, OUTPUT_BIAS = "bert/pooler/dense/kernel", "cls/predictions/output_bias"  # weights
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 
@@ -103,22 +102,6 @@ class Weights:
         return self.shapes.get("output_weights", (2,))[0]
 
     @property
-    def head(self) -> str | None:
-        """The name of the head that architecture and names of the weights show.
-
-        None: the head is of another architecture. Heads for one label, a score and any number
-        of labels look alike; which it is may be in the metadata's `task`.
-        """
-        architecture = self.metadata.architecture
-        named = [name for name in NAMES if head_named(name).architecture == architecture]
-        if len(named) == 1:
-            return named[0]
-        if not named and architecture and any(re.match(f"{OUTPUT}|cls/", n) for n in self.shapes):
-            return None
-        found = "classification" if named else heads_of(self.shapes)[0]
-        return "regression" if found == "classification" and self.num_classes == 1 else found
-
-    @property
     def names(self) -> list[str]:
         """Names of the weights, without an optimizer's slots and counters."""
         return sorted(name for name in self.shapes if not _SLOTS.search(name))
@@ -129,32 +112,12 @@ class Weights:
         return sorted(name for name in self.shapes if _SLOTS.search(name))
 
 
-def heads_of(names: Container[str]) -> list[str]:
-    """The heads whose models have all of these original names between them, the finest first.
-
-    Of any with classes it is classification, or token labels, which have no pooler.
-    """
-    found = []
-    if "output_weights" in names:
-        found.append("classification" if POOLER in names else "token_labels")
-    if "cls/squad/output_weights" in names:
-        found.append("question_answering")
-    next_sentence = "cls/seq_relationship/output_weights" in names
-    if OUTPUT_BIAS in names:
-        found.append("pretraining" if next_sentence else "fill_mask")
-    elif next_sentence:
-        found += ["embeddings", "pretraining"]
-    return found or ["embeddings"]
-
-
 def read_model_files(folder: str) -> dict[str, Any]:
     """Reads configuration, vocabulary and metadata of a folder, as arguments of `Weights`."""
     from bert_tf.tokenization.wordpiece import read_vocabulary  # not at the top: loads TensorFlow
 
-    config_file, vocab_file = (
-        path if gfile().exists(path) else None
-        for path in (os.path.join(folder, name) for name in (CONFIG_FILE, VOCAB_FILE))
-    )
+    paths = (os.path.join(folder, name) for name in (CONFIG_FILE, VOCAB_FILE))
+    config_file, vocab_file = (path if gfile().exists(path) else None for path in paths)
     return {
         "config": config_file and BertConfig.from_json_file(config_file),
         "pieces": vocab_file and tuple(read_vocabulary(vocab_file)),

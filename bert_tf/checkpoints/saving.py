@@ -25,14 +25,12 @@ from bert_tf.checkpoints.keras_files import weights_of
 from bert_tf.checkpoints.loading import config_of, load_checkpoint
 from bert_tf.checkpoints.metadata import (
     ORIGINAL_EPS,
-    OUTPUT_BIAS,
-    POOLER,
     SAFETENSORS,
     ModelMetadata,
     Weights,
-    heads_of,
     model_texts,
 )
+from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, POOLER, heads_of
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote, locked, path_errors, synced, temporary

@@ -26,19 +26,9 @@ import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import tensor_bundle_pb2 as bundle
 
-from bert_tf import runtime
+from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.files import (
-    BEST,
-    check_lock,
-    check_regular,
-    make_folder,
-    path_errors,
-    synced,
-    temporary,
-    write_text,
-)
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that a resumed run is compared with
@@ -75,11 +65,11 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     """
     path = str(path)
     prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", path)
-    with path_errors(path):
+    with files.path_errors(path):
         if tf.io.gfile.exists(prefix + INDEX):
             return prefix
         is_folder = tf.io.gfile.isdir(path)
-    for folder in (os.path.join(path, BEST), path) if is_folder else ():
+    for folder in (os.path.join(path, files.BEST), path) if is_folder else ():
         named = _read_state(folder)
         if named and tf.io.gfile.exists(named[-1] + INDEX):
             return named[-1]
@@ -96,7 +86,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
 
 def has_checkpoints(folder: str) -> bool:
     """Whether a run has left checkpoints in a folder, or its best one in best/."""
-    names = ("checkpoint", f"{BEST}/checkpoint")
+    names = ("checkpoint", f"{files.BEST}/checkpoint")
     return any(tf.io.gfile.exists(os.path.join(folder, name)) for name in names)
 
 
@@ -109,12 +99,12 @@ def _read_state(folder: str) -> list[str]:
     path = os.path.join(folder, "checkpoint")
     if not tf.io.gfile.exists(path):
         return []
-    check_regular(path)
+    files.check_regular(path)
     with contextlib.suppress(ValueError):  # it names no checkpoint
         if state := tf.train.get_checkpoint_state(folder):  # None: it cannot be parsed
             named = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
             both = [(os.path.join(folder, os.path.basename(path)), path) for path in named]
-            found = [here if tf.io.gfile.exists(here + INDEX) else path for here, path in both]
+            found = [copy if tf.io.gfile.exists(copy + INDEX) else path for copy, path in both]
             return [path for path in found[:-1] if path != found[-1]] + found[-1:]
     expected = 'the latest checkpoint, such as model_checkpoint_path: "model.ckpt-900"'
     raise InputError(f"{path}, which cannot be read", expected, "write that into it")
@@ -132,7 +122,7 @@ class CheckpointReader:
         """Opens a checkpoint given as `find_checkpoint` takes it."""
         self.prefix = find_checkpoint(path)
         for file in (self.prefix + INDEX, *tf.io.gfile.glob(f"{self.prefix}.data-*")):
-            check_regular(file)
+            files.check_regular(file)
         with self._damage_errors():
             self.shapes = _read_index(self.prefix)
             self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
@@ -261,12 +251,12 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
         shape_and_slices=[""] * len(names),
         tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
     )
-    check_lock(prefix)
+    files.check_lock(prefix)
     # The index last: a checkpoint is there when its index is.
     for suffix in (DATA, INDEX):
-        synced(inside + suffix)
+        files.synced(inside + suffix)
         tf.io.gfile.rename(inside + suffix, prefix + suffix, overwrite=True)
-    synced(os.path.dirname(prefix) or ".")
+    files.synced(os.path.dirname(prefix) or ".")
     tf.io.gfile.rmtree(temporary)
 
 
@@ -296,7 +286,7 @@ class CheckpointFolder:
         self._thread = futures.ThreadPoolExecutor(max_workers=1)
         self._saving: futures.Future | None = None
         if runtime.is_chief():
-            make_folder(self.path)
+            files.make_folder(self.path)
 
     def latest(self) -> str | None:
         """The prefix of the latest checkpoint, or None.
@@ -321,7 +311,7 @@ class CheckpointFolder:
         self.wait()
         named = _read_state(self.path)
         if named and runtime.is_chief():
-            check_lock(os.path.join(self.path, "checkpoint"))
+            files.check_lock(os.path.join(self.path, "checkpoint"))
             tf.io.gfile.remove(os.path.join(self.path, "checkpoint"))
             self._remove(filter(self._is_own, named))
 
@@ -369,7 +359,7 @@ class CheckpointFolder:
           InputError: the checkpoint was not written, or the folder was removed or replaced after
             the run had locked it.
         """
-        check_lock(os.path.join(self.path, "checkpoint"))
+        files.check_lock(os.path.join(self.path, "checkpoint"))
         if self._saving is not None and self._saving.done() and self._saving.exception():
             saving, self._saving = self._saving, None
             saving.result()
@@ -381,8 +371,9 @@ class CheckpointFolder:
             yield
         except BaseException:
             if self._saving is not None:
-                if error := self._saving.exception():  # waits, but for no other process:
-                    logging.warning("%s", error)  # they may not come here
+                # Waits for the thread, but for no other process: they may not come here.
+                if error := self._saving.exception():
+                    logging.warning("%s", error)
                 self._saving = None
             raise
         self.wait()
@@ -392,7 +383,7 @@ class CheckpointFolder:
         if not runtime.is_chief():
             return
         try:
-            with temporary(self._prefix(step), folder=True) as folder:
+            with files.temporary(self._prefix(step), folder=True) as folder:
                 write_checkpoint(self._prefix(step), tensors, temporary=folder)
                 self._name_latest(self._prefix(step))
         except Exception as error:
@@ -424,7 +415,7 @@ class CheckpointFolder:
         names = [json.dumps(os.path.basename(prefix)) for prefix in prefixes]
         lines = [f"model_checkpoint_path: {names[-1]}\n"]
         lines += [f"all_model_checkpoint_paths: {name}\n" for name in names]
-        write_text(os.path.join(self.path, "checkpoint"), "".join(lines))
+        files.write_text(os.path.join(self.path, "checkpoint"), "".join(lines))
 
     def _prefix(self, step: int) -> str:
         return os.path.join(self.path, f"model.ckpt-{step}")

@@ -25,12 +25,12 @@ from bert_tf.data.shards import RecordFiles, untuned
 from bert_tf.errors import InputError
 
 MOST_LANES = 64
-# Each lane has blocks of its own in an epoch; those at its ends it shares with its neighbours.
+# Two lanes share the block at the border between them, and each reads it: so lanes are long.
 LEAST_BLOCKS_OF_A_LANE = 16
-OPEN_BLOCKS = 64  # of all lanes together: the records of about so many megabytes are mixed
-KEPT_BLOCKS = 3 * OPEN_BLOCKS  # in memory: those of open windows, of the next ones, and to spare
-ROWS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 12, 1 << 21  # most that are parsed at a time, in all features
-PARSED_AHEAD = 2  # times, while what is before them is used
+OPEN_BLOCKS = 64  # in the open windows of all lanes, about a megabyte each; their records are mixed
+KEPT_BLOCKS = 3 * OPEN_BLOCKS  # in memory: of open windows and the next ones, and some to spare
+ROWS_AT_ONCE, NUMBERS_AT_ONCE = 1 << 12, 1 << 21  # parsed in one call at most, in all features
+PARSED_AHEAD = 2  # calls whose rows wait, while those of an earlier one are used
 READERS = 8  # threads; more than processors, as remote files take their time
 
 
@@ -90,7 +90,7 @@ class ShuffledSampler:
         self._num_lanes = number_of_lanes(batch_size, len(block_records))
         # In the sequence of an epoch, where each lane begins, and at last where all end.
         self._bounds = np.arange(self._num_lanes + 1) * int(self._sizes.sum()) // self._num_lanes
-        # Lanes do not end an epoch, or a window, at the same position.
+        # Two of each, as some lanes begin an epoch or a window while others are still in the last.
         self._epoch = functools.lru_cache(maxsize=2)(self._order_blocks)
         self._windows = functools.lru_cache(maxsize=2 * self._num_lanes)(self._plan_windows)
         self._window = functools.lru_cache(maxsize=2 * self._num_lanes)(self._mix_window)
@@ -116,7 +116,7 @@ class ShuffledSampler:
         return self._window(lane, epoch, number)[begin + place - starts[number] :]
 
     def _order_blocks(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """For each block of an epoch's sequence its end there, and row - place of its records."""
+        """Of each block in an epoch's order the end, and what to add to a place to get the row."""
         blocks = generator(self._seed, epoch).permutation(len(self._sizes))
         first_rows, ends = np.cumsum(self._sizes) - self._sizes, np.cumsum(self._sizes[blocks])
         return ends, first_rows[blocks] - (ends - self._sizes[blocks])
@@ -244,17 +244,15 @@ class Batches:
           InputError: B is not a multiple of num_parts.
         """
         if self.batch_size % num_parts:
-            raise InputError(
-                f"a batch size of {self.batch_size} for {num_parts} replicas",
-                "the same number of rows for each replica",
-                f"use a multiple of {num_parts}",
-            )
+            received = f"a batch size of {self.batch_size} for {num_parts} replicas"
+            expected = "the same number of rows for each replica"
+            raise InputError(received, expected, f"use a multiple of {num_parts}")
         size = self.batch_size // num_parts
-        here = slice(first_part * size, (first_part + parts_here) * size)
+        rows_here = slice(first_part * size, (first_part + parts_here) * size)
 
         def generate() -> Iterator[dict[str, np.ndarray]]:
             try:
-                yield from self._batches(start, here, self._at_once)
+                yield from self._batches(start, rows_here, self._at_once)
             except InputError as error:
                 self.error = error
                 raise
@@ -276,7 +274,7 @@ class Batches:
             error, self.error = self.error, None
             if error is None:
                 raise
-            # What is kept of either would keep the iterator, and so the threads that read.
+            # Their tracebacks would keep the iterator, and with it the threads that read.
             traceback.clear_frames(ended.__traceback__)
             raise error.with_traceback(None) from None
 
@@ -289,8 +287,10 @@ class Batches:
         is_real = np.arange(start, stop) < end
         return rows.reshape(len(batches), -1), is_real.reshape(len(batches), -1)
 
-    def _batches(self, start: int, here: slice, at_once: int) -> Iterator[dict[str, np.ndarray]]:
-        """These rows of the batches from `start` on: of consecutive ones of one length together.
+    def _batches(
+        self, start: int, rows_here: slice, at_once: int
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """This host's rows of the batches from `start` on; batches of one length may be joined.
 
         A damaged record ends them at its batch, not some batches before.
         """
@@ -302,7 +302,7 @@ class Batches:
             try:
                 for first in range(start, stop, at_once):
                     batches = range(first, min(first + at_once, stop))
-                    parsing.append(pool.submit(self._reading(batches, here, blocks)))
+                    parsing.append(pool.submit(self._reading(batches, rows_here, blocks)))
                     if len(parsing) > PARSED_AHEAD:
                         yield from parsing.popleft().result()
                         start += at_once
@@ -311,17 +311,17 @@ class Batches:
                     start += at_once
             except InputError:  # maybe of the last of the batches that were parsed together
                 if at_once > 1:
-                    yield from self._batches(start, here, 1)
+                    yield from self._batches(start, rows_here, 1)
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
 
     def _reading(
-        self, batches: range, here: slice, block: Callable[[int], concurrent.futures.Future]
+        self, batches: range, rows_here: slice, block: Callable[[int], concurrent.futures.Future]
     ) -> Callable[[], list[dict[str, np.ndarray]]]:
-        """Begins to read the blocks of batches; returns what parses, checks and cuts the rows."""
+        """Starts to read the blocks; returns a function that parses, checks and cuts the rows."""
         (rows, is_real), lengths = self._rows(batches), self.lengths(batches)
-        rows, is_real = rows[:, here].ravel(), is_real[:, here].ravel()
+        rows, is_real = rows[:, rows_here].ravel(), is_real[:, rows_here].ravel()
         blocks = {n: block(n) for n in np.unique(self._files.blocks_of(rows)).tolist()}
 
         def read() -> list[dict[str, np.ndarray]]:
@@ -330,7 +330,7 @@ class Batches:
             values["is_real_example"] = np.float32(is_real & (np.ravel(own) != 0))
             cut, begin = [], 0
             for length, group in itertools.groupby(lengths):
-                end = begin + (here.stop - here.start) * sum(1 for _ in group)
+                end = begin + (rows_here.stop - rows_here.start) * sum(1 for _ in group)
                 cut.append({name: value[begin:end] for name, value in values.items()})
                 for feature in self._files.record.features:
                     if feature.is_sequence:  # [rows, C * S] -> [rows, length] or [rows, C, length]

@@ -9,7 +9,7 @@ Padded lengths are few and fixed, so that a compiled step is compiled a few time
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,40 +33,6 @@ def order_by_length(lengths: Sequence[int], groups: Sequence[int]) -> np.ndarray
     """
     lengths, groups = np.asarray(lengths, np.int64), np.asarray(groups, np.int64)
     return np.lexsort([np.where(groups % 2, -lengths, lengths), groups])
-
-
-def batches_by_length(
-    lengths: Sequence[int],
-    *,
-    batch_size: int,
-    groups: Sequence[int] | None = None,
-    most: float = np.inf,
-) -> Iterator[list[int]]:
-    """Batches of rows of similar length; every row once.
-
-    Args:
-      lengths: of the rows.
-      batch_size: rows of a batch, at most.
-      groups: the group of each row, a number; a batch is of one group. None: all are of one.
-      most: the rows of a batch times their greatest length, at most; a row alone may exceed it.
-    """
-    groups = [0] * len(lengths) if groups is None else groups
-    batch: list[int] = []
-    longest = 0
-    for row in order_by_length(lengths, groups).tolist():
-        longest = max(longest, lengths[row])
-        is_full = len(batch) == batch_size or (len(batch) + 1) * longest > most
-        if batch and (is_full or groups[row] != groups[batch[0]]):
-            yield batch
-            batch, longest = [], lengths[row]
-        batch.append(row)
-    if batch:
-        yield batch
-
-
-def padded_length(longest: int, padded_lengths: Sequence[int]) -> int:
-    """The least of ascending lengths that holds `longest`; `longest` itself if none does."""
-    return next((length for length in padded_lengths if length >= longest), longest)
 
 
 def choose_lengths(

@@ -168,9 +168,8 @@ def _starts(sizes: Sequence[int]) -> np.ndarray:
 
 
 def _empty_file(path: str) -> InputError:
-    return InputError(
-        f"{path}, an empty file", "one record or more", "make it again, or leave it out"
-    )
+    remedy = "make it again, or leave it out"
+    return InputError(f"{path}, an empty file", "one record or more", remedy)
 
 
 # ---------------------------------------------------------------------------- blocks
@@ -248,11 +247,12 @@ def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
                     break  # the reader would trust it
                 next(records)
                 begin, number = begin + length + FRAME_BYTES, number + 1
-    return InputError(
-        f"{path}, damaged, cut off or changed after {number} records (byte {begin} of {size})",
-        "a complete TFRecord file, as it was when the run began",
-        f"copy or make the file again, and remove {record_files.index_path(path)} if there is one",
+    received = f"{path}, damaged, cut off or changed after {number} records"
+    expected = "a complete TFRecord file, as it was when the run began"
+    remedy = (
+        f"copy or make the file again, and remove {record_files.index_path(path)} if there is one"
     )
+    return InputError(f"{received} (byte {begin} of {size})", expected, remedy)
 
 
 def _opened(path: str) -> BinaryIO:
@@ -281,11 +281,9 @@ def read_index(path: str) -> BlockIndex | None:
         return None
     found, size = typed(BlockIndex, files.read_json(source), source=source), _size_of(path)
     if not found.fits(size):
-        raise InputError(
-            f"{source}, which is not the index of {path} with its {size} bytes",
-            "the index of this file",
-            f"remove {source}: it is made again; or copy both files again",
-        )
+        received = f"{source}, which is not the index of {path} with its {size} bytes"
+        remedy = f"remove {source}: it is made again; or copy both files again"
+        raise InputError(received, "the index of this file", remedy)
     return found
 
 
@@ -330,12 +328,8 @@ def _keep(path: str, index: BlockIndex) -> None:
     try:
         files.write_text(record_files.index_path(path), index.to_json_string())
     except InputError as error:
-        logging.log_first_n(
-            logging.WARNING,
-            "An index cannot be kept beside its file, and is made at each start: %s",
-            1,
-            error.received,
-        )
+        says = "An index cannot be kept beside its file, and is made at each start: %s"
+        logging.log_first_n(logging.WARNING, says, 1, error.received)
 
 
 # ---------------------------------------------------------------------------- description
@@ -375,11 +369,9 @@ def check_described(path: str, index: BlockIndex) -> bool:
     data = read_description(path)
     found = [f"{one.num_records} records in {one.num_bytes} bytes" for one in (index, data) if one]
     if len(set(found)) == 2:
-        raise InputError(
-            f"{path}, with {found[0]}",
-            f"{found[1]}, as in {record_files.description_path(path)}",
-            "copy both files again, or make the records again",
-        )
+        expected = f"{found[1]}, as in {record_files.description_path(path)}"
+        remedy = "copy both files again, or make the records again"
+        raise InputError(f"{path}, with {found[0]}", expected, remedy)
     return data is not None
 
 
@@ -395,11 +387,9 @@ def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, st
     for (path, data), name in itertools.product(described.items(), _IN_COMMON):
         one, other = getattr(first, name), getattr(data, name)
         if one != other:
-            raise InputError(
-                f"{first_path} with {name} {one}, {path} with {other}",
-                f"files that were made with one {name}",
-                "leave out files of other settings, or make them again",
-            )
+            received = f"{first_path} with {name} {one}, {path} with {other}"
+            remedy = "leave out files of other settings, or make them again"
+            raise InputError(received, f"files that were made with one {name}", remedy)
     return first, next((path for path in paths if path not in described), None)
 
 
@@ -408,11 +398,10 @@ def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
     pieces = read_vocabulary(path)
     if vocabulary_sha256(pieces) != data.vocab_sha256:
         made = f"made with another vocabulary: {data.vocab_file} with {data.vocab_size}"
-        raise InputError(
-            f"{path} with {len(pieces)} word pieces, for data {made}",
-            f"the vocabulary with SHA-256 {data.vocab_sha256}",
-            "give the data's --vocab_file, and an --output_dir of its own; or make the data again",
-        )
+        received = f"{path} with {len(pieces)} word pieces, for data {made}"
+        expected = f"the vocabulary with SHA-256 {data.vocab_sha256}"
+        give = "give the data's --vocab_file, and an --output_dir of its own"
+        raise InputError(received, expected, f"{give}; or make the data again")
 
 
 # ---------------------------------------------------------------------------- writing

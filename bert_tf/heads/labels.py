@@ -22,7 +22,7 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_tf.files import LONE_SURROGATE
@@ -65,11 +65,6 @@ class _HeadByName:
         labels.__dict__["head"] = head
 
 
-def _asks_head(name: str) -> Callable:
-    """The method of `Labels` that calls that of its head."""
-    return lambda labels, *values: getattr(labels.head, name)(labels, *values)
-
-
 @dataclasses.dataclass(frozen=True)
 class Labels:
     """The labels of a task.
@@ -92,13 +87,26 @@ class Labels:
         if len(set(self.names)) != len(self.names) or "" in self.names:
             raise ValueError(f"received the label names {self.names}, expected each once")
 
-    # What the head says of these labels; see `LabelHead`.
+    # ------------------------------------------------------------------------ as the head says
 
-    size = property(lambda self: self.head.size(self))
-    are_fixed = property(lambda self: self.head.are_fixed(self))
-    parse, describe, ids, spell, spell_label = map(
-        _asks_head, ("parse", "describe", "ids", "spell", "spell_label")
-    )
+    size = property(lambda self: self.head.size(self), doc="As of `LabelHead`.")
+    are_fixed = property(lambda self: self.head.are_fixed(self), doc="As of `LabelHead`.")
+
+    def parse(self, value: Any) -> Label:
+        """As of `LabelHead`."""
+        return self.head.parse(self, value)
+
+    def ids(self, label: Label | None) -> list[int] | list[float]:
+        """As of `LabelHead`."""
+        return self.head.ids(self, label)
+
+    def spell(self, prediction: Any) -> str:
+        """As of `LabelHead`."""
+        return self.head.spell(self, prediction)
+
+    def spell_label(self, label: Label | None) -> str:
+        """As of `LabelHead`."""
+        return self.head.spell_label(self, label)
 
     # ------------------------------------------------------------------------ names
 
@@ -109,13 +117,6 @@ class Labels:
         text = value.strip()
         is_empty = not text and not self.head.may_be_empty
         return is_empty or (text not in self.names and bool(MISSING.fullmatch(text)))
-
-    def known(self, name: str) -> str:
-        """A name or synonym as the name; raises `ValueError` if it is none."""
-        name = self.synonyms.get(name, name)
-        if self.names and name not in self.names:
-            raise ValueError(self.describe())
-        return name
 
     @functools.cached_property
     def numbers(self) -> dict[str, int]:

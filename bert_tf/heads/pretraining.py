@@ -71,9 +71,9 @@ class Pretraining(Head):
         return correct
 
     def loss(self, loss_sums, denominators):
-        """The sum of the terms' means."""
-        epsilon = {"masked_lm": denominators["masked_lm"] + 1e-5}
-        return super().loss(loss_sums, {**denominators, **epsilon})
+        """The sum of the terms' means; 1e-5 is the original's, against a division by 0."""
+        masked_lm = denominators["masked_lm"] + 1e-5
+        return super().loss(loss_sums, {**denominators, "masked_lm": masked_lm})
 
 
 class FillMask(Pretraining):

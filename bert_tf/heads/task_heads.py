@@ -65,7 +65,14 @@ class LabelHead(Head):
         text = text_of(value)
         if text is None or labels.is_missing(text):
             raise ValueError(f"a label: {self.describe(labels)}")
-        return labels.known(text)
+        return self.name_of(labels, text)
+
+    def name_of(self, labels: Labels, text: str) -> str:
+        """The name that a name or synonym stands for; raises `ValueError` if there is none."""
+        name = labels.synonyms.get(text, text)
+        if labels.names and name not in labels.names:
+            raise ValueError(self.describe(labels))
+        return name
 
     def describe(self, labels: Labels) -> str:
         """What a label can be, for messages."""
@@ -219,7 +226,7 @@ class MultiLabel(Classification):
         are_names = None not in texts
         if are_names and not {*labels.names, *labels.synonyms}.issuperset(texts):
             are_names = not any(map(NO_NAME.fullmatch, [*whole, *texts]))
-        names = [labels.known(text) for text in texts if text] if are_names else []
+        names = [self.name_of(labels, text) for text in texts if text] if are_names else []
         if not are_names or len(set(names)) < len(names):
             raise ValueError(self.describe_several(labels))
         return tuple(names)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data.by_length import padded_length
+from bert_tf.data.grouping import padded_length
+from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer, pack_texts, padded
 
@@ -50,8 +51,10 @@ def make_dataset(
       and the greatest length that holds the longest row of the batch.
 
     Raises:
-      InputError: a column is missing, a text is none, or a label is none of `labels`.
+      InputError: a column is missing, a text is none, a label is none of `labels`, or the batch
+        size is no whole number from 1.
     """
+    check("batch_size", np.asarray(batch_size).tolist(), int, low=1)  # NumPy's integers as well
     most = tokenizer.max_length if max_length is None else max_length
     pairs = None if text_pair is None else _column(data, text_pair)
     rows = pack_texts(tokenizer, _column(data, text), pairs, most)

@@ -17,6 +17,7 @@ from absl import logging
 from bert_tf.checkpoints import loading
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
 from bert_tf.checkpoints.metadata import Weights
+from bert_tf.checkpoints.shown_heads import shown_head
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.heads.head import Head
@@ -65,7 +66,7 @@ def load(
     tokenizer.max_length = loading.length_of(weights, config)
     if (first := tokenizer.inv_vocab[0]) != "[PAD]":
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
-    found = weights.metadata.task or weights.head
+    found = weights.metadata.task or shown_head(weights)
     head = head or found
     if head is None:
         raise InputError(

@@ -95,10 +95,10 @@ class MaskedLmHead(BertLayer):
 def tied_cross_entropy(x, table, bias, labels):
     """Cross entropy of softmax(x tableᵀ + bias) against labels, in one pass over the logits.
 
-    The logits are the largest tensor of pre-training. With e = exp(logits - shift), kept from the
-    forward pass, z = sum(e), and w equal to e but for e - z at each row's label, the gradients need
-    no soft-max of their own: its scale 1/z goes into the small factor of each product, and only one
-    element a row of the large one is changed.
+    The logits [M, V] are the largest tensor of pre-training, so the soft-max is never made. The
+    forward pass keeps e = exp(logits - shift) and z, the sum of each row of e; the soft-max is e/z.
+    For the gradients one element of each row of e changes, that of the label: w is e with e - z
+    there. The factor 1/z goes to the small matrices, x and g:
 
         d x      = (g / z) (w table)
         d table  = wᵀ (x g / z)

@@ -58,6 +58,12 @@ def _with_checked_arrays(name: str) -> Callable:
     return checked
 
 
+def config_of_model(model: keras.Model) -> BertConfig | None:
+    """The configuration of a model; None if its layers are not ours."""
+    found = (x.config for x in model._flatten_layers() if isinstance(x, layers.Embeddings))
+    return next(found, None)
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
 class BertModel(keras.Model):
     """The encoder with its pooler (original: `BertModel`), or any functional model on it.
@@ -91,6 +97,7 @@ class BertModel(keras.Model):
     labels: tuple[str, ...] | None = None
     tokenizer: "FullTokenizer | None" = None
     metadata: Mapping[str, Any] = types.MappingProxyType({})
+    _bert_config = functools.cached_property(config_of_model)
 
     def __init__(
         self,
@@ -132,11 +139,6 @@ class BertModel(keras.Model):
             x = keras.tree.map_structure(lambda values: keras.ops.cast(values, "int32"), x)
             data_batch = (x, *others)
         super()._symbolic_build(iterator, data_batch)
-
-    @functools.cached_property
-    def _bert_config(self) -> BertConfig | None:
-        found = (x.config for x in self._flatten_layers() if isinstance(x, layers.Embeddings))
-        return next(found, None)
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` makes the model of, weights and tokenizer aside."""
@@ -251,19 +253,15 @@ def check_inputs(
     for name, shape in shapes.items():
         like = ids if name in TOKEN_INPUTS else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
         if not (_fit(shape, expected[name].shape) and _fit(shape, like)):
-            raise InputError(
-                f"{name} of shape {list(shape)}, input_ids of {list(ids)}",
-                "[B, S] or [B, C, S], masks and segments alike, and positions [B, P]",
-                f"correct the shape of {name}",
-            )
+            received = f"{name} of shape {list(shape)}, input_ids of {list(ids)}"
+            expected = "[B, S] or [B, C, S], masks and segments alike, and positions [B, P]"
+            raise InputError(received, expected, f"correct the shape of {name}")
     if config is None:
         return values
     if ids[-1] is not None and not 0 < ids[-1] <= config.max_position_embeddings:
-        raise InputError(
-            f"sequences of {ids[-1]} word pieces",
-            f"1 to {config.max_position_embeddings}, the positions of the model",
-            "cut the texts: the tokenizer takes max_length",
-        )
+        expected = f"1 to {config.max_position_embeddings}, the positions of the model"
+        remedy = "cut the texts: the tokenizer takes max_length"
+        raise InputError(f"sequences of {ids[-1]} word pieces", expected, remedy)
     bounds = {
         "input_ids": config.vocab_size,
         "input_mask": 2,
@@ -295,11 +293,9 @@ def _named(inputs: Any, expected: Mapping[str, Any]) -> dict[str, Any]:
         or not expected.keys() - values.keys() <= DEFAULTS.keys()
     ):
         names = {ours: f"{ours} or {theirs}" for theirs, ours in SYNONYMS.items()}
-        raise InputError(
-            f"inputs of a model: {', '.join(map(str, inputs)) or 'none'}",
-            f"input_ids, and at most one each of {', '.join(names.get(n, n) for n in expected)}",
-            "rename or leave out the others",
-        )
+        received = f"inputs of a model: {', '.join(map(str, inputs)) or 'none'}"
+        one_each = f"at most one each of {', '.join(names.get(n, n) for n in expected)}"
+        raise InputError(received, f"input_ids, and {one_each}", "rename or leave out the others")
     return values
 
 

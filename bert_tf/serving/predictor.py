@@ -27,7 +27,7 @@ from bert_tf import files
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, damage_errors
 from bert_tf.config import BertConfig
-from bert_tf.data.by_length import batches_by_length
+from bert_tf.data.grouping import batches_by_length
 from bert_tf.declarations import OtherKeys, typed
 from bert_tf.errors import InputError
 from bert_tf.serving import export

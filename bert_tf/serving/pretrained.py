@@ -32,7 +32,7 @@ from bert_tf import files
 from bert_tf.checkpoints.keras_files import refuse_other_tokenizer
 from bert_tf.checkpoints.loading import Weights, load_checkpoint
 from bert_tf.config import BertConfig
-from bert_tf.data.by_length import batches_by_length, padded_length
+from bert_tf.data.grouping import batches_by_length, padded_length
 from bert_tf.errors import InputError
 from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK

@@ -16,6 +16,7 @@ from absl import logging
 
 from bert_tf.checkpoints.loading import Weights, load_checkpoint, refuse_other_task, with_labels
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
+from bert_tf.checkpoints.shown_heads import shown_head
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, head_named
@@ -283,9 +284,10 @@ def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = 
         raise InputError(received, expected, "leave out one of the two")
 
 
-def _shown_head(source: Weights) -> str | None:
+def _shown_task(source: Weights) -> str | None:
     """The task that architecture and weights of a checkpoint show; None: an unknown one."""
-    return "fill_mask" if source.head == "pretraining" else source.head
+    shown = shown_head(source)
+    return "fill_mask" if shown == "pretraining" else shown
 
 
 def head_of(source: Weights, options: ServingOptions) -> Head:
@@ -294,7 +296,7 @@ def head_of(source: Weights, options: ServingOptions) -> Head:
     Raises:
       InputError: there is no such head, or the checkpoint has one of another architecture.
     """
-    name = options.task or source.metadata.task or _shown_head(source)
+    name = options.task or source.metadata.task or _shown_task(source)
     if name == "pretraining" or name not in NAMES:
         place = "--task" if options.task else f"task in {METADATA_FILE}"
         raise InputError(
@@ -312,7 +314,7 @@ def _completed(
 ) -> ServingOptions:
     """The options with a value in every field: as chosen, else as the files say, else a default."""
     stored = source.metadata
-    is_trained_task = head.name == (stored.task or _shown_head(source))
+    is_trained_task = head.name == (stored.task or _shown_task(source))
     trained = stored if is_trained_task else ModelMetadata()
     length = config.max_position_embeddings
     if "doc_stride" in class_of(head).own_options:

@@ -25,9 +25,9 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint
-from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
+from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
 from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
-from bert_tf.config import Intervals, StepConfig
+from bert_tf.config import BertConfig, Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
@@ -271,7 +271,7 @@ class Run:
         """
         config.schedule.num_train_steps(len(train.examples))
         folder = tf1.CheckpointFolder(self.output_dir)
-        loading.refuse_other_model(folder, self.model, self.metadata())
+        refuse_other_model(folder, self.model, self.metadata())
         best = f"{self.output_dir}/{BEST}"
         if not keeps_best and tf.io.gfile.exists(f"{best}/checkpoint"):
             # This run might later load it as its own.
@@ -368,7 +368,37 @@ class Run:
         self.step = best.restore(last) if best else last
 
 
-# ---------------------------------------------------------------------------- optimizer, settings
+# ---------------------------------------------------------------------------- folder, optimizer
+
+
+def refuse_other_model(
+    folder: tf1.CheckpointFolder, model: loading.PretrainedModel, metadata: ModelMetadata
+) -> None:
+    """Raises `InputError` if the checkpoints of a folder are of another model or other labels.
+
+    Args:
+      folder: of the run; one without checkpoints is right for any. Nothing is written.
+      model: what training begins with.
+      metadata: of the model that it will write.
+    """
+    if folder.latest() is None:
+        return
+    saved = read_model_files(folder.path)
+
+    def known(config: BertConfig, pieces: Sequence[str], of: ModelMetadata) -> dict[str, Any]:
+        names = ("do_lower_case", "architecture", "labels", "task")
+        # Where the case is unknown, so is what else the tokenizer does.
+        never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
+        files = {"configuration": config, "vocabulary": pieces, "never_split": never_split}
+        return files | {name: getattr(of, name) for name in names}
+
+    old = known(saved["config"], saved["pieces"], saved["metadata"])
+    new = known(model.config, model.tokenizer.pieces, metadata)
+    other = [name for name in old if None not in (old[name], new[name]) and old[name] != new[name]]
+    if other:
+        received = f"{folder.path}, where a model with another {' and '.join(other)} was trained"
+        remedy = "choose another --output_dir, or remove the folder to start again"
+        raise InputError(received, "the folder of this run, or an empty one", remedy)
 
 
 def make_optimizer(

@@ -326,12 +326,10 @@ def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> b
         remedy = f"use --{'no' if lower else ''}do_lower_case"
         raise InputError(f"do_lower_case {lower} with {reason}", expected, remedy)
     if given is None and (lost := [word for word in _words(pieces) if _lower_cased(word) != word]):
-        raise InputError(
-            f"{vocab_file}, which does not show whether text is to be lower-cased: {len(lost)} of "
-            f"its pieces, such as {lost[0]!r}, never occur in lower-cased text",
-            "--do_lower_case or --nodo_lower_case, as the model was or will be trained",
-            "add one of the two",
-        )
+        unused = f"{len(lost)} of its pieces, such as {lost[0]!r}, never occur in lower-cased text"
+        received = f"{vocab_file}, which does not show whether text is to be lower-cased: {unused}"
+        expected = "--do_lower_case or --nodo_lower_case, as the model was or will be trained"
+        raise InputError(received, expected, "add one of the two")
     return lower
 
 

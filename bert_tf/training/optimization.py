@@ -1,6 +1,6 @@
 """The learning-rate schedule and the optimizers, those of the original by default.
 
-In `keras.ops` alone: the compiled training step calls `updated`, and `fit` runs the optimizer on
+In `keras.ops` alone: the compiled training step calls `new_values`, and `fit` runs the optimizer on
 every backend of Keras.
 """
 
@@ -89,7 +89,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     and v; it is applied to p directly. With a `layerwise_lr_decay` below 1, lower layers change
     less (`layer_scales`).
 
-    `Trainer` keeps the moments itself and calls `updated`; in `fit` Keras does the rest. There
+    `Trainer` keeps the moments itself and calls `new_values`; in `fit` Keras does the rest. There
     Keras clips each replica's gradient, not their sum: several devices train a little differently.
     """
 
@@ -117,7 +117,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """Whether weight decay applies to the variable of that checkpoint name."""
         return not NOT_DECAYED.search(name)
 
-    def updated(
+    def new_values(
         self, p: Any, m: Any, v: Any, gradient: Any, *, rate: Any, count: Any, decays: bool
     ) -> tuple[Any, Any, Any]:
         """The new (p, m, v) of one variable.
@@ -166,7 +166,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         name, slots = self._names[index], (variable, self._m[index], self._v[index])
         values = (ops.convert_to_tensor(value) for value in (*slots, gradient))
         rate, count = learning_rate * self._scales[name], self.iterations + 1
-        new = self.updated(*values, rate=rate, count=count, decays=self.decays(name))
+        new = self.new_values(*values, rate=rate, count=count, decays=self.decays(name))
         for slot, value in zip(slots, new, strict=True):
             self.assign(slot, value)
 
@@ -274,17 +274,14 @@ def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
         try:
             found = {name for name in names if re.search(pattern, name)}
         except re.error as error:
-            raise InputError(
-                f"--freeze with {pattern!r} ({error})", "regular expressions", "correct --freeze"
-            ) from None
+            received = f"--freeze with {pattern!r} ({error})"
+            raise InputError(received, "regular expressions", "correct --freeze") from None
         trained = [name for name in trained if name not in found]
         if not found or not trained:
             parts = r"(layer_\d+|embeddings|pooler)/.*"  # one name from each
             samples = {re.sub(parts, r"\1", name): name for name in names}.values()
             what = "leaves no variable to train" if found else "is in the name of no variable"
-            raise InputError(
-                f"--freeze with {pattern!r}, which {what}",
-                f"patterns of some of the names, such as {', '.join(samples)}",
-                "correct --freeze",
-            )
+            received = f"--freeze with {pattern!r}, which {what}"
+            expected = f"patterns of some of the names, such as {', '.join(samples)}"
+            raise InputError(received, expected, "correct --freeze")
     return trained

@@ -12,7 +12,7 @@ So R replicas with K parts each compute what one does at once. The calls, from t
 
     Steps.train               num_steps updates in one call
       _update                 one of them, on one replica
-        _gradients            model -> losses -> gradients; `_sum_of_parts` calls it for each part
+        _gradients            model -> losses -> gradients; `_gradients_by_parts` calls it K times
         _apply                optimizer -> weights and moments
 """
 
@@ -105,11 +105,11 @@ class Steps:
         is_single = self.strategy.num_replicas_in_sync == 1
         is_whole = self.config.gradient_accumulation_steps == 1
         self.update = compiled(self._update, is_single)
-        gradients = self._gradients if is_whole else self._sum_of_parts
+        gradients = self._gradients if is_whole else self._gradients_by_parts
         self.gradients = compiled(gradients, not is_single)
         self.sums, self.outputs = compiled(self._sums), compiled(self._outputs)
         # Traced once for variables of one shape, of which a model has many.
-        self._updated = tf.function(self.optimizer.updated, autograph=False)
+        self._new_values = tf.function(self.optimizer.new_values, autograph=False)
         self.train, self.train_on = tf.function(self._train), tf.function(self._train_on)
         self.evaluate, self.predict = tf.function(self._evaluate), tf.function(self._predict)
 
@@ -133,6 +133,7 @@ class Steps:
         return totals
 
     def _train_on(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
+        """Makes one update; arguments and result as of `_train`."""
         losses = self.strategy.run(self.update, args=(batch, step))
         return totals + first_replica(self.strategy, losses)
 
@@ -174,7 +175,7 @@ class Steps:
         return losses if scale is None else tf.where(is_finite, losses, 0.0)
 
     def _gradients(self, batch: Batch, denominators: Sums, step, first_row, scale):
-        """Of all rows at once: sums of losses by term, and gradients by name."""
+        """The sums of the rows' losses by term, and the gradients by name."""
         with dropout_key(step_seed(self.seed, step), first_row, num_rows(batch)):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
@@ -188,8 +189,8 @@ class Steps:
         given = [(name, g) for name, g in gradients.items() if g is not None]
         return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given}
 
-    def _sum_of_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
-        """Of K parts of the rows, one after the other."""
+    def _gradients_by_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
+        """As `_gradients`, of K parts of the rows one after the other."""
         num_parts = self.config.gradient_accumulation_steps
         rows = num_rows(batch) // num_parts
         stacked = {
@@ -222,9 +223,9 @@ class Steps:
         rate = self.optimizer.schedule(step)
         for name, gradient in gradients.items():
 
-            def update(weight, m, v, gradient, rate, step, skipped, is_finite, name=name):
+            def assign(weight, m, v, gradient, rate, step, skipped, is_finite, name=name):
                 variables = (weight, m, v)
-                new = self._updated(
+                new = self._new_values(
                     *map(tf.convert_to_tensor, (*variables, gradient)),
                     rate=rate * self._scales[name],
                     count=step + 1 - tf.cast(skipped, tf.int32),
@@ -235,7 +236,7 @@ class Steps:
 
             moments = (self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"])
             args = (*moments, gradient, rate, step, skipped, is_finite)
-            strategy.extended.update(self.weights[name], update, args=args)
+            strategy.extended.update(self.weights[name], assign, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)
 

@@ -22,13 +22,11 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_checkpoint
-from bert_tf.checkpoints.tf1 import check_finished_run, warn_of_changed_settings
 from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
 from bert_tf.heads.head import Head
-from bert_tf.runtime import Interrupted, noticing_sigterm, sigterm_came
 from bert_tf.terminal import Progress, announced, progress_line
 from bert_tf.training import distribution
 from bert_tf.training.distribution import WATCHDOG
@@ -116,7 +114,7 @@ class Trainer:
         if runtime.has_peers():
             self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
         if step >= num_train_steps:
-            check_finished_run(folder.latest(), run_settings)
+            tf1.check_finished_run(folder.latest(), run_settings)
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
             return
         if on_begin:
@@ -141,7 +139,7 @@ class Trainer:
         is_last = evaluate_if_due()  # also after a resume: the run may have been killed meanwhile
         iterator = distribution.distributed_batches(self.strategy, batches, start=step)
         with (
-            noticing_sigterm() as sigterm_came,
+            runtime.noticing_sigterm(),
             Progress("train", num_train_steps, "steps", done=step) as progress,
             WATCHDOG.watched("train"),
             folder.whole_at_end(),
@@ -163,15 +161,15 @@ class Trainer:
                     saves = is_end or intervals.is_due(step, intervals.save_checkpoints_steps)
                     if saves:
                         save()
-                    interrupted = runtime.any_process(sigterm_came())
+                    interrupted = runtime.any_process(runtime.sigterm_came())
                     if not interrupted:  # otherwise the resumed run evaluates here
                         is_last = evaluate_if_due()
-                        interrupted = runtime.any_process(sigterm_came())
+                        interrupted = runtime.any_process(runtime.sigterm_came())
                     if (is_last or interrupted) and not saves:
                         save()
                     if interrupted:
                         folder.wait()
-                        raise Interrupted(step, folder.path)
+                        raise runtime.Interrupted(step, folder.path)
 
     def run_steps(
         self, iterator: Iterator, step: int, stop: int, progress: Progress | None = None
@@ -217,7 +215,7 @@ class Trainer:
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
                 progress.update(step, f", loss {means[0]:.4f}")
-            if not whole and sigterm_came():
+            if not whole and runtime.sigterm_came():
                 break
         losses = dict(zip(steps.loss_names, means.tolist(), strict=True))
         return step, losses | {"kept_steps": float(totals[-1])}
@@ -360,7 +358,7 @@ class Trainer:
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
-        warn_of_changed_settings(reader.run_settings(), run_settings)
+        tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
         load_checkpoint(self.model, prefix, required="")
         for name, slot in self.steps.slots.items():
             if name in reader.shapes:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf import load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights, tokenizer_of
-from bert_tf.checkpoints.metadata import FORMATS, OUTPUT_BIAS, ModelMetadata
+from bert_tf.checkpoints.metadata import FORMATS, ModelMetadata
 from bert_tf.checkpoints.saving import (
     POSITION_TABLE,
     WORD_TABLE,
@@ -28,6 +28,7 @@ from bert_tf.checkpoints.saving import (
     save_weights,
     without_slots,
 )
+from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS
 from bert_tf.errors import InputError
 
 CONFIG, weights_of = small.CONFIG, model_files.weights_of

@@ -224,10 +224,15 @@ def test_the_oldest_are_removed(tmp_path, keep_max, kept):
     assert names(tmp_path) == expected
 
 
-@pytest.mark.parametrize("completed", range(4))
+@pytest.mark.parametrize("completed", range(6))
 @pytest.mark.parametrize(
     ("module", "operation"),
-    [(tf.io.gfile, "rename"), (tf.io.gfile, "remove"), (tf.io.gfile, "rmtree"), (tf1, "synced")],
+    [
+        (tf.io.gfile, "rename"),
+        (tf.io.gfile, "remove"),
+        (tf.io.gfile, "rmtree"),
+        (tf1.files, "synced"),
+    ],
 )
 def test_killed_in_the_middle_of_a_save(tmp_path, monkeypatch, module, operation, completed):
     """After any number of its steps: the latest checkpoint is a whole one, and saving goes on."""
@@ -374,7 +379,7 @@ def test_warn_of_changed_settings(caplog):
 
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     calls = []
-    synced, rename = tf1.synced, tf.io.gfile.rename
+    synced, rename = tf1.files.synced, tf.io.gfile.rename
 
     def traced(name, function):
         def call(path, *target, **more):
@@ -383,15 +388,16 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatc
 
         return call
 
-    monkeypatch.setattr(tf1, "synced", traced("sync", synced))
+    monkeypatch.setattr(tf1.files, "synced", traced("sync", synced))
     monkeypatch.setattr(tf.io.gfile, "rename", traced("rename", rename))
     folder = CheckpointFolder(tmp_path)
     folder.save(3, {"a": np.zeros(5, np.float32)})
     suffixes = (".data-00000-of-00001", ".index")
     of_files = [(f"sync TEMPORARY/checkpoint{suffix}", f"rename model.ckpt-3{suffix}")
                 for suffix in suffixes]  # fmt: skip
-    calls = [re.sub(r"\.model\S+\.incomplete", "TEMPORARY", call) for call in calls]
-    assert calls == [*of_files[0], *of_files[1], "sync .", "rename checkpoint"]
+    of_names = ["sync TEMPORARY", "rename checkpoint", "sync ."]
+    calls = [re.sub(r"\.(model|checkpoint)\S+\.incomplete", "TEMPORARY", call) for call in calls]
+    assert calls == [*of_files[0], *of_files[1], "sync .", *of_names]
 
 
 # ---------------------------------------------------------------------------- in the background

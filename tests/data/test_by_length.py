@@ -18,12 +18,11 @@ from bert_tf.data.by_length import (
     BatchingConfig,
     BufferedShuffleSampler,
     ByLengthSampler,
-    batches_by_length,
     choose_lengths,
     order_by_length,
-    padded_length,
     real_lengths,
 )
+from bert_tf.data.grouping import batches_by_length, padded_length
 from bert_tf.data.records import Feature, Record
 from bert_tf.data.shards import RecordFiles
 

@@ -117,6 +117,7 @@ def test_labels(tokenizer, labels, values, expected, dtype):
         ({"label": [1, 2, 2**31]}, {}, "the column 'label' with"),
         ({}, {"max_length": 4, "label": None}, "max_length 4"),
         ({"text": []}, {"label": None}, "without rows"),
+        ({"label": [0, 1, 0]}, {"batch_size": 0}, "batch_size 0"),
     ],
 )
 def test_data_that_cannot_be_used(tokenizer, changes, options, received):

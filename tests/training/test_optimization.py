@@ -88,7 +88,7 @@ def three_steps(optimizer, *, decays: bool) -> list[np.ndarray]:
     p, m, v = tf.constant(WEIGHTS, tf.float32), tf.zeros([4]), tf.zeros([4])
     weights = []
     for number, (rate, gradient) in enumerate(zip(RATES, np.float32(GRADIENTS), strict=True), 1):
-        p, m, v = optimizer.updated(
+        p, m, v = optimizer.new_values(
             p, m, v, gradient, rate=tf.constant(rate), count=tf.constant(number), decays=decays
         )
         weights.append(p.numpy())
@@ -128,7 +128,7 @@ def test_lamb_where_a_norm_is_zero(weights_are_zero):
     zero = tf.zeros([2])
     p = zero if weights_are_zero else tf.constant([3.0, 4.0])
     gradient = tf.constant([1.0, -1.0]) if weights_are_zero else zero
-    new, _, _ = optimizer.updated(p, zero, zero, gradient, rate=0.1, count=1, decays=True)
+    new, _, _ = optimizer.new_values(p, zero, zero, gradient, rate=0.1, count=1, decays=True)
     step = 0.1 * 0.1 / math.sqrt(0.001)
     expected = [-step, step] if weights_are_zero else [3.0, 4.0]
     assert new.numpy() == pytest.approx(expected, rel=1e-4)
@@ -181,7 +181,7 @@ def test_keras_updates_as_the_training_loop_does(name):
         ours.apply([tf.constant(gradient) for gradient in gradients])
         norm = np.sqrt(sum(np.square(gradient).sum() for gradient in gradients))
         states = [
-            theirs.updated(
+            theirs.new_values(
                 *(*state, gradient / norm),  # which is above 1
                 rate=schedule(step) * (0.5 if "pooler" in path else 1.0),
                 count=step + 1,
