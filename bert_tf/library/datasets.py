@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import check
 from bert_tf.data.by_length import padded_length
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer, pack_texts, padded
@@ -52,6 +53,7 @@ def make_dataset(
     Raises:
       InputError: a column is missing, a text is none, or a label is none of `labels`.
     """
+    check("batch_size", batch_size, int, low=1)
     most = tokenizer.max_length if max_length is None else max_length
     pairs = None if text_pair is None else _column(data, text_pair)
     rows = pack_texts(tokenizer, _column(data, text), pairs, most)
