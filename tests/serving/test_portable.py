@@ -146,7 +146,7 @@ def test_what_cannot_be_converted(
     ("int8", "change", "differ"),
     [
         (False, lambda v: v + 2e-4 * (v.dtype.kind == "f"), "by 2.0e-04"),
-        (False, lambda v: v + (v.dtype.kind == "i"), "by 0.0e.00, and in 100% of the whole"),
+        (False, lambda v: v + (v.dtype.kind == "i"), "by .*, and in 100% of the whole"),
         (False, lambda v: v * np.nan, "by inf"),
         (False, lambda v: v[np.newaxis] if v.dtype.kind == "i" else v, "by inf"),
         (True, lambda v: v + 1, None),
