@@ -538,10 +538,9 @@ def _with_translations(values: Mapping, columns: Columns, place: str) -> Mapping
             continue
         if texts.keys() == {"language", "translation"}:
             languages = [plain(language, name) for language in texts["language"]]
-            by_language = dict(zip(languages, texts["translation"], strict=False))
-            if not len(by_language) == len(languages) == len(texts["translation"]):
+            if not len({*languages}) == len(languages) == len(texts["translation"]):
                 received = f"{place}: the {name} with {texts!r:.80}"
                 raise InputError(received, "a text for each language", "correct the example")
-            texts = by_language
+            texts = dict(zip(languages, texts["translation"], strict=True))
         found |= {f"{name}/{language}": text for language, text in texts.items()}
     return found
