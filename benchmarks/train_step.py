@@ -6,7 +6,7 @@ Batch 32, 128 tokens, 20 predictions, dropout 0.1, forward, backward, clip and A
 Each contender is a process of its own that trains when told to; they take turns, so that a change
 of the machine's speed affects all. Contenders:
 
-    ours       the shipped layers, optimizer and loop (bert_tf.training.Trainer)
+    ours       the shipped layers, optimizer and loop (bert_tf.training.trainer.Trainer)
     hf         transformers' BertForPreTraining in PyTorch, which projects only the masked
                positions onto the vocabulary (its own forward projects all)
     hf-malloc  the same, with the allocator settings that bert_tf makes for itself

@@ -200,10 +200,12 @@ def _read_metadata(
 
 
 def _read_labels(by_id: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
-    labels = tuple(str(by_id[i]) for i in map(str, range(len(by_id))) if i in by_id)
-    if len(labels) < len(by_id):
+    numbers = [*map(str, range(len(by_id)))]
+    are_names = all(isinstance(label, str | int | float) for label in by_id.values())
+    if by_id.keys() != {*numbers} or not are_names:
         received = f"{source} with id2label {by_id!r:.80}"
         raise InputError(received, "names for 0, 1, 2, ...", "correct id2label")
+    labels = tuple(str(by_id[number]) for number in numbers)
     return None if labels == _nameless(len(labels)) else labels
 
 
@@ -253,11 +255,12 @@ def _names(
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Original name -> name in the file; and the names that are copies of another."""
     copies = [name for name in shapes if name in TIED or _POSITIONS.match(name)]
-    names = {
-        original_name(theirs) or theirs.replace(".", "/"): theirs
-        for theirs in shapes
-        if theirs not in copies
-    }
+    names: dict[str, str] = {}
+    for theirs in (name for name in shapes if name not in copies):
+        ours = original_name(theirs) or theirs.replace(".", "/")
+        if ours in names:
+            raise refused_model(path, f"both {names[ours]} and {theirs}", "one: they are the same")
+        names[ours] = theirs
     newer_bias = "cls.predictions.decoder.bias"
     if newer_bias in copies and TIED[newer_bias] not in names:
         names[TIED[newer_bias]] = newer_bias

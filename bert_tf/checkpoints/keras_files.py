@@ -123,7 +123,7 @@ def open_keras(path: str) -> Weights:
             folder = at_end.enter_context(tempfile.TemporaryDirectory())
             local = os.path.join(folder, os.path.basename(path))
             tf.io.gfile.copy(path, local)
-        expected = "a whole file of a model of bert_tf, saved by Keras"
+        expected = "a whole file of a model of this version of bert_tf, saved by Keras"
         at_end.enter_context(damage_errors(path, expected))
         if path.endswith(".keras"):
             model = keras.models.load_model(local, compile=False)

@@ -112,7 +112,8 @@ def export_checkpoint(
 
     Raises:
       InputError: the checkpoint is of no such task, cannot be converted or written, its answers
-        are NaN or infinite, or another process is exporting into the folder.
+        are NaN or infinite, the folder has versions of another format, or another process is
+        exporting into it.
     """
     if int8 and file_format == SAVED_MODEL:
         expected = f"--format={' or '.join(portable.FORMATS)}"
@@ -124,8 +125,7 @@ def export_checkpoint(
         stack.enter_context(files.locked(export_dir, folder=True))
         with files.path_errors(export_dir, "written"):
             tf.io.gfile.makedirs(export_dir)
-            number = max(versions(export_dir), default=0) + 1
-            final = tf.io.gfile.join(export_dir, str(number))
+            final = tf.io.gfile.join(export_dir, str(_next_version(export_dir, file_format)))
             folder = stack.enter_context(files.temporary(final, folder=True))
         if file_format == SAVED_MODEL:
             signatures, converted = task.signatures(), {}
@@ -146,6 +146,17 @@ def export_checkpoint(
             write_checksums(folder)
             publish_folder(folder, final, last=MODEL_FILES[file_format])
     return final
+
+
+def _next_version(export_dir: str, file_format: str) -> int:
+    """The next number; refuses versions of another format: TF Serving loads the greatest."""
+    found = versions(export_dir)
+    others = [file for name, file in MODEL_FILES.items() if name != file_format]
+    for path in (tf.io.gfile.join(one, file) for one in found.values() for file in others):
+        if tf.io.gfile.exists(path):
+            received = f"--format={file_format} for a folder with {path}"
+            raise InputError(received, "versions of one format", "choose another --export_dir")
+    return max(found, default=0) + 1
 
 
 def versions(export_dir: str) -> dict[int, str]:
@@ -297,7 +308,8 @@ def metrics_of(path: str) -> dict[str, str]:
     Empty if there is none, or if its step is another checkpoint's.
     """
     folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-    folders = [folder, *([os.path.dirname(folder)] * folder.endswith(f"/{files.BEST}"))]
+    is_best = os.path.basename(folder) == files.BEST
+    folders = [folder, *([os.path.dirname(folder)] * is_best)]
     paths = [os.path.join(one, files.EVAL_RESULTS) for one in folders]
     found = next(filter(tf.io.gfile.exists, paths), None)
     lines = files.read_text_lines(found) if found else ()

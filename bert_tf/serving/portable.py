@@ -6,8 +6,8 @@
                  SHA256SUMS                     checksums of the files but README.md
 
 The `ids` signature without strings: features in, every numeric answer out. The caller tokenizes.
-Before a file is published it is compared with the model it was converted from; only floating-point
-answers decide, since of two equally likely pieces either may come first.
+Before a file is published it is compared with the model it was converted from. Most whole numbers
+must be the same, not all: of two equally likely pieces either may come first.
 
 A LiteRT file takes one row of fixed length, the shape that its kernels are made for; an ONNX file
 any number of rows of any length.
@@ -72,8 +72,8 @@ def write_portable(
       int8: weights as int8 with a scale for each channel.
 
     Returns:
-      The signature, and its part of export.json: the file and the greatest difference from the
-      model in float32.
+      The signature, and its part of export.json: the file, the greatest difference from the model
+      in float32, and the share of other whole numbers among the answers.
 
     Raises:
       InputError: the extra is not installed, the file's answers differ from the model's, or it
@@ -98,19 +98,23 @@ def write_portable(
         path = os.path.join(local, file_format.file_name)
         with files.path_errors(path, "written"), open(path, "wb") as file:
             file.write(file_format.convert(task.model, traced, int8))
-        difference = compare(file_format.load(path, THREADS), traced, task)
+        difference, other = compare(file_format.load(path, THREADS), traced, task)
+        says = "%s: %.1f MB, differs from the model by %.1e and in %.0f %% of the whole numbers"
         size = os.path.getsize(path) / 1e6
-        logging.info("%s: %.1f MB, differs from the model by %.1e", path, size, difference)
-        if not difference <= (sys.float_info.max if int8 else TOLERANCE):
+        logging.info(says, file_format.file_name, size, difference, 100 * other)
+        most = sys.float_info.max if int8 else TOLERANCE
+        if not difference <= most or (other > 0.5 and not int8):
             raise InputError(
-                f"answers of the converted model that differ by {difference:.1e}",
-                f"at most {TOLERANCE:.0e}, of int8 weights finite numbers of the same shapes",
+                f"answers of the converted model that differ by {difference:.1e}, and in "
+                f"{other:.0%} of the whole numbers",
+                f"at most {TOLERANCE:.0e} and half; of int8 weights finite numbers of these shapes",
                 "take --format=saved_model, and report it with the versions of the converter",
             )
         with files.path_errors(folder, "written"):
             tf.io.gfile.copy(path, tf.io.gfile.join(folder, file_format.file_name))
     facts = {"file": file_format.file_name, "int8_weights": int8}
-    return {FROM_IDS: signature}, facts | {"greatest_difference": difference}
+    facts |= {"greatest_difference": difference, "other_whole_numbers": other}
+    return {FROM_IDS: signature}, facts
 
 
 def input_shapes(task: ServingTask, *, fixed: bool) -> Shapes:
@@ -126,23 +130,27 @@ def input_shapes(task: ServingTask, *, fixed: bool) -> Shapes:
     return sizes
 
 
-def compare(answer: Answer, signature: Any, task: ServingTask) -> float:
-    """The greatest difference of a file's floating-point answers from its model's.
+def compare(answer: Answer, signature: Any, task: ServingTask) -> tuple[float, float]:
+    """A file's answers beside its model's, on rows of several lengths, one at a time.
 
-    On rows of several lengths, one at a time. Infinite if shapes differ, or an answer is NaN.
+    Returns:
+      The greatest difference of floating-point answers, infinite if shapes differ or an answer is
+      missing or NaN; and the share of other whole numbers among the rest.
     """
-    greatest = 0.0
+    greatest, is_other = 0.0, []
     for features in sample_features(task):
         wanted = signature(**{name: tf.constant(value) for name, value in features.items()})
         answers = answer(features)
         refuse_not_finite({name: value.numpy() for name, value in wanted.items()})
         for name, value in wanted.items():
-            if value.dtype.is_floating:
-                found, value = np.asarray(answers[name]), value.numpy()
-                is_like = found.shape == value.shape and np.isfinite(found).all()
-                difference = np.abs(found - value).max() if is_like else np.inf
-                greatest = max(greatest, float(difference))
-    return greatest
+            found, value = np.asarray(answers.get(name)), value.numpy()
+            if found.shape != value.shape or not np.isfinite(found).all():
+                greatest = np.inf
+            elif value.dtype.kind == "f":
+                greatest = max(greatest, float(np.abs(found - value).max()))
+            else:
+                is_other += (found != value).ravel().tolist()
+    return greatest, float(np.mean(is_other or [False]))
 
 
 def sample_features(task: ServingTask) -> Iterator[Arrays]:

@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -83,6 +84,8 @@ class ServedModel:
     function: Callable[[str], Callable[..., dict[str, tf.Tensor]]]
     make_tokenizer: Callable[[], FullTokenizer]
     keep: Any = None
+    # One thread traces a function or reads a vocabulary.
+    _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
     def run(
         self, arrays: Mapping[str, np.ndarray], signature: str = DEFAULT
@@ -97,9 +100,10 @@ class ServedModel:
         if signature not in self.metadata["signatures"]:
             known = ", ".join(self.metadata["signatures"])
             raise ValueError(f"received the signature {signature!r}, expected one of {known}")
+        with self._lock:
+            function = self.function(signature)
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
-        found = self.function(signature)(**tensors)
-        answers = {name: value.numpy() for name, value in sorted(found.items())}
+        answers = {name: value.numpy() for name, value in sorted(function(**tensors).items())}
         refuse_not_finite(answers)
         return answers
 
@@ -111,7 +115,8 @@ class ServedModel:
     @property
     def tokenizer(self) -> FullTokenizer:
         """The tokenizer that the model was trained with."""
-        return self.make_tokenizer()
+        with self._lock:
+            return self.make_tokenizer()
 
 
 def open_model(
@@ -154,10 +159,23 @@ def open_model(
 
 
 def _versions(path: str) -> dict[int, str]:
-    """The folders of SavedModels by version; an export itself is version 0 of its folder."""
+    """The folders of SavedModels by version; an export itself is version 0 of its folder.
+
+    Raises:
+      InputError: there are only files of another format.
+    """
     folders = {0: path} | export.versions(path) if tf.io.gfile.isdir(path) else {}
-    file = MODEL_FILES[SAVED_MODEL]
-    return {n: f for n, f in folders.items() if tf.io.gfile.exists(tf.io.gfile.join(f, file))}
+    found = {
+        name: {n: f for n, f in folders.items() if tf.io.gfile.exists(tf.io.gfile.join(f, file))}
+        for name, file in MODEL_FILES.items()
+    }
+    saved_models = found.pop(SAVED_MODEL)
+    if any(found.values()) and not saved_models:
+        formats = " and ".join(name for name in found if found[name])
+        expected = "a SavedModel or a checkpoint; other files need their own runtime, and take ids"
+        remedy = "export the model with --format=saved_model"
+        raise InputError(f"{path}, an export of the format {formats}", expected, remedy)
+    return saved_models
 
 
 def open_export(folder: str) -> ServedModel:
@@ -181,11 +199,16 @@ def open_export(folder: str) -> ServedModel:
             loaded = tf.saved_model.load(folder)
         signatures = loaded.signatures
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
+        answers = {name: one.structured_outputs for name, one in signatures.items()}
     metadata["signatures"] = export.specs_of(inputs)
-    if described.texts.keys() != inputs.get(DEFAULT, {}).keys():
-        received = f"{path}, whose texts do not fit the model beside it"
-        remedy = "copy the folder again, or export the model again"
-        raise InputError(received, "the file that was written with the model", remedy)
+    for key, said, there in (
+        ("texts", described.texts, inputs.get(DEFAULT, {})),
+        ("outputs", described.outputs, answers.get(DEFAULT, {})),
+    ):
+        if said.keys() != there.keys():
+            received = f"{path}, whose {key} do not fit the model beside it"
+            remedy = "copy the folder again, or export the model again"
+            raise InputError(received, "the file that was written with the model", remedy)
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
     num_pieces = len(read_vocabulary(vocab_file))
     described.config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)

@@ -521,12 +521,12 @@ def _rows_of(
 
     for number, values in enumerate(dicts):
         place = f"{source}, example {number}"
-        row = _pick(place, _with_translations(values, columns), columns, optional)
+        row = _pick(place, _with_translations(values, columns, place), columns, optional)
         cells = {part: plain(value, place) for part, value in row.cells.items()}
         yield Row(place, cells | {"label": named(cells.get("label"))})
 
 
-def _with_translations(values: Mapping, columns: Columns) -> Mapping:
+def _with_translations(values: Mapping, columns: Columns, place: str) -> Mapping:
     """Where premise/de is a column: premise becomes premise/ar, premise/bg, ..., a text each.
 
     A feature of translations is a dict of texts by language, or of all languages and all texts.
@@ -537,7 +537,10 @@ def _with_translations(values: Mapping, columns: Columns) -> Mapping:
         if not isinstance(texts, Mapping):
             continue
         if texts.keys() == {"language", "translation"}:
-            languages = (plain(language, name) for language in texts["language"])
-            texts = dict(zip(languages, texts["translation"], strict=False))
+            languages = [plain(language, name) for language in texts["language"]]
+            if not len({*languages}) == len(languages) == len(texts["translation"]):
+                received = f"{place}: the {name} with {texts!r:.80}"
+                raise InputError(received, "a text for each language", "correct the example")
+            texts = dict(zip(languages, texts["translation"], strict=True))
         found |= {f"{name}/{language}": text for language, text in texts.items()}
     return found

@@ -119,6 +119,20 @@ def test_an_untied_decoder(tmp_path, tensors, name):
         open_weights(model_files.write_hugging_face(tmp_path, theirs))
 
 
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("bert.pooler.dense.bias", "pooler.dense.bias"),
+        ("bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.gamma"),
+    ],
+)
+def test_a_weight_under_two_names(tmp_path, tensors, name, other):
+    theirs = model_files.state_dict(tensors)
+    theirs[other] = theirs[name] + 1
+    with pytest.raises(InputError, match=f"both ({name} and {other}|{other} and {name})"):
+        open_weights(model_files.write_hugging_face(tmp_path, theirs))
+
+
 # ---------------------------------------------------------------------------- configuration
 
 
@@ -207,7 +221,8 @@ def test_what_is_known_of_a_model(tmp_path):
         ({"architectures": "BertModel"}, "architectures 'BertModel'"),
         ({"architectures": [7]}, r"architectures\[0\] 7"),
         ({"problem_type": ["x"]}, r"problem_type \['x'\]"),
-        *(({"id2label": x}, "id2label") for x in (0, {"1": "a"}, ["a"], {"0": "a", "2": "b"})),
+        *(({"id2label": x}, "id2label") for x in (0, {"1": "a"}, ["a"], {"0": "a", "2": "b"},
+                                                  {"0": None, "1": "b"}, {"0": ["a"], "1": "b"})),
         ({"id2label": {"0": "a", "1": "a"}}, r"labels \('a', 'a'\)"),
         ({"tokenizer_class": 3}, "tokenizer_class 3"),
     ],

@@ -92,7 +92,7 @@ def test_what_accompanies_an_export(exports, answers, results, kind):
             assert part in card
 
 
-def test_metrics_are_those_of_the_checkpoint(tmp_path):
+def test_metrics_are_those_of_the_checkpoint(tmp_path, monkeypatch):
     results = tmp_path / "eval_results.txt"
     results.write_text("eval_accuracy = 0.75\nglobal_step = 7\n")
     wanted = {"eval_accuracy": "0.75", "global_step": "7"}
@@ -107,6 +107,8 @@ def test_metrics_are_those_of_the_checkpoint(tmp_path):
         ("1/model.ckpt-7", {}),
     ):
         assert export_module.metrics_of(f"{tmp_path}/{path}") == metrics, path
+    monkeypatch.chdir(tmp_path)
+    assert export_module.metrics_of("best/model.ckpt-7") == wanted
     results.write_text("eval_accuracy = 0.75\n")
     assert export_module.metrics_of(f"{tmp_path}/model.ckpt-8") == {"eval_accuracy": "0.75"}
 
@@ -270,6 +272,11 @@ def failing(message: str):
 
 def test_versions_are_counted_and_nothing_unfinished_is_left(weights, tmp_path, monkeypatch):
     mine = ["incomplete-8", ".7.incomplete"]
+    (tmp_path / "other/7").mkdir(parents=True)
+    (tmp_path / "other/7/model.onnx").touch()
+    with pytest.raises(InputError, match=r"--format=saved_model for a folder with .*7/model\.onnx"):
+        export(weights, tmp_path / "other")
+    shutil.rmtree(tmp_path / "other")
     for name in ("1", "7", *mine):
         (tmp_path / name).mkdir()
     killed.leave_lock(tmp_path / ".lock")

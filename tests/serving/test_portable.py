@@ -145,9 +145,11 @@ def test_what_cannot_be_converted(
 @pytest.mark.parametrize(
     ("int8", "change", "differ"),
     [
-        (False, lambda v: v + 2e-4, "by 2.0e-04"),
-        (False, lambda v: np.full_like(v, np.nan), "by inf"),
-        (True, lambda v: v + 2e-4, None),
+        (False, lambda v: v + 2e-4 * (v.dtype.kind == "f"), "by 2.0e-04"),
+        (False, lambda v: v + (v.dtype.kind == "i"), "by .*, and in 100% of the whole"),
+        (False, lambda v: v * np.nan, "by inf"),
+        (False, lambda v: v[np.newaxis] if v.dtype.kind == "i" else v, "by inf"),
+        (True, lambda v: v + 1, None),
         (True, lambda v: v[np.newaxis], "by inf"),
     ],
 )
@@ -155,21 +157,19 @@ def test_a_file_that_answers_otherwise_is_not_written(
     weights_of, tmp_path, monkeypatch, int8, change, differ
 ):
     """The model itself answers in place of a file."""
-    weights, folder = weights_of("pairs"), tmp_path / "export"
-    model = predictor.of_weights(weights, CONFIG, TOKENIZER, served_models.options("pairs"))
+    kind = "multiple_choice"
+    weights, folder = weights_of(kind), tmp_path / "export"
+    model = predictor.of_weights(weights, CONFIG, TOKENIZER, served_models.options(kind))
 
     def load(*_):
-        return lambda asked: {
-            name: change(value)
-            for name, value in model.run(asked, "ids").items()
-            if value.dtype.kind == "f"
-        }
+        return lambda asked: {n: change(v) for n, v in model.run(asked, "ids").items()}
 
     fake = portable.FORMATS["onnx"]._replace(convert=lambda *_: b"a file", load=load)
     monkeypatch.setitem(portable.FORMATS, "onnx", fake)
     if differ is None:
-        assert metadata_of(export(weights, "pairs", folder, "onnx", int8=int8))["int8_weights"]
+        metadata = metadata_of(export(weights, kind, folder, "onnx", int8=int8))
+        assert (metadata["int8_weights"], metadata["other_whole_numbers"]) == (True, 1.0)
         return
     with pytest.raises(InputError, match=f"answers of the converted model that differ {differ}"):
-        export(weights, "pairs", folder, "onnx", int8=int8)
+        export(weights, kind, folder, "onnx", int8=int8)
     assert not folder.exists()

@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import shutil
+import time
 import unittest.mock
 
 import masked_by_place
@@ -79,6 +80,11 @@ def test_what_is_not_beside_weights_is_given(pairs_folder, pairs_export, tmp_pat
 
 
 def test_saved_models_of_others_are_refused(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1/model.onnx").touch()
+    for path in (tmp_path, tmp_path / "1"):
+        with pytest.raises(InputError, match=r"an export of the format onnx\n.*their own runtime"):
+            Predictor(path)
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(InputError, match=re.escape("export.json")):
         Predictor(tmp_path)
@@ -125,7 +131,7 @@ def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share,
     [
         ("task", (7,), "a text"),
         ("texts", ({"a": 1}, {}), "JSON object|a text|not fit"),
-        ("outputs", (None,), "JSON object|a text"),
+        ("outputs", (None, {}, {"mean": "float [B, D]"}), "JSON object|a text|not fit"),
         ("options", ({"a": 1},), "JSON object|unknown keys"),
         ("options.max_seq_length", ("13", 10**12), "options.max_seq_length (13|'13'|10+)"),
         ("config.hidden_size", ("22",), "config.hidden_size '22'"),
@@ -249,6 +255,22 @@ def test_batches_and_threads_change_nothing(pairs_export):
         assert one["probabilities"] == pytest.approx(alone["probabilities"][0], abs=1e-5)
     odd, plain = pairs_export.predict([(b"who\xff founded", "it"), ("who founded", "it")])
     assert odd["probabilities"] == pytest.approx(plain["probabilities"], abs=1e-5)
+
+
+def test_one_thread_traces_for_all():
+    """The others wait: it takes seconds of every core."""
+    traced = []
+
+    @functools.cache
+    def function(name):
+        time.sleep(0.05)
+        traced.append(name)
+        return lambda: {"a": tf.constant(0.5)}
+
+    model = ServedModel("m", {"signatures": {"serving_default": {}}}, None, function, lambda: None)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(lambda _: model.run({}), range(4))] == [{"a": 0.5}] * 4
+    assert traced == ["serving_default"]
 
 
 def test_answers_come_in_the_order_of_names():

@@ -192,6 +192,14 @@ def from_dicts(task, rows, split="dev", names=()) -> list:
 SAME = ["not_equivalent", "equivalent"]
 PAIR = {"idx": 1, "sentence1": "A", "sentence2": "B", "label": 1}
 NER, NER_NAMES = get_task("ner"), ["O", "B-ORG"]
+NLI = ["entailment", "neutral", "contradiction"]  # another order than ours
+XNLI = get_task("xnli", language="de")
+UNEVEN = [{"language": n * ["de"], "translation": ["a", "b"]} for n in (1, 2, 3)]
+TRANSLATED = {  # a dict of texts by language; or of all languages and all texts
+    "premise": {"ar": b"ar P", "de": b"de P"},
+    "hypothesis": {"language": [b"de", b"ar"], "translation": [b"de H", b"ar H"]},
+    "label": 0,
+}
 SETS, WORDS = get_task("csv", label_kind="multi_label"), {"tokens": ["EU", "rejects"]}
 
 
@@ -223,6 +231,10 @@ def test_dicts_of_a_dataset(task, split, row, names, expected):
         (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, (), "the label "),
         (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, [*"xyz"], "the label "),
         *(
+            (XNLI, "test", TRANSLATED | {"premise": one}, NLI, "the premise with {'language'")
+            for one in UNEVEN
+        ),
+        *(
             (NER, "dev", WORDS | {"ner": tags}, NER_NAMES, "the words")
             for tags in (3, "OO", [0], [0, 0, 0])
         ),
@@ -238,13 +250,7 @@ def test_datasets_that_cannot_be_used(task, split, row, names, received):
     assert info.value.received.startswith(received)
 
 
-NLI = ["entailment", "neutral", "contradiction"]  # another order than ours
 MNLI_ROW = {"idx": 0, "premise": b"P", "hypothesis": b"H", "label": 2}
-TRANSLATED = {  # a dict of texts by language; or of all languages and all texts
-    "premise": {"ar": b"ar P", "de": b"de P"},
-    "hypothesis": {"language": [b"de", b"ar"], "translation": [b"de H", b"ar H"]},
-    "label": 0,
-}
 WORDS_ROW = {"tokens": [b"EU", b"left"], "ner": np.array([1, 0])}
 WORDS_EXAMPLE = WordsExample("0", ("EU", "left"), 0, ("B-ORG", "O"))
 OF_DATASETS = [  # task, split, the dataset's split, a row, the names of its labels, an example
