@@ -159,12 +159,12 @@ from absl import logging
 
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
-from bert_tf.files import locked, write_eval_results
+from bert_tf.files import locked
 from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.text_run import TextData, TextRun, train_trials
 from bert_tf.terminal import log_end
-from bert_tf.training.trainer import write_final_evaluation
+from bert_tf.training.trainer import write_eval_results, write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:

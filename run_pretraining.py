@@ -101,12 +101,12 @@ from bert_tf.config import BertConfig, Intervals
 from bert_tf.data import shards
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
-from bert_tf.files import is_file, locked, write_eval_results
+from bert_tf.files import is_file, locked
 from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal import log_end, number_of
 from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
 from bert_tf.training import optimization
-from bert_tf.training.trainer import Trainer, write_final_evaluation
+from bert_tf.training.trainer import Trainer, write_eval_results, write_final_evaluation
 
 
 class Given(NamedTuple):

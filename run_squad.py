@@ -99,13 +99,13 @@ if __name__ == "__main__":
 
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
-from bert_tf.files import locked, write_eval_results, write_text
+from bert_tf.files import locked, write_text
 from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import AnswerSizes
 from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.terminal import log_end
-from bert_tf.training.trainer import write_final_evaluation
+from bert_tf.training.trainer import write_eval_results, write_final_evaluation
 
 
 def main(_: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import pathlib
 import re
@@ -13,14 +14,11 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
-
-from absl import logging
 
 from bert_tf import runtime
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.terminal import scores_table
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
@@ -84,7 +82,9 @@ def read_json(
             raise InputError(f"{path}, which is not a file", expected, remedy)
     raw = b"".join(_blocks(path))
     try:
-        values = json.loads(raw, object_pairs_hook=each_key_once)
+        values = json.loads(
+            raw, object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=_finite
+        )
         if not isinstance(values, dict):
             raise ValueError("the outermost value is not an object")
     except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
@@ -92,6 +92,12 @@ def read_json(
         received = f"{path}, which is not JSON as expected ({says})"
         raise InputError(received, expected, remedy) from None
     return values
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text[:80]} is not a finite number")
+    return number
 
 
 def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -447,10 +453,3 @@ def write_text(path: str, text: str) -> None:
     """
     with path_errors(path, "written"), whole_file(path) as name, gfile().GFile(name, "w") as file:
         file.write(text)
-
-
-def write_eval_results(folder: str, results: Mapping[str, float], name: str = EVAL_RESULTS) -> None:
-    """eval_results.txt, lines `key = value` as the original writes it; a table of it is logged."""
-    path = gfile().join(folder, name)
-    logging.info("%s:\n%s", path, "\n".join(scores_table(results)))
-    write_text(path, "".join(f"{key} = {results[key]}\n" for key in sorted(results)))

@@ -11,7 +11,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
 
 from absl import logging
@@ -82,22 +82,6 @@ def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
     columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
     padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
     return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
-
-
-def scores_table(scores: Mapping[str, float]) -> list[str]:
-    """Names and values in columns; losses after scores, the step last.
-
-    >>> print(*scores_table({"global_step": 343, "loss": 0.44121, "eval_loss": 0.44121,
-    ...                      "eval_accuracy": 0.86764, "exact_match": 9.0909}), sep="\\n")
-      eval_accuracy  0.8676
-      exact_match    9.0909
-      eval_loss      0.4412
-      global_step    343
-    """
-    # The original has both names for the loss.
-    names = [n for n in scores if n != "loss" or scores[n] != scores.get("eval_loss")]
-    names.sort(key=lambda name: (name == "global_step", "loss" in name))
-    return [f"  {line}" for line in aligned([[n, f"{round(scores[n], 4):.10g}"] for n in names])]
 
 
 # ---------------------------------------------------------------------------- progress

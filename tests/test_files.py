@@ -41,6 +41,8 @@ NO_JSON = {  # content: the reason
     b"null": "not an object",
     b"[" * 10**6: "nested too deep",
     b'{"b": {"a": 1, "c": 2, "a": 1}}': "'a' is given twice",
+    b'{"a": NaN}': "NaN is not a finite number",
+    b'{"a": -1e999}': "-1e999 is not a finite number",
 }
 
 
@@ -339,17 +341,6 @@ def test_a_file_that_cannot_be_made_is_refused_before_the_work(tmp_path):
         with pytest.raises(InputError, match=r"which cannot be written \(") as caught, context:
             pytest.fail("the work was begun")
         assert expected in caught.value.expected
-
-
-def test_eval_results(tmp_path, caplog):
-    with caplog.at_level("INFO", logger="absl"):
-        results = {"loss": 0.5, "eval_accuracy": 0.845588, "b": 2}
-        files.write_eval_results(str(tmp_path), results)
-    lines = ["b = 2", "eval_accuracy = 0.845588", "loss = 0.5"]
-    assert (tmp_path / "eval_results.txt").read_text().splitlines() == lines
-    said = [record.getMessage().strip() for record in caplog.records]
-    table = ["  eval_accuracy  0.8456", "  b              2", "  loss           0.5"]
-    assert said == ["\n".join([f"{tmp_path}/eval_results.txt:", *table])]
 
 
 def test_remote_paths_too():

@@ -116,7 +116,6 @@ def test_labels(tokenizer, labels, values, expected, dtype):
         ({"label": [0, 1]}, {"labels": ["x", "y"]}, "3 texts and 2 labels"),
         ({"label": [1, 2, 2**31]}, {}, "the column 'label' with"),
         ({}, {"max_length": 4, "label": None}, "max_length 4"),
-        ({}, {"batch_size": 0, "label": None}, "batch_size 0"),
         ({"text": []}, {"label": None}, "without rows"),
         ({"label": [0, 1, 0]}, {"batch_size": 0}, "batch_size 0"),
     ],

@@ -1,5 +1,6 @@
 """TrainingLog: the line, and the summaries, read back as they were written."""
 
+import doctest
 import pathlib
 import struct
 
@@ -10,7 +11,7 @@ from frames import framed
 
 from bert_tf.cli.results import read_curves
 from bert_tf.errors import InputError
-from bert_tf.training import trainer as progress
+from bert_tf.training import trainer
 from bert_tf.training.trainer import TrainingLog, write_final_evaluation
 
 
@@ -19,7 +20,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 1000.0
-        monkeypatch.setattr(progress, "time", self)
+        monkeypatch.setattr(trainer, "time", self)
 
     def monotonic(self) -> float:
         return self.now
@@ -137,3 +138,15 @@ def test_summaries_are_as_tensorboard_wants_them(tmp_path, clock):
     assert value.tensor.dtype == tf.float32.as_datatype_enum
     assert value.tensor.tensor_content in (b"", struct.pack("<f", 0.5))
     assert tf.make_ndarray(value.tensor) == 0.5
+
+
+def test_eval_results(tmp_path, caplog):
+    with caplog.at_level("INFO", logger="absl"):
+        results = {"loss": 0.5, "eval_accuracy": 0.845588, "b": 2}
+        trainer.write_eval_results(str(tmp_path), results)
+    lines = ["b = 2", "eval_accuracy = 0.845588", "loss = 0.5"]
+    assert (tmp_path / "eval_results.txt").read_text().splitlines() == lines
+    said = [record.getMessage().strip() for record in caplog.records]
+    table = ["  eval_accuracy  0.8456", "  b              2", "  loss           0.5"]
+    assert said == ["\n".join([f"{tmp_path}/eval_results.txt:", *table])]
+    assert doctest.testmod(trainer).failed == 0
