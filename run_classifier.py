@@ -9,7 +9,6 @@ learning rates or trials every combination is trained, and the best by the first
     ... --learning_rate=5e-5,4e-5,3e-5,2e-5 --num_trials=5
 """
 
-import contextlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -86,7 +85,7 @@ class OwnFiles:
     label_column = "label"
     id_column = None
     has_header = True
-    label_kind = shared_flags.Choice("classes", ["classes", "regression", "multi_label"])
+    label_kind = shared_flags.Choice("classes", registry.LABEL_KINDS)
     labels = ()
     label_separator = ","
     train_file = None
@@ -123,14 +122,16 @@ def learning_rates() -> tuple[float, ...]:
     Raises:
       InputError: one is something else.
     """
-    expected = "numbers above 0, each once, separated by commas"
     rates: list[float] = []
     for word in FLAGS.learning_rate:
-        with contextlib.suppress(ValueError):
-            if 0 < float(word) < math.inf and float(word) not in rates:
-                rates.append(float(word))
-                continue
-        raise InputError(f"--learning_rate with {word!r}", expected, "correct --learning_rate")
+        try:
+            rate = float(word)
+        except ValueError:
+            rate = math.nan
+        if not 0 < rate < math.inf or rate in rates:
+            expected = "numbers above 0, each once, separated by commas"
+            raise InputError(f"--learning_rate with {word!r}", expected, "correct --learning_rate")
+        rates.append(rate)
     return tuple(rates)
 
 
@@ -205,8 +206,6 @@ def make_task() -> Task:
         options = {"language": FLAGS.xnli_language}
     elif name in FORMATS:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
-        for column in ("text_a", "text_b", "label"):
-            options[column] = options.pop(f"{column}_column")
     task = registry.get_task(name, **options)
     if FLAGS.do_eval:
         check_libraries(task.metrics)

@@ -100,8 +100,8 @@ from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
 from bert_tf.files import locked, write_eval_results, write_text
 from bert_tf.squad import data, evaluation, files
-from bert_tf.squad.answers import AnswerSizes
-from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
+from bert_tf.squad.answers import AnswerConfig
+from bert_tf.squad.run import QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.terminal import log_end
 from bert_tf.training.trainer import write_final_evaluation
@@ -115,8 +115,8 @@ def main(_: Sequence[str]) -> None:
         asked = read_questions() if FLAGS.do_predict else None
         train = read_training_data() if FLAGS.do_train else None
         model = fine_tuning.open_pretrained()
-        own = {"sizes": sizes, "config": answer_config()}
-        run = SquadRun(**own, **fine_tuning.of_run(model, strategy))
+        config = from_flags.of_flags(AnswerConfig)
+        run = SquadRun(sizes=sizes, config=config, **fine_tuning.of_run(model, strategy))
         if FLAGS.do_train:
             run.train(fine_tuning.training_config(run, FLAGS.learning_rate), train, asked)
         else:
@@ -152,11 +152,6 @@ def read_file(path: str | None, split: str) -> data.SquadFile:
     if path:
         return data.read_squad(path)
     return data.read_squad_tfds(FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
-
-
-def answer_config() -> AnswerConfig:
-    """How windows are answered."""
-    return from_flags.of_flags(AnswerConfig, sizes=from_flags.of_flags(AnswerSizes))
 
 
 # ---------------------------------------------------------------------------- answers

@@ -9,7 +9,7 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, open_weights
 from bert_tf.cli import from_flags
 from bert_tf.data.by_length import BatchingConfig
-from bert_tf.tasks.run import Run, TrainingConfig
+from bert_tf.training.fine_tuning import Run, TrainingConfig
 from bert_tf.training.settings import FineTuningSchedule, Intervals
 
 FLAGS = flags.FLAGS

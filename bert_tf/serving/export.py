@@ -297,7 +297,7 @@ def metrics_of(path: str) -> dict[str, str]:
     Empty if there is none, or if its step is another checkpoint's.
     """
     folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-    folders = [folder, *([os.path.dirname(folder)] * folder.endswith(f"/{files.BEST}"))]
+    folders = [folder, *([os.path.dirname(folder)] * (os.path.basename(folder) == files.BEST))]
     paths = [os.path.join(one, files.EVAL_RESULTS) for one in folders]
     found = next(filter(tf.io.gfile.exists, paths), None)
     lines = files.read_text_lines(found) if found else ()

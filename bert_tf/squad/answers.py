@@ -48,6 +48,21 @@ class AnswerSizes:
     max_answer_length: int = 30
 
 
+@dataclasses.dataclass(frozen=True)
+class AnswerConfig(AnswerSizes):
+    """How questions are answered; named as the flags too.
+
+    Attributes:
+      version_2_with_negative: whether a question may have no answer.
+      legacy_alignment: whether pieces become text as in the original; else by offsets.
+      verbose_logging: log where the original's way falls back to whole words.
+    """
+
+    version_2_with_negative: bool = False
+    legacy_alignment: bool = True
+    verbose_logging: bool = False
+
+
 class NbestEntry(NamedTuple):
     """One of the answers to a question.
 
@@ -84,11 +99,7 @@ class Prediction:
 
 
 def make_alignment(
-    windows: Iterable[Window],
-    tokenizer: FullTokenizer,
-    *,
-    legacy_alignment: bool,
-    verbose_logging: bool = False,
+    windows: Iterable[Window], tokenizer: FullTokenizer, config: AnswerConfig
 ) -> Alignment:
     """The function that turns pieces of these windows into text.
 
@@ -108,10 +119,9 @@ def make_alignment(
     Args:
       windows: of all questions.
       tokenizer: that made them.
-      legacy_alignment: as the original does; else by offsets.
-      verbose_logging: log where the original's way falls back to whole words.
+      config: says which way.
     """
-    if not legacy_alignment:
+    if not config.legacy_alignment:
         return text_by_offsets
     documents = list(dict.fromkeys(window.document for window in windows))
     normalized = normalized_words(documents, do_lower_case=tokenizer.do_lower_case)
@@ -125,7 +135,7 @@ def make_alignment(
         tok_text = " ".join(filter(None, words_of[document][first : last + 1]))
         orig_text = " ".join(document.words.words[first : last + 1])
         found = find_final_text(pred_text, orig_text, tok_text)
-        if found is None and verbose_logging:
+        if found is None and config.verbose_logging:
             logging.info("Unable to find text: %r in %r; whole words used", pred_text, orig_text)
         return orig_text if found is None else found
 
@@ -409,9 +419,7 @@ def rank_answers(
     start_logits: Sequence[np.ndarray],
     end_logits: Sequence[np.ndarray],
     align: Alignment,
-    *,
-    sizes: AnswerSizes,
-    version_2_with_negative: bool,
+    config: AnswerConfig,
 ) -> list[Prediction]:
     """The answers to all questions, in order.
 
@@ -421,12 +429,13 @@ def rank_answers(
       start_logits, end_logits: for each window [S], as many as its pieces or more. For the
         original's results they have the padding too: see `window_candidates`.
       align: how pieces become text, from `make_alignment`.
-      sizes: how many answers, how long.
-      version_2_with_negative: whether a question may have no answer.
+      config: how many answers, how long, and whether a question may have none.
 
     Raises:
       ValueError: there are not as many logits as windows.
     """
+    n_best_size, can_be_none = config.n_best_size, config.version_2_with_negative
+    sizes = {"n_best_size": n_best_size, "max_answer_length": config.max_answer_length}
     rows = list(zip(windows, zip(start_logits, end_logits, strict=True), strict=True))
     by_example = {
         index: list(group)
@@ -436,13 +445,13 @@ def rank_answers(
     for index, example in enumerate(counted(examples, "rank", len(examples), "questions")):
         of_example = by_example.get(index, [])
         found = [
-            window_candidates(window, *logits, number=number, **dataclasses.asdict(sizes))
+            window_candidates(window, *logits, number=number, **sizes)
             for number, (window, logits) in enumerate(of_example)
         ]
         null = null_candidate([logits for _, logits in of_example])
-        found += [null] if version_2_with_negative else []
+        found += [null] if can_be_none else []
         own_windows = [window for window, _ in of_example]
-        nbest = n_best(found, own_windows, align, n_best_size=sizes.n_best_size)
-        odds = null_odds(nbest, null) if version_2_with_negative else None
+        nbest = n_best(found, own_windows, align, n_best_size=n_best_size)
+        odds = null_odds(nbest, null) if can_be_none else None
         predictions.append(Prediction(example.qas_id, nbest, odds))
     return predictions

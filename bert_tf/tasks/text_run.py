@@ -45,10 +45,10 @@ from bert_tf.tasks.features import (
     join_words,
     make_features,
 )
-from bert_tf.tasks.results import METRICS, row_of, score_labels, write_labeled, write_lines
-from bert_tf.tasks.run import REMEDY, Run, SplitData, TrainingConfig
+from bert_tf.tasks.results import METRICS, compute_metrics, row_of, write_labeled, write_lines
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
+from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 Point = tuple[float, int]  # learning rate and seed of a trial
@@ -244,8 +244,8 @@ class TextRun(Run):
         loss = mean_loss(self.head, logits, ids)
         if self.head.is_per_word:
             ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities
-        found = score_labels(task.metrics, task.labels, ids, data.probabilities)
-        return {"loss": loss, "eval_loss": loss, **found}
+        compared = self.head.for_metrics(task.labels, ids, data.probabilities)
+        return {"loss": loss, "eval_loss": loss, **compute_metrics(task.metrics, *compared)}
 
     def write_labeled(self, data: TextData, path: str) -> None:
         """The predictions of a split with ids and names, beside the labels if it has them."""

@@ -15,7 +15,7 @@ from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import BestCheckpoint, Run, TrainingConfig, make_optimizer
+from bert_tf.training.fine_tuning import BestCheckpoint, Run, TrainingConfig, make_optimizer
 from bert_tf.training.settings import FineTuningSchedule, Intervals
 from bert_tf.training.trainer import StopTraining
 
