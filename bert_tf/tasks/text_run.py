@@ -189,7 +189,7 @@ class TextRun(Run):
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
             other = loading.other_purpose(source, self.head.name, self.task.has_pairs)
-            kept = None if other else self._with_labels()
+            kept = None if other else self._in_order_of_task()
             if kept is None:
                 skip, why = self.head.weights, other[0] if other else loading.classes_of(source)
                 logging.warning(
@@ -198,7 +198,7 @@ class TextRun(Run):
             source = kept or source
         logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
 
-    def _with_labels(self) -> Weights | None:
+    def _in_order_of_task(self) -> Weights | None:
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
