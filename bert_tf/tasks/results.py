@@ -147,10 +147,10 @@ def write_probabilities(path: str, probabilities: Iterable[np.ndarray]) -> None:
       path: of the file.
       probabilities: of each example, as above; after a sentence stands an empty line.
     """
-    lines = []
+    rows = []
     for row in probabilities:
-        lines += [*map(_numbers, row), ""] if np.ndim(row) == 2 else [_numbers(row)]
-    write_lines(path, lines)
+        rows += [*map(_numbers, row), []] if np.ndim(row) == 2 else [_numbers(row)]
+    write_table(path, rows)
 
 
 def write_labeled(
@@ -174,17 +174,17 @@ def write_labeled(
     """
     per_word = labels.head.is_per_word
     names = labels.head.columns(labels)
-    lines = [row_of(["id", *["word"] * per_word, "prediction", *["label"] * with_gold, *names])]
-    for example, row in zip(examples, probabilities, strict=True):
+    rows = [["id", *["word"] * per_word, "prediction", *["label"] * with_gold, *names]]
+    for example, of_example in zip(examples, probabilities, strict=True):
         words = [[word] for word in example.words] if per_word else [[]]
         gold = example.label if per_word and example.label else [example.label] * len(words)
-        rows = row if per_word else np.asarray(row)[None]  # [W, L]
-        decided = map(labels.spell, labels.head.decide(rows))
-        for word, label, said, numbers in zip(words, gold, decided, rows, strict=True):
+        of_words = of_example if per_word else np.asarray(of_example)[None]  # [W, L]
+        decided = map(labels.spell, labels.head.decide(of_words))
+        for word, label, said, numbers in zip(words, gold, decided, of_words, strict=True):
             gold_cell = [labels.spell_label(label)] if with_gold else []
-            lines.append(f"{row_of([example.guid, *word, said, *gold_cell])}\t{_numbers(numbers)}")
-        lines += [""] * per_word
-    write_lines(path, lines)
+            rows.append([example.guid, *word, said, *gold_cell, *_numbers(numbers)])
+        rows += [[]] * per_word
+    write_table(path, rows)
 
 
 def write_submission(
@@ -201,20 +201,16 @@ def write_submission(
     rows = [*zip(guids, map(labels.spell, labels.head.decide(probabilities)), strict=True)]
     if all(guid.isdecimal() for guid in guids):  # a dataset may have them in another order
         rows.sort(key=lambda row: int(row[0]))
-    write_lines(path, [row_of(["index", "prediction"]), *map(row_of, rows)])
+    write_table(path, [["index", "prediction"], *rows])
 
 
-def _numbers(row: np.ndarray) -> str:
+def _numbers(row: np.ndarray) -> list[np.float32]:
     """As float32, which the original has: nine digits at most."""
-    return "\t".join(str(number) for number in np.atleast_1d(row).astype(np.float32))
+    return list(np.atleast_1d(row).astype(np.float32))
 
 
-def row_of(cells: Iterable[Any]) -> str:
-    """Cells with tabs between."""
+def write_table(path: str, rows: Iterable[Iterable[Any]]) -> None:
+    """Writes rows of cells with tabs between, the whole file or nothing; [] is an empty line."""
     # Ids and labels of a CSV or JSON file may hold what would end a cell or a line here.
-    return "\t".join(re.sub(r"[\t\r\n]+", " ", str(cell)) for cell in cells)
-
-
-def write_lines(path: str, lines: Sequence[str]) -> None:
-    """Writes a file whole or not at all."""
+    lines = ("\t".join(re.sub(r"[\t\r\n]+", " ", str(cell)) for cell in row) for row in rows)
     write_text(path, "".join(f"{line}\n" for line in lines))

@@ -45,7 +45,7 @@ from bert_tf.tasks.features import (
     join_words,
     make_features,
 )
-from bert_tf.tasks.results import METRICS, compute_metrics, row_of, write_labeled, write_lines
+from bert_tf.tasks.results import METRICS, compute_metrics, write_labeled, write_table
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
 from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
@@ -399,12 +399,12 @@ def write_sweep(
     for (rate, seed), found in results.items():
         rows.append([f"{rate:g}", seed, *(found[name] for name in names)])
         scores.setdefault(rate, []).append(found[f"eval_{metric}"])
-    write_lines(f"{output_dir}/trials.tsv", [*map(row_of, rows)])
+    write_table(f"{output_dir}/trials.tsv", rows)
     rows = [["learning_rate", "trials", f"mean_{metric}", "deviation", "best"]]
     for rate, values in scores.items():
         numbers = (statistics.fmean(values), _deviation(values), max(values))
         rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
-    write_lines(f"{output_dir}/trials_summary.tsv", [*map(row_of, rows)])
+    write_table(f"{output_dir}/trials_summary.tsv", rows)
     logging.info("eval_%s over the trials:\n%s", metric, "\n".join(aligned(rows)))
     try:
         picture = draw_sweep(scores, task=task.name, metric=metric)
