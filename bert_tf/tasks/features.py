@@ -204,15 +204,13 @@ def _words(
         pieces = [(next(ids) or [unknown])[:room] for _ in words]
         sizes, start = [*map(len, pieces)], 0
         for sentence in document:
-            stop = start + len(sentence.words)
-            label_of_word = [0] * len(sentence.words)
-            if sentence.label is not None:
-                label_of_word = labels.ids(sentence.label)
+            stop, label = start + len(sentence.words), sentence.label
+            of_words = [0] * (stop - start) if label is None else labels.ids(label)
             for window in sentence_windows(sizes, start, stop, room=room):
                 input_ids, label_ids = [cls], [IGNORED]
                 for word in range(window.start, window.stop):
                     is_scored = window.first <= word < window.last
-                    label_ids.append(label_of_word[word - start] if is_scored else IGNORED)
+                    label_ids.append(of_words[word - start] if is_scored else IGNORED)
                     label_ids += [IGNORED] * (len(pieces[word]) - 1)
                     input_ids += pieces[word]
                 input_ids.append(sep)

@@ -27,7 +27,7 @@ from bert_tf.squad.windows import WindowSizes, prediction_windows
 
 TOKENIZER = small_squad.make_tokenizer(do_lower_case=True)
 SIZES = WindowSizes(max_seq_length=13, doc_stride=3, max_query_length=4)
-ANSWERS = AnswerSizes(4, 3)
+ANSWERS = AnswerSizes(n_best_size=4, max_answer_length=3)
 CONFIG = BertConfig(vocab_size=TOKENIZER.vocab_size, max_position_embeddings=17)
 MADE = Sequences(TOKENIZER, CONFIG, max_seq_length=SIZES.max_seq_length)
 TEXTS = tf.TensorSpec([None], tf.string)
@@ -104,7 +104,8 @@ def test_answers_are_those_of_prediction(pairs, version_2, seed, threshold):
     shape = made.features["input_ids"].shape
     logits = [random_logits(shape, rng) for rng in map(np.random.default_rng, (seed, seed + 1))]
     rows = [[row[: len(w.input_ids)] for row, w in zip(x, windows, strict=True)] for x in logits]
-    config = AnswerConfig(4, 3, version_2, legacy_alignment=False)
+    sizes = ANSWERS.n_best_size, ANSWERS.max_answer_length
+    config = AnswerConfig(*sizes, version_2, legacy_alignment=False)
     align = make_alignment(windows, TOKENIZER, config)
     wanted = rank_answers(examples, windows, *rows, align, config)
     nbest, (has_answers, places, odds) = ANSWERERS[version_2](*texts, *logits, threshold)
