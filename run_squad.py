@@ -36,9 +36,9 @@ class SquadFlags:
       version_2_with_negative: Questions may have no answer (v2.0).
       n_best_size: Starts and ends tried in a window; answers ranked for a question.
       max_answer_length: Most tokens of an answer.
-      null_score_diff_threshold: No answer if its score, a sum of logits, is above the best one's by
-        more. Default: what --do_eval found for this model and stored with it, else (and with
-        --do_train) 0.
+      null_score_diff_threshold: No answer if its score, a sum of logits, exceeds the best answer's
+        by more than this. Default: what --do_eval found for this model and stored with it, else
+        (and with --do_train) 0.
       legacy_alignment: Cut answers from the text as the original does; else by offsets.
       verbose_logging: Log the answers that --legacy_alignment cannot align exactly.
     """

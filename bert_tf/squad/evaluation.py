@@ -281,7 +281,7 @@ def scores(
 
 
 def main_scores(results: Mapping[str, float]) -> dict[str, float]:
-    """The scores of all questions together: those that belong into a curve."""
+    """The scores of all questions together: those that belong in a curve."""
     return {name: results[name] for name in MAIN_SCORES if name in results}
 
 

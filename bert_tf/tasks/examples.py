@@ -145,7 +145,8 @@ class Layout:
         Raises:
           InputError: the file has no example, or one that cannot be used.
         """
-        columns, skip_broken = self._columns(labelled), self.skip_flawed and labelled == REQUIRED
+        columns = self._columns(labelled)
+        skip_broken = self.skip_flawed and labelled == REQUIRED
         rows = read_rows(path, self.file_format, columns, skip_broken=skip_broken)
         if any(isinstance(column, int) for column in columns.by_field.values()):
             rows = _refuse_header(rows, labels)

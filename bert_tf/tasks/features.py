@@ -302,11 +302,11 @@ def _stop(before: Sequence[int], start: int, room: int) -> int:
 def join_words(
     guids: Sequence[str], label_ids: Sequence[np.ndarray], values: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """What a model says for the windows -> what it says for the words of each sentence.
+    """A model's values for windows -> those for the words of each sentence.
 
     Args:
       guids: of the windows, in their order.
-      label_ids: for each window [S] or what of it is not padding, as in its record.
+      label_ids: for each window [S], as in its record, with or without the padding.
       values: for each window [S, ...].
 
     Returns:
