@@ -283,8 +283,8 @@ def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None
 def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
     """eval_results.txt, and the predictions for each dev example beside its label."""
     results = {"global_step": run.step}
-    for number, data in enumerate(dev):
-        ending = "" if number == 0 else f"_{data.split.name.partition('_')[2]}"
+    for data in dev:
+        ending = run.task.ending(data.split)
         results |= {f"{name}{ending}": value for name, value in run.evaluate(data).items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
     write_eval_results(FLAGS.output_dir, results)
@@ -295,8 +295,7 @@ def predict(run: TextRun, data: TextData) -> None:
     """test_results.tsv, the same with names, the submission file; scores if there are labels."""
     task, split, folder = run.task, data.split, FLAGS.output_dir
     logits = run.predict(data)
-    is_first = split == task.splits_of("test")[0]
-    ending = "" if is_first else f"_{split.name.partition('_')[2]}"
+    ending = task.ending(split)
     write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
     run.write_labeled(data, f"{folder}/test_results_labeled{ending}.tsv")
     if split.submission:

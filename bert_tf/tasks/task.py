@@ -97,6 +97,11 @@ class Task:
         """The splits for training (train), evaluation (dev) or prediction (test)."""
         return tuple(split for split in self.splits if split.kind == kind)
 
+    def ending(self, split: Split) -> str:
+        """Of the names of a split's results: "" for the first of its kind, or _mismatched."""
+        is_first = split == self.splits_of(split.kind)[0]
+        return "" if is_first else split.name.removeprefix(split.kind)
+
     def split(self, name: str) -> Split:
         """One split by its name.
 

@@ -75,8 +75,8 @@ class TextData(SplitData):
     probabilities: Sequence[np.ndarray] = ()
 
     def __post_init__(self):
-        kind, *suffix = self.split.name.split("_", 1)
-        self.name = "_".join([RECORD_NAMES[kind], *suffix])
+        kind = self.split.kind
+        self.name = RECORD_NAMES[kind] + self.split.name.removeprefix(kind)
 
     @property
     def has_labels(self) -> bool:
