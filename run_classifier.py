@@ -9,7 +9,6 @@ learning rates or trials every combination is trained, and the best by the first
     ... --learning_rate=5e-5,4e-5,3e-5,2e-5 --num_trials=5
 """
 
-import contextlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -87,7 +86,7 @@ class OwnFiles:
     label_column = "label"
     id_column = None
     has_header = True
-    label_kind = shared_flags.Choice("classes", ["classes", "regression", "multi_label"])
+    label_kind = shared_flags.Choice("classes", registry.LABEL_KINDS)
     labels = ()
     label_separator = ","
     train_file = None
@@ -124,14 +123,16 @@ def learning_rates() -> tuple[float, ...]:
     Raises:
       InputError: one is something else.
     """
-    expected = "numbers above 0, each once, separated by commas"
     rates: list[float] = []
     for word in FLAGS.learning_rate:
-        with contextlib.suppress(ValueError):
-            if 0 < float(word) < math.inf and float(word) not in rates:
-                rates.append(float(word))
-                continue
-        raise InputError(f"--learning_rate with {word!r}", expected, "correct --learning_rate")
+        try:
+            rate = float(word)
+        except ValueError:
+            rate = math.nan
+        if not 0 < rate < math.inf or rate in rates:
+            expected = "numbers above 0, each once, separated by commas"
+            raise InputError(f"--learning_rate with {word!r}", expected, "correct --learning_rate")
+        rates.append(rate)
     return tuple(rates)
 
 
@@ -206,8 +207,6 @@ def make_task() -> Task:
         options = {"language": FLAGS.xnli_language}
     elif name in FORMATS:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
-        for column in ("text_a", "text_b", "label"):
-            options[column] = options.pop(f"{column}_column")
     task = registry.get_task(name, **options)
     if FLAGS.do_eval:
         check_libraries(task.metrics)
@@ -285,8 +284,8 @@ def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None
 def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
     """eval_results.txt, and the predictions for each dev example beside its label."""
     results = {"global_step": run.step}
-    for number, data in enumerate(dev):
-        ending = "" if number == 0 else f"_{data.split.name.partition('_')[2]}"
+    for data in dev:
+        ending = run.task.ending(data.split)
         results |= {f"{name}{ending}": value for name, value in run.evaluate(data).items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
     write_eval_results(FLAGS.output_dir, results)
@@ -297,8 +296,7 @@ def predict(run: TextRun, data: TextData) -> None:
     """test_results.tsv, the same with names, the submission file; scores if there are labels."""
     task, split, folder = run.task, data.split, FLAGS.output_dir
     logits = run.predict(data)
-    is_first = split == task.splits_of("test")[0]
-    ending = "" if is_first else f"_{split.name.partition('_')[2]}"
+    ending = task.ending(split)
     write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
     run.write_labeled(data, f"{folder}/test_results_labeled{ending}.tsv")
     if split.submission:

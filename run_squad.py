@@ -37,9 +37,9 @@ class SquadFlags:
       version_2_with_negative: Questions may have no answer (v2.0).
       n_best_size: Starts and ends tried in a window; answers ranked for a question.
       max_answer_length: Most tokens of an answer.
-      null_score_diff_threshold: No answer if its score, a sum of logits, is above the best one's by
-        more. Default: what --do_eval found for this model and stored with it, else (and with
-        --do_train) 0.
+      null_score_diff_threshold: No answer if its score, a sum of logits, exceeds the best answer's
+        by more than this. Default: what --do_eval found for this model and stored with it, else
+        (and with --do_train) 0.
       legacy_alignment: Cut answers from the text as the original does; else by offsets.
       verbose_logging: Log the answers that --legacy_alignment cannot align exactly.
     """
@@ -101,8 +101,8 @@ from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
 from bert_tf.files import locked, write_text
 from bert_tf.squad import data, evaluation, files
-from bert_tf.squad.answers import AnswerSizes
-from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
+from bert_tf.squad.answers import AnswerConfig
+from bert_tf.squad.run import QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.terminal import log_end
 from bert_tf.training.trainer import write_eval_results, write_final_evaluation
@@ -116,8 +116,8 @@ def main(_: Sequence[str]) -> None:
         asked = read_questions() if FLAGS.do_predict else None
         train = read_training_data() if FLAGS.do_train else None
         model = fine_tuning.open_pretrained()
-        own = {"sizes": sizes, "config": answer_config()}
-        run = SquadRun(**own, **fine_tuning.of_run(model, strategy))
+        config = from_flags.of_flags(AnswerConfig)
+        run = SquadRun(sizes=sizes, config=config, **fine_tuning.of_run(model, strategy))
         if FLAGS.do_train:
             run.train(fine_tuning.training_config(run, FLAGS.learning_rate), train, asked)
         else:
@@ -153,11 +153,6 @@ def read_file(path: str | None, split: str) -> data.SquadFile:
     if path:
         return data.read_squad(path)
     return data.read_squad_tfds(FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
-
-
-def answer_config() -> AnswerConfig:
-    """How windows are answered."""
-    return from_flags.of_flags(AnswerConfig, sizes=from_flags.of_flags(AnswerSizes))
 
 
 # ---------------------------------------------------------------------------- answers

@@ -31,8 +31,8 @@ from bert_tf.checkpoints import loading as weights
 from bert_tf.cli.from_flags import make_strategy
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import FineTuningSchedule
 from bert_tf.tasks.text_run import TextData, TextRun
+from bert_tf.training.fine_tuning import FineTuningSchedule
 from bert_tf.training.optimization import make_optimizer
 from bert_tf.training.trainer import Trainer
 

@@ -63,7 +63,8 @@ def main() -> None:
             file, answer = open_file(pathlib.Path(path), name)
             found, seconds = answers(answer, rows, length if name == "litert" else None)
             first = found if first is None else first
-            scores = results.score_labels(task.metrics, task.labels, gold, found)
+            compared = task.head.for_metrics(task.labels, gold, found)
+            scores = results.compute_metrics(task.metrics, *compared)
             shown = ", ".join(f"{key[5:]} {100 * value:.2f}" for key, value in scores.items())
             print(
                 f"| {name} | {'int8' if int8 else 'float32'} | {size(file):.1f} | "

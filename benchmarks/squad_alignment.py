@@ -19,9 +19,9 @@ from bert_tf.checkpoints import loading as weights
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.squad import evaluation
-from bert_tf.squad.answers import AnswerSizes, make_alignment, rank_answers
+from bert_tf.squad.answers import AnswerConfig, AnswerSizes, make_alignment, rank_answers
 from bert_tf.squad.data import SquadFile, read_squad
-from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
+from bert_tf.squad.run import QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
 from bert_tf.training import distribution
 
@@ -71,14 +71,14 @@ def answer_in_both_ways(
     found = {}
     for way, legacy_alignment in WAYS.items():
         started = time.perf_counter()
-        predictions = rank_answers(
-            file.examples,
-            windows,
-            *logits,
-            make_alignment(windows, tokenizer, legacy_alignment=legacy_alignment),
-            sizes=AnswerSizes(options.n_best_size, options.max_answer_length),
-            version_2_with_negative=options.version_2_with_negative,
+        config = AnswerConfig(
+            options.n_best_size,
+            options.max_answer_length,
+            options.version_2_with_negative,
+            legacy_alignment,
         )
+        align = make_alignment(windows, tokenizer, config)
+        predictions = rank_answers(file.examples, windows, *logits, align, config)
         threshold = source.metadata.null_score_diff_threshold or 0.0
         texts = evaluation.decided(predictions, threshold=threshold)
         found[way] = texts, time.perf_counter() - started
@@ -87,11 +87,10 @@ def answer_in_both_ways(
 
 def logits_of(model: PretrainedModel, sizes, file: SquadFile, options: argparse.Namespace):
     """The windows of all questions, and their start and end logits."""
-    config = AnswerConfig(sizes=AnswerSizes(), version_2_with_negative=False)
     with tempfile.TemporaryDirectory() as folder:
         run = SquadRun(
             sizes=sizes,
-            config=config,
+            config=AnswerConfig(),
             model=model,
             strategy=distribution.make_strategy("auto"),
             batching=BatchingConfig(max_seq_length=options.max_seq_length),

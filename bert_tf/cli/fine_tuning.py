@@ -10,7 +10,7 @@ from bert_tf.checkpoints.loading import PretrainedModel, open_weights
 from bert_tf.cli import from_flags
 from bert_tf.config import Intervals
 from bert_tf.data.by_length import BatchingConfig
-from bert_tf.tasks.run import FineTuningSchedule, Run, TrainingConfig
+from bert_tf.training.fine_tuning import FineTuningSchedule, Run, TrainingConfig
 
 FLAGS = flags.FLAGS
 

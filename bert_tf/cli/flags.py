@@ -75,7 +75,7 @@ def define(group: type) -> None:
       _most_used: names of flags, of this class or others, that --help shows first.
       _recorded: names of flags that affect the result of a run, which checkpoints record. A resumed
         run is compared with them, and a finished one is not taken for one with others; which of
-        them may change when a run is made longer is listed in tasks/run.py.
+        them may change when a run is made longer is listed in training/fine_tuning.py.
     """
     doc = inspect.getdoc(group) or ""  # none with python -OO
     texts = dict(re.findall(r"^  (\w+): (.*(?:\n    .*)*)", doc, re.MULTILINE))

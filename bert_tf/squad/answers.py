@@ -21,7 +21,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.squad.data import SquadExample
-from bert_tf.squad.windows import CONTEXTS_AT_ONCE, Document, Window
+from bert_tf.squad.windows import Window
 from bert_tf.terminal import counted
 from bert_tf.tokenization.basic import UnicodeTable, load_unicode_table, split_words
 from bert_tf.tokenization.wordpiece import LONE_SURROGATE, SURROGATE_STAND_IN, FullTokenizer
@@ -29,6 +29,7 @@ from bert_tf.tokenization.wordpiece import LONE_SURROGATE, SURROGATE_STAND_IN, F
 # (window, first index in it, last index in it) -> the text
 Alignment = Callable[[Window, int, int], str]
 
+WORDS_AT_ONCE = 1024  # brought into normal form in one call; bounds the memory
 NO_CANDIDATE = "empty"  # the original's answer in v1.1 where no span is possible
 # Null odds where no span is possible, so that "" is the answer under any threshold. (The original
 # crashes there; the number is what its null score begins with.)
@@ -46,6 +47,21 @@ class AnswerSizes:
 
     n_best_size: int = 20
     max_answer_length: int = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerConfig(AnswerSizes):
+    """How questions are answered; named as the flags too.
+
+    Attributes:
+      version_2_with_negative: whether a question may have no answer.
+      legacy_alignment: whether pieces become text as in the original; else by offsets.
+      verbose_logging: log where the original's way falls back to whole words.
+    """
+
+    version_2_with_negative: bool = False
+    legacy_alignment: bool = True
+    verbose_logging: bool = False
 
 
 class NbestEntry(NamedTuple):
@@ -84,11 +100,7 @@ class Prediction:
 
 
 def make_alignment(
-    windows: Iterable[Window],
-    tokenizer: FullTokenizer,
-    *,
-    legacy_alignment: bool,
-    verbose_logging: bool = False,
+    windows: Iterable[Window], tokenizer: FullTokenizer, config: AnswerConfig
 ) -> Alignment:
     """The function that turns pieces of these windows into text.
 
@@ -108,24 +120,24 @@ def make_alignment(
     Args:
       windows: of all questions.
       tokenizer: that made them.
-      legacy_alignment: as the original does; else by offsets.
-      verbose_logging: log where the original's way falls back to whole words.
+      config: whether as in the original, or by offsets.
     """
-    if not legacy_alignment:
+    if not config.legacy_alignment:
         return text_by_offsets
-    documents = list(dict.fromkeys(window.document for window in windows))
-    normalized = normalized_words(documents, do_lower_case=tokenizer.do_lower_case)
-    words_of = dict(zip(documents, normalized, strict=True))
+    documents = dict.fromkeys(window.document for window in windows)
+    words = itertools.chain.from_iterable(document.words.words for document in documents)
+    normal = normal_words(words, do_lower_case=tokenizer.do_lower_case)
 
     def legacy_text(window: Window, start_index: int, end_index: int) -> str:
         document, shift = window.document, window.span.start - window.doc_offset
         first, last = document.word_of_piece[[start_index + shift, end_index + shift]]
         ids = window.input_ids[start_index : end_index + 1].tolist()
         pred_text = join_pieces(tokenizer.convert_ids_to_tokens(ids))
-        tok_text = " ".join(filter(None, words_of[document][first : last + 1]))
-        orig_text = " ".join(document.words.words[first : last + 1])
+        orig_words = document.words.words[first : last + 1]
+        orig_text = " ".join(orig_words)
+        tok_text = " ".join(filter(None, map(normal.get, orig_words)))
         found = find_final_text(pred_text, orig_text, tok_text)
-        if found is None and verbose_logging:
+        if found is None and config.verbose_logging:
             logging.info("Unable to find text: %r in %r; whole words used", pred_text, orig_text)
         return orig_text if found is None else found
 
@@ -191,28 +203,22 @@ def _num_letters(text: str) -> int:
     return len(text) - text.count(" ")
 
 
-def normalized_words(documents: Sequence[Document], *, do_lower_case: bool) -> list[list[str]]:
-    """Each word of each context in the tokenizer's normal form: "Smith's" is "smith ' s".
+def normal_words(words: Iterable[str], *, do_lower_case: bool) -> dict[str, str]:
+    """Each different word in the tokenizer's normal form: "Smith's" is "smith ' s".
 
     A word of which nothing remains, such as a zero-width space, is the empty string.
     """
     table = UnicodeTable(*map(tf.constant, load_unicode_table(do_lower_case=do_lower_case)))
-    result = []
-    for first in range(0, len(documents), CONTEXTS_AT_ONCE):
-        batch = documents[first : first + CONTEXTS_AT_ONCE]
-        texts = [LONE_SURROGATE.sub(SURROGATE_STAND_IN, one.context).encode() for one in batch]
+    different, found = list(dict.fromkeys(words)), {}
+    for first in range(0, len(different), WORDS_AT_ONCE):
+        batch = different[first : first + WORDS_AT_ONCE]
+        texts = [LONE_SURROGATE.sub(SURROGATE_STAND_IN, word).encode() for word in batch]
         with tf.device("CPU:0"):  # strings cannot be elsewhere
-            parts = split_words(tf.constant(texts), table)
-            starts = tf.gather(parts.starts, tf.cumsum(parts.lengths, exclusive=True)).numpy()
-        splits = parts.text_splits.numpy().tolist()
-        strings = [string.decode() for string in parts.strings.numpy().tolist()]
-        for document, begin, end in zip(batch, splits[:-1], splits[1:], strict=True):
-            words = [[] for _ in document.words.words]
-            numbers = document.words.word_of_character(starts[begin:end]).tolist()
-            for number, string in zip(numbers, strings[begin:end], strict=True):
-                words[number].append(string)
-            result.append([" ".join(word) for word in words])
-    return result
+            split = split_words(tf.constant(texts), table)
+            parts = tf.RaggedTensor.from_row_splits(split.strings, split.text_splits)
+            joined = tf.strings.reduce_join(parts, axis=-1, separator=" ").numpy().tolist()
+        found |= zip(batch, (text.decode() for text in joined), strict=True)
+    return found
 
 
 # ---------------------------------------------------------------------------- candidates
@@ -247,10 +253,8 @@ def window_candidates(
     window: Window,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
-    *,
-    n_best_size: int,
-    max_answer_length: int,
-    number: int = 0,
+    sizes: AnswerSizes,
+    number: int,
 ) -> Candidates:
     """The spans of a window between one of its best starts and one of its best ends.
 
@@ -267,8 +271,7 @@ def window_candidates(
     Args:
       window: T pieces.
       start_logits, end_logits: [S], S at least T.
-      n_best_size: best starts, and best ends, to look at.
-      max_answer_length: in pieces.
+      sizes: how many starts and ends to look at, and how long an answer may be.
       number: which of the question's windows this is.
     """
     start_logits, end_logits = np.float64(start_logits), np.float64(end_logits)
@@ -276,10 +279,10 @@ def window_candidates(
     is_end = np.zeros(len(end_logits), bool)
     context = slice(window.doc_offset, window.doc_offset + window.span.length)
     is_start[context], is_end[context] = window.token_is_max_context, True
-    starts = best_indexes(start_logits, n_best_size)
-    ends = best_indexes(end_logits, n_best_size)
+    starts = best_indexes(start_logits, sizes.n_best_size)
+    ends = best_indexes(end_logits, sizes.n_best_size)
     starts, ends = np.meshgrid(starts[is_start[starts]], ends[is_end[ends]], indexing="ij")
-    possible = (starts <= ends) & (ends - starts < max_answer_length)
+    possible = (starts <= ends) & (ends - starts < sizes.max_answer_length)
     starts, ends = starts[possible], ends[possible]
     windows = np.full(len(starts), number)
     return Candidates(windows, starts, ends, start_logits[starts], end_logits[ends])
@@ -409,9 +412,7 @@ def rank_answers(
     start_logits: Sequence[np.ndarray],
     end_logits: Sequence[np.ndarray],
     align: Alignment,
-    *,
-    sizes: AnswerSizes,
-    version_2_with_negative: bool,
+    config: AnswerConfig,
 ) -> list[Prediction]:
     """The answers to all questions, in order.
 
@@ -421,8 +422,7 @@ def rank_answers(
       start_logits, end_logits: for each window [S], as many as its pieces or more. For the
         original's results they have the padding too: see `window_candidates`.
       align: how pieces become text, from `make_alignment`.
-      sizes: how many answers, how long.
-      version_2_with_negative: whether a question may have no answer.
+      config: how many answers, how long, and whether a question may have none.
 
     Raises:
       ValueError: there are not as many logits as windows.
@@ -436,13 +436,13 @@ def rank_answers(
     for index, example in enumerate(counted(examples, "rank", len(examples), "questions")):
         of_example = by_example.get(index, [])
         found = [
-            window_candidates(window, *logits, number=number, **dataclasses.asdict(sizes))
+            window_candidates(window, *logits, config, number)
             for number, (window, logits) in enumerate(of_example)
         ]
         null = null_candidate([logits for _, logits in of_example])
-        found += [null] if version_2_with_negative else []
+        found += [null] if config.version_2_with_negative else []
         own_windows = [window for window, _ in of_example]
-        nbest = n_best(found, own_windows, align, n_best_size=sizes.n_best_size)
-        odds = null_odds(nbest, null) if version_2_with_negative else None
+        nbest = n_best(found, own_windows, align, n_best_size=config.n_best_size)
+        odds = null_odds(nbest, null) if config.version_2_with_negative else None
         predictions.append(Prediction(example.qas_id, nbest, odds))
     return predictions

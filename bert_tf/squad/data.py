@@ -32,7 +32,6 @@ _TO_LEARN = (  # what training data are expected to have, and what to do
     "questions with `answers` that are in their context at answer_start",
     "check that it is the training data, or give another --train_file",
 )
-_OPTIONAL = type(None)
 
 
 class Answer(NamedTuple):
@@ -112,7 +111,7 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     examples, marked, has_golds, unsaid = [], False, False, 0
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
-        title = str(_get(article, "title", place, None, kind=(str, int, _OPTIONAL)) or "")
+        title = str(_get(article, "title", place, None, kind=str | int | None) or "")
         for p, paragraph in enumerate(_get(article, "paragraphs", place, kind=list)):
             place = f"{source}, data[{a}].paragraphs[{p}]"
             context = _get(paragraph, "context", place, kind=str)
@@ -139,14 +138,14 @@ def parse_squad(content: Any, source: str) -> SquadFile:
 
 
 def _parse_question(qa: Any, context: str, title: str, place: str) -> SquadExample:
-    qas_id = str(_get(qa, "id", place, kind=(str, int)))
+    qas_id = str(_get(qa, "id", place, kind=str | int))
     place = f"{place}, question {qas_id!r}"
     answers = tuple(
         Answer(
             _get(answer, "text", place, kind=str),
-            _get(answer, "answer_start", place, None, kind=(int, _OPTIONAL)),
+            _get(answer, "answer_start", place, None, kind=int | None),
         )
-        for answer in _get(qa, "answers", place, None, kind=(list, _OPTIONAL)) or ()
+        for answer in _get(qa, "answers", place, None, kind=list | None) or ()
     )
     is_impossible = _get(qa, "is_impossible", place, not answers, kind=bool)
     question = _get(qa, "question", place, kind=str)
@@ -156,18 +155,15 @@ def _parse_question(qa: Any, context: str, title: str, place: str) -> SquadExamp
 _REQUIRED = object()
 
 
-def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: Any = object) -> Any:
+def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: Any) -> Any:
     """parent[key], checked to be of that kind."""
     value = parent.get(key, default) if isinstance(parent, dict) else _REQUIRED
-    is_number = kind is not bool and isinstance(value, bool)  # as which Python takes true
-    if value is not _REQUIRED and isinstance(value, kind) and not is_number:
+    is_no_number = kind is not bool and isinstance(value, bool)  # though to Python it is an int
+    if value is not _REQUIRED and isinstance(value, kind) and not is_no_number:
         return value
-    is_there = isinstance(parent, dict) and key in parent
-    found = (
-        f"{key!r} that is {value!r:.80}"
-        if is_there
-        else f"a {type(parent).__name__} without {key!r}"
-    )
+    found = f"{key!r} that is {value!r:.80}"
+    if value is _REQUIRED:
+        found = f"a {type(parent).__name__} without {key!r}"
     remedy = "correct the file, or check that it is the one you mean"
     raise InputError(f"{place}: {found}", EXPECTED, remedy)
 

@@ -59,15 +59,6 @@ def token_f1(prediction: str, gold: str, *, both_empty: float = 1.0) -> float:
     return 2 * common / (len(words) + len(gold_words))
 
 
-def score_answer(prediction: str, golds: Sequence[str], *, both_empty: float = 1.0) -> Score:
-    """The best over the gold answers, exact and F1 each by itself."""
-    normalized = normalize_answer(prediction)
-    return Score(
-        exact=float(any(normalized == normalize_answer(gold) for gold in golds)),
-        f1=max(token_f1(prediction, gold, both_empty=both_empty) for gold in golds),
-    )
-
-
 def score_question(
     example: SquadExample, prediction: str | None, *, version_2: bool = False
 ) -> Score:
@@ -92,7 +83,11 @@ def score_question(
     golds = [answer.text for answer in example.answers]
     if version_2:
         golds = [gold for gold in golds if normalize_answer(gold)] or [""]
-    return score_answer(prediction, golds, both_empty=float(version_2))
+    normalized, both_empty = normalize_answer(prediction), float(version_2)
+    return Score(
+        exact=float(any(normalized == normalize_answer(gold) for gold in golds)),
+        f1=max(token_f1(prediction, gold, both_empty=both_empty) for gold in golds),
+    )
 
 
 # ---------------------------------------------------------------------------- all questions
@@ -173,7 +168,8 @@ def _evaluate_v2(
             raise InputError(received, "a number for each prediction", remedy)
         for qas_id in predicted:
             if na_probs[qas_id] > na_prob_thresh:  # taken as ""
-                scores[qas_id] = Score(*[float(not has_answer[qas_id])] * 2)
+                is_right = float(not has_answer[qas_id])
+                scores[qas_id] = Score(is_right, is_right)
         best = best_thresholds(file.examples, predictions, na_probs)
     result = {}
     for prefix, kinds in {"": (True, False), "HasAns_": (True,), "NoAns_": (False,)}.items():
@@ -270,7 +266,11 @@ def scores(
     result = official_scores(file, decided(predictions, threshold=threshold))
     if any(one.null_odds is None for one in predictions):
         return result
-    found = search(file, predictions)
+    # The official search starts from each best non-empty answer; a threshold makes some "".
+    best = {one.qas_id: best_non_null(one.nbest) for one in predictions}
+    answers = {qas_id: entry.text if entry else "" for qas_id, entry in best.items()}
+    odds = {one.qas_id: one.null_odds for one in predictions}
+    found = best_thresholds(file.examples, answers, odds)
     at_best = decided(predictions, threshold=_best_threshold(file, predictions, found))
     return {
         **result,
@@ -281,19 +281,8 @@ def scores(
 
 
 def main_scores(results: Mapping[str, float]) -> dict[str, float]:
-    """The scores of all questions together: those that belong into a curve."""
+    """The scores of all questions together: those that belong in a curve."""
     return {name: results[name] for name in MAIN_SCORES if name in results}
-
-
-def search(file: SquadFile, predictions: Sequence[Prediction]) -> dict[str, float]:
-    """The official search of the best thresholds: best_exact, best_exact_thresh, best_f1, ...
-
-    It starts from each question's best non-empty answer; the threshold decides which become "".
-    """
-    entries = {one.qas_id: best_non_null(one.nbest) for one in predictions}
-    answers = {qas_id: entry.text if entry else "" for qas_id, entry in entries.items()}
-    odds = {one.qas_id: one.null_odds for one in predictions}
-    return best_thresholds(file.examples, answers, odds)
 
 
 def _best_threshold(

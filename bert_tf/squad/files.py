@@ -59,9 +59,6 @@ class ListedEntry(OtherKeys):
     end_logit: float
 
 
-ENTRY = tuple(field.name for field in dataclasses.fields(ListedEntry))
-
-
 def write_prediction_files(
     output_dir: str, predictions: Sequence[Prediction], answers: Mapping[str, str]
 ) -> None:
@@ -75,8 +72,9 @@ def write_prediction_files(
     Raises:
       InputError: the folder cannot be written to.
     """
+    names = [field.name for field in dataclasses.fields(ListedEntry)]
     nbest = {
-        one.qas_id: [dict(zip(ENTRY, entry, strict=False)) for entry in one.nbest]
+        one.qas_id: [dict(zip(names, entry, strict=False)) for entry in one.nbest]
         for one in predictions
     }
     contents = {"predictions.json": answers, "nbest_predictions.json": nbest}

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_tf.data.records import Record
 from bert_tf.heads import head_named
-from bert_tf.squad.answers import AnswerSizes, Prediction, make_alignment, rank_answers
+from bert_tf.squad.answers import AnswerConfig, Prediction, make_alignment, rank_answers
 from bert_tf.squad.data import SquadFile, TrainingExample
 from bert_tf.squad.evaluation import main_scores, scores
 from bert_tf.squad.windows import (
@@ -27,17 +27,7 @@ from bert_tf.squad.windows import (
     squad_record,
     training_windows,
 )
-from bert_tf.tasks.run import Run, SplitData
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AnswerConfig:
-    """How windows are answered; named as the flags."""
-
-    sizes: AnswerSizes
-    version_2_with_negative: bool
-    legacy_alignment: bool = True
-    verbose_logging: bool = False
+from bert_tf.training.fine_tuning import Run, SplitData
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -96,8 +86,7 @@ class SquadRun(Run):
             super().prepare(data)
         if data.questions:
             golds = [(one.qas_id, one.answers) for one in data.examples]
-            config = self.config
-            answered = (config.sizes, config.version_2_with_negative, config.legacy_alignment)
+            answered = dataclasses.replace(self.config, verbose_logging=False)
             text = repr((golds, data.digest, answered))
             data.digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         else:
@@ -116,8 +105,7 @@ class SquadRun(Run):
 
     def rows(self, data: QuestionData) -> Iterator[dict]:
         """The values of the record of each window."""
-        kind = {"max_seq_length": self.sizes.max_seq_length, "is_training": data.questions is None}
-        return (record_values(window, **kind) for window in data.windows)
+        return (record_values(window, self.sizes.max_seq_length) for window in data.windows)
 
     # ------------------------------------------------------------------------ answers
 
@@ -141,11 +129,9 @@ class SquadRun(Run):
 
     def predict(self, data: QuestionData) -> list[Prediction]:
         """The answers to the questions, in order."""
-        config, logits = self.config, self.window_logits(data)
-        way = {n: getattr(config, n) for n in ("legacy_alignment", "verbose_logging")}
-        align = make_alignment(data.windows, self.model.tokenizer, **way)
-        options = {"sizes": config.sizes, "version_2_with_negative": config.version_2_with_negative}
-        return rank_answers(data.examples, data.windows, *logits, align, **options)
+        logits = self.window_logits(data)
+        align = make_alignment(data.windows, self.model.tokenizer, self.config)
+        return rank_answers(data.examples, data.windows, *logits, align, self.config)
 
     def evaluate(self, data: QuestionData) -> dict[str, float]:
         """The official scores of all questions together, as `main_scores`."""

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.errors import InputError
+from bert_tf.heads import head_named
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
 from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -361,22 +362,19 @@ def squad_record(*, max_seq_length: int, is_training: bool, **model_sizes: int) 
     """
     features = [Feature("unique_ids", tf.int64, 1), *input_features(max_seq_length, **model_sizes)]
     if is_training:
-        last = max_seq_length - 1
-        most = {"start_positions": last, "end_positions": last, "is_impossible": 1}
-        features += (Feature(name, tf.int64, 1, most=value) for name, value in most.items())
+        features += head_named("question_answering").label_features(max_seq_length, 2, 1)
+        features.append(Feature("is_impossible", tf.int64, 1, most=1))
     return Record("SQuAD", tuple(features))
 
 
-def record_values(
-    window: Window, *, max_seq_length: int, is_training: bool
-) -> dict[str, list[int]]:
+def record_values(window: Window, max_seq_length: int) -> dict[str, list[int]]:
     """The features of a window's record, padded with zeros to S."""
     ids = window.input_ids
     values = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": window.segment_ids}
     padding = (0, max_seq_length - len(ids))
     result = {name: np.pad(value, padding).tolist() for name, value in values.items()}
     result["unique_ids"] = [window.unique_id]
-    if is_training:
+    if window.answer is not None:
         result["start_positions"], result["end_positions"] = ([i] for i in window.answer)
         result["is_impossible"] = [int(window.is_impossible)]
     return result

@@ -5,8 +5,8 @@
     ChoiceColumns   a beginning, several endings    ChoiceExample
     WordColumns     the words of a sentence         WordsExample
 
-A layout names the columns of a file (TSV, CSV, JSON lines, CoNLL) or the features of a dataset. A
-row has the cells of these columns, by what is in them:
+A layout names the columns of a file (TSV, CSV, JSON lines, CoNLL) or the features of a dataset,
+each by the field of an example that it holds. A row has the cells of these columns, by field:
 
     index  sentence    gold_label
     0      It rains.   neutral        ->  Row("train.tsv, line 2",
@@ -20,7 +20,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from absl import logging
 
@@ -45,7 +45,6 @@ HEADER_WORD = (
 CORRECT = "correct or delete the row"
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
-Columns = Mapping[str, Column]  # by what is in them: text_a, label, id, ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ AnyExample = Example | ChoiceExample | WordsExample
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """Some cells of a row by what is in them, and where the row is ("train.tsv, line 7").
+    """Some cells of a row by field, and where the row is ("train.tsv, line 7").
 
     A sentence in words has a line for each word: `word_places` are the places of these lines.
     """
@@ -95,6 +94,21 @@ class Row:
     place: str
     cells: Mapping[str, Any]
     word_places: tuple[str, ...] = ()
+
+
+class Columns(NamedTuple):
+    """The columns to read.
+
+    Attributes:
+      by_field: text_a, label, id, ... with the column of each.
+      optional: fields whose column the file may lack; their cells are then None.
+      positions: of fields, where the original reads them; used if the header has none of the names.
+        Negative positions count from the end.
+    """
+
+    by_field: Mapping[str, Column]
+    optional: Collection[str]
+    positions: Mapping[str, int]
 
 
 # ---------------------------------------------------------------------------- layouts
@@ -131,10 +145,10 @@ class Layout:
         Raises:
           InputError: the file has no example, or one that cannot be used.
         """
-        columns, optional = self._columns(labelled)
+        columns = self._columns(labelled)
         skip_broken = self.skip_flawed and labelled == REQUIRED
-        rows = read_rows(path, self.file_format, columns, optional, self.positions, skip_broken)
-        if any(isinstance(column, int) for column in columns.values()):
+        rows = read_rows(path, self.file_format, columns, skip_broken=skip_broken)
+        if any(isinstance(column, int) for column in columns.by_field.values()):
             rows = _refuse_header(rows, labels)
         return self._examples(path, rows, labels, labelled)
 
@@ -147,25 +161,24 @@ class Layout:
         """
         if names and not labels.are_fixed and not labels.head.is_per_word:
             labels = dataclasses.replace(labels, names=tuple(names))  # refuses others
-        rows = _rows_of(source, dicts, *self._columns(labelled), names)
+        rows = _rows_of(source, dicts, self._columns(labelled), names)
         return self._examples(source, rows, labels, labelled)
 
-    def _columns(self, labelled: str) -> tuple[Columns, set[str]]:
-        """The columns to be read, by what is in them; and those that the file may lack."""
-        columns = self._text_columns() | {
+    def _columns(self, labelled: str) -> Columns:
+        by_field = self._text_columns() | {
             "only": self.only and self.only[0],
             "id": self.id,
             "label": None if labelled == NONE else self.label,
         }
         may_lack = {"id": not self.id_required, "label": labelled == OPTIONAL}
-        named = {part: column for part, column in columns.items() if column is not None}
-        return named, {part for part, may in may_lack.items() if may}
+        by_field = {field: column for field, column in by_field.items() if column is not None}
+        return Columns(by_field, {field for field in may_lack if may_lack[field]}, self.positions)
 
     def _text_columns(self) -> dict[str, Column | None]:
         raise NotImplementedError
 
-    def _texts(self, row: Row, labelled: str) -> tuple | None:
-        """What an example has between guid and label; None for a row to be left out."""
+    def _texts(self, row: Row, labelled: str) -> Sequence | None:
+        """What an example has besides guid and label; None for a row to be left out."""
         raise NotImplementedError
 
     def _examples(
@@ -190,7 +203,7 @@ class Layout:
                     received = f"{row.place}: the id {row.cells['id']!r:.80}{where}"
                     raise InputError(received, "a text or number of its own in every row", CORRECT)
                 places[guid] = row.place
-            examples.append(self.example(guid, *texts, label))
+            examples.append(self.example(guid, *texts, label=label))
         if left_out:
             logging.warning("%d rows without text left out: %s", len(left_out), left_out[0])
         if not examples:
@@ -212,11 +225,11 @@ class TextColumns(Layout):
     def _text_columns(self) -> dict[str, Column | None]:
         return {"text_a": self.text_a, "text_b": self.text_b}
 
-    def _texts(self, row: Row, labelled: str) -> tuple | None:
-        names = ("text_a",) if self.text_b is None else ("text_a", "text_b")
-        texts = [_text(row, name, may_be_empty=self.skip_flawed) for name in names]
+    def _texts(self, row: Row, labelled: str) -> Sequence | None:
+        fields = ("text_a",) if self.text_b is None else ("text_a", "text_b")
+        texts = [_text(row, field, may_be_empty=self.skip_flawed) for field in fields]
         is_flawed = labelled == REQUIRED and not all(text.strip() for text in texts)
-        return None if is_flawed else (*texts, None)[:2]
+        return None if is_flawed else texts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -274,11 +287,11 @@ class WordColumns(Layout):
         return tuple(words), row.cells.get("document", 0)
 
 
-def _text(row: Row, part: str, *, may_be_empty: bool = False) -> str:
-    text = row.cells[part]
+def _text(row: Row, field: str, *, may_be_empty: bool = False) -> str:
+    text = row.cells[field]
     if not isinstance(text, str) or not (may_be_empty or text.strip()):
         what = "an empty text" if isinstance(text, str) else f"{text!r:.80}"
-        raise InputError(f"{row.place}: {what} ({part})", "a text with a word in it", CORRECT)
+        raise InputError(f"{row.place}: {what} ({field})", "a text with a word in it", CORRECT)
     return text
 
 
@@ -306,12 +319,7 @@ def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
 
 
 def read_rows(
-    path: str,
-    file_format: str,
-    columns: Columns,
-    optional: Collection[str] = (),
-    positions: Mapping[str, int] | None = None,
-    skip_broken: bool = False,
+    path: str, file_format: str, columns: Columns, *, skip_broken: bool = False
 ) -> Iterator[Row]:
     """Yields the rows of a file with the cells of `columns`.
 
@@ -322,9 +330,6 @@ def read_rows(
       file_format: tsv, where quotes are text (original: `_read_tsv`); csv, where they enclose
         cells; jsonl, an object a line; or conll, see `read_conll`.
       columns: names, if the file has a header or is jsonl; or positions, if it has no header.
-      optional: keys of `columns` that the file may lack; their cells are then None.
-      positions: where the original reads a column, whatever its name; used where the header has
-        none of the names. Negative positions count from the end.
       skip_broken: leave out rows with too few or too many columns, with a warning.
 
     Raises:
@@ -334,23 +339,23 @@ def read_rows(
         yield from read_conll(path)
         return
     if file_format == "jsonl":
-        yield from _json_rows(path, columns, optional)
+        yield from _json_rows(path, columns)
         return
     # TSV not by the csv module: there a carriage return inside a cell ends the row, and a cell of
     # more than 131,072 characters is an error.
     tsv = ((place, line.split("\t")) for place, line in _lines(path))
     lines = tsv if file_format == "tsv" else _csv_lines(path)
-    header, places = None, columns
-    if any(isinstance(column, str) for column in columns.values()):
+    header, positions = None, columns.by_field
+    if any(isinstance(column, str) for column in positions.values()):
         place, header = next(lines, (f"{path}, line 1", [""]))
-        places, least = _find_columns(place, header, columns, optional, positions), len(header)
+        positions, least = _find_columns(place, header, columns), len(header)
     else:
-        least = 1 + max(column for part, column in columns.items() if part not in optional)
+        least = 1 + max(at for field, at in positions.items() if field not in columns.optional)
     broken = []
     for place, cells in lines:
         is_whole = len(cells) >= least and not (header and any(cells[least:]))
         if is_whole and cells != header:
-            yield Row(place, {part: _cell(cells, at) for part, at in places.items()})
+            yield Row(place, {field: _cell(cells, at) for field, at in positions.items()})
         elif skip_broken:
             broken.append(place)
         else:
@@ -379,32 +384,24 @@ def _cell(cells: list[str], position: int | None) -> str | None:
     return cells[position] if position is not None and position < len(cells) else None
 
 
-def _find_columns(
-    place: str,
-    header: list[str],
-    columns: Columns,
-    optional: Collection[str],
-    positions: Mapping[str, int] | None,
-) -> dict[str, int | None]:
+def _find_columns(place: str, header: list[str], columns: Columns) -> dict[str, int | None]:
     """The position of each column; None for an optional one that is missing."""
-    names = [name.strip() for name in header]
-    if positions and len(names) > max(positions.values()):
+    names, wanted = [name.strip() for name in header], columns.by_field
+    if columns.positions and len(names) > max(columns.positions.values()):
+        positions = {field: at % len(names) for field, at in columns.positions.items()}
         # Data have numbers, as ids or labels, or long texts; these are a header of other names. A
         # text's name in another column is that of another task's file.
         are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
-        read = {at % len(names) for at in positions.values()}
-        of_others = [
-            name
-            for at, name in enumerate(names)
-            if at not in read and re.fullmatch(TEXT_NAME, name.lower())
-        ]
-        has_all = positions.keys() >= columns.keys() - {*optional}
-        if are_names and has_all and not of_others and {*columns.values()}.isdisjoint(names):
+        others = [name for at, name in enumerate(names) if at not in positions.values()]
+        is_of_others = any(re.fullmatch(TEXT_NAME, name.lower()) for name in others)
+        has_all = positions.keys() >= wanted.keys() - {*columns.optional}
+        has_none = {*wanted.values()}.isdisjoint(names)
+        if are_names and has_all and has_none and not is_of_others:
             logging.warning("%s: the columns %s, read by position as in the original", place, names)
-            return {part: at % len(names) for part, at in positions.items() if part in columns}
-    for part, column in columns.items():
+            return {field: at for field, at in positions.items() if field in wanted}
+    for field, column in wanted.items():
         count = names.count(column)
-        if count > 1 or (count == 0 and part not in optional):
+        if count > 1 or (count == 0 and field not in columns.optional):
             received = f"{place}: the columns {_preview(header)}"
             expected = f"a header with one column {column!r} (there is {count or 'no such column'})"
             remedy = (
@@ -412,7 +409,7 @@ def _find_columns(
                 "--label_column and so on name those of your own files"
             )
             raise InputError(received, expected, remedy)
-    return {part: names.index(c) if c in names else None for part, c in columns.items()}
+    return {field: names.index(c) if c in names else None for field, c in wanted.items()}
 
 
 def _lines(path: str) -> Iterator[tuple[str, str]]:
@@ -445,7 +442,7 @@ def _csv_lines(path: str) -> Iterator[tuple[str, list[str]]]:
         yield place, cells or [""]
 
 
-def _json_rows(path: str, columns: Columns, optional: Collection[str]) -> Iterator[Row]:
+def _json_rows(path: str, columns: Columns) -> Iterator[Row]:
     for place, line in _lines(path):
         try:
             values = json.loads(line, object_pairs_hook=files.each_key_once)
@@ -455,16 +452,16 @@ def _json_rows(path: str, columns: Columns, optional: Collection[str]) -> Iterat
             received = f"{place}: {_preview([line])} ({type(values).__name__}: {values!s:.80})"
             expected = 'a JSON object with each key once, such as {"text_a": "...", "label": "..."}'
             raise InputError(received, expected, CORRECT)
-        yield _pick(place, values, columns, optional)
+        yield _pick(place, values, columns)
 
 
-def _pick(place: str, values: Mapping, columns: Columns, optional: Collection[str]) -> Row:
+def _pick(place: str, values: Mapping, columns: Columns) -> Row:
     """The row of a JSON object or of an example of a dataset."""
-    for part, column in columns.items():
-        if column not in values and part not in optional:
+    for field, column in columns.by_field.items():
+        if column not in values and field not in columns.optional:
             received = f"{place}: only {', '.join(map(str, values)) or 'an empty object'}"
             raise InputError(received, f"a value for {column!r}", "correct the data or the flags")
-    return Row(place, {part: values.get(column) for part, column in columns.items()})
+    return Row(place, {field: values.get(column) for field, column in columns.by_field.items()})
 
 
 def read_conll(path: str) -> Iterator[Row]:
@@ -507,22 +504,22 @@ def _preview(cells: list[str]) -> str:
 
 
 def _rows_of(
-    source: str, dicts: Iterable[Mapping], columns: Columns, optional: set[str], names: Sequence
+    source: str, dicts: Iterable[Mapping], columns: Columns, names: Sequence
 ) -> Iterator[Row]:
     """Dicts of a dataset -> rows; bytes become text, arrays lists, numbers of labels names."""
 
     def named(label: Any) -> Any:
         if isinstance(label, list):
             return list(map(named, label))
-        if label == -1 and names and "label" in optional:
+        if label == -1 and names and "label" in columns.optional:
             return None
         is_number = isinstance(label, int) and 0 <= label < len(names)
         return names[label] if is_number else label
 
     for number, values in enumerate(dicts):
         place = f"{source}, example {number}"
-        row = _pick(place, _with_translations(values, columns, place), columns, optional)
-        cells = {part: plain(value, place) for part, value in row.cells.items()}
+        row = _pick(place, _with_translations(values, columns, place), columns)
+        cells = {field: plain(value, place) for field, value in row.cells.items()}
         yield Row(place, cells | {"label": named(cells.get("label"))})
 
 
@@ -532,7 +529,7 @@ def _with_translations(values: Mapping, columns: Columns, place: str) -> Mapping
     A feature of translations is a dict of texts by language, or of all languages and all texts.
     """
     found = dict(values)
-    for name in {str(c).partition("/")[0] for c in columns.values() if "/" in str(c)}:
+    for name in {str(c).partition("/")[0] for c in columns.by_field.values() if "/" in str(c)}:
         texts = found.get(name)
         if not isinstance(texts, Mapping):
             continue

@@ -12,6 +12,7 @@ S positions of a sequence, C sequences of an example (1 but for multiple choice)
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -126,20 +127,20 @@ def _texts(
     examples: Sequence, labels: Labels, tokenizer: FullTokenizer, length: int, doc_stride: int
 ) -> Iterator[Features]:
     packer = Packer(tokenizer, length)
-    ids = tokenizer.iter_ids(t for e in examples for pair in e.pairs for t in pair if t)
-    for e in examples:
-        pairs = [[next(ids) if t else [] for t in pair] for pair in e.pairs]
-        pairs = [(a, b[0] if b else []) for a, *b in pairs]
+    all_pairs = (pair for example in examples for pair in example.pairs)
+    ids = tokenizer.iter_ids(text for pair in all_pairs for text in pair if text)
+    for example in examples:
+        pairs = [[next(ids) if text else [] for text in pair] for pair in example.pairs]
         windows, is_cut = [pairs], False
         if doc_stride:
             windows, is_cut = text_windows(*pairs[0], length, doc_stride)
-        label_ids = labels.ids(e.label)
+        label_ids = labels.ids(example.label)
         for window in windows:
-            # [CLS] a [SEP] b [SEP] of each pair; b may be missing.
+            # [CLS] a [SEP] b [SEP] of each pair; b may be empty.
             packed = [packer.pack(*pair) for pair in window]
             input_ids, segment_ids, are_cut = zip(*packed, strict=True)
             is_cut = is_cut or any(are_cut)
-            yield Features(e.guid, input_ids, segment_ids, label_ids, is_cut=is_cut)
+            yield Features(example.guid, input_ids, segment_ids, label_ids, is_cut=is_cut)
             is_cut = False
 
 
@@ -195,24 +196,27 @@ def _words(
 ) -> Iterator[Features]:
     cls, sep, unknown = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
     room = length - 2
-    ids = tokenizer.iter_ids(word for e in examples for word in e.words)
-    key = (lambda e: e.document) if in_document else (lambda e: e.guid)
+    ids = tokenizer.iter_ids(word for sentence in examples for word in sentence.words)
+    key = operator.attrgetter("document" if in_document else "guid")
     for document in (list(members) for _, members in itertools.groupby(examples, key)):
+        words = [word for sentence in document for word in sentence.words]
         # A word of dropped characters has no piece, but is scored like any other.
-        pieces = [(next(ids) or [unknown])[:room] for e in document for _ in e.words]
-        sizes, start = [len(p) for p in pieces], 0
-        for e in document:
-            stop = start + len(e.words)
-            numbers = [0] * len(e.words) if e.label is None else labels.ids(e.label)
+        pieces = [(next(ids) or [unknown])[:room] for _ in words]
+        sizes, start = [*map(len, pieces)], 0
+        for sentence in document:
+            stop, label = start + len(sentence.words), sentence.label
+            of_words = [0] * (stop - start) if label is None else labels.ids(label)
             for window in sentence_windows(sizes, start, stop, room=room):
                 input_ids, label_ids = [cls], [IGNORED]
                 for word in range(window.start, window.stop):
                     is_scored = window.first <= word < window.last
-                    label_ids.append(numbers[word - start] if is_scored else IGNORED)
+                    label_ids.append(of_words[word - start] if is_scored else IGNORED)
                     label_ids += [IGNORED] * (len(pieces[word]) - 1)
                     input_ids += pieces[word]
-                ids_of, segments = ([*input_ids, sep],), ([0] * (len(input_ids) + 1),)
-                yield Features(e.guid, ids_of, segments, [*label_ids, IGNORED], is_per_token=True)
+                input_ids.append(sep)
+                label_ids.append(IGNORED)
+                sequence = (input_ids,), ([0] * len(input_ids),), label_ids
+                yield Features(sentence.guid, *sequence, is_per_token=True)
             start = stop
 
 
@@ -298,11 +302,11 @@ def _stop(before: Sequence[int], start: int, room: int) -> int:
 def join_words(
     guids: Sequence[str], label_ids: Sequence[np.ndarray], values: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """What a model says for the windows -> what it says for the words of each sentence.
+    """A model's values for windows -> those for the words of each sentence.
 
     Args:
       guids: of the windows, in their order.
-      label_ids: for each window [S] or what of it is not padding, as in its record.
+      label_ids: for each window [S], as in its record, with or without the padding.
       values: for each window [S, ...].
 
     Returns:

@@ -216,7 +216,7 @@ def _xnli(*, language: str = "zh") -> Task:
     )
 
 
-_LABEL_KINDS = {  # of --label_kind: the head and its metrics
+LABEL_KINDS = {  # of --label_kind: the head and its metrics
     "classes": ("classification", ("accuracy", "macro_f1", "matthews")),
     "regression": ("regression", ("spearman", "pearson")),
     "multi_label": ("multi_label", ("micro_f1", "macro_f1", "accuracy")),
@@ -224,11 +224,11 @@ _LABEL_KINDS = {  # of --label_kind: the head and its metrics
 
 
 def _own_files(
-    name: str,
+    file_format: str,
     *,
-    text_a: str = "text_a",
-    text_b: str | None = None,
-    label: str = "label",
+    text_a_column: str = "text_a",
+    text_b_column: str | None = None,
+    label_column: str = "label",
     id_column: str | None = None,
     has_header: bool = True,
     label_kind: str = "classes",
@@ -245,27 +245,30 @@ def _own_files(
     if len({*labels}) < len(labels) or not are_names or (is_several and not are_whole):
         received = f"the labels {', '.join(map(repr, labels))}, separator {label_separator!r}"
         raise InputError(received, "different names without the separator", "correct --labels")
-    columns: dict[str, Column] = {"text_a": text_a, "label": label}
-    columns |= {part: c for part, c in (("text_b", text_b), ("id", id_column)) if c is not None}
-    by_name = has_header or name == "jsonl"
+    optional = {"text_b": text_b_column, "id": id_column}
+    columns: dict[str, Column] = {"text_a": text_a_column, "label": label_column}
+    columns |= {field: column for field, column in optional.items() if column is not None}
+    by_name = has_header or file_format == "jsonl"
     are_numbers = all(column.isascii() and column.isdigit() for column in columns.values())
     if len({*columns.values()}) < len(columns) or not (by_name or are_numbers):
-        raise InputError(
-            f"the columns {', '.join(f'{part}={column}' for part, column in columns.items())}",
-            "different ones: names, or positions from 0 if the files have no header",
-            "correct the column flags",
-        )
+        listed = ", ".join(f"{field}={column}" for field, column in columns.items())
+        expected = "different ones: names, or positions from 0 if the files have no header"
+        raise InputError(f"the columns {listed}", expected, "correct the column flags")
     if not by_name:
-        columns = {part: int(column) for part, column in columns.items()}
-    head, metrics = _LABEL_KINDS[label_kind]
-    files = (train_file or f"train.{name}", dev_file or f"dev.{name}", test_file or f"test.{name}")
+        columns = {field: int(column) for field, column in columns.items()}
+    head, metrics = LABEL_KINDS[label_kind]
     return Task(
-        name=name,
-        title=f"a user's own {name} files: see the column flags",
-        layout=TextColumns(**columns, id_required=True, file_format=name),
+        name=file_format,
+        title=f"a user's own {file_format} files: see the column flags",
+        layout=TextColumns(**columns, id_required=True, file_format=file_format),
         labels=Labels(head=head, names=tuple(labels), separator=label_separator),
         metrics=metrics,
-        splits=splits(*files, labelled=OPTIONAL),
+        splits=splits(
+            train_file or f"train.{file_format}",
+            dev_file or f"dev.{file_format}",
+            test_file or f"test.{file_format}",
+            labelled=OPTIONAL,
+        ),
     )
 
 
@@ -308,8 +311,9 @@ def get_task(name: str, **options) -> Task:
 
     Args:
       name: one of `list_tasks()`.
-      **options: xnli: language. csv, tsv, jsonl: those of `_own_files`: text_a, text_b, label,
-        id_column, has_header, label_kind, labels, label_separator, train_file, dev_file, test_file.
+      **options: xnli: language. csv, tsv, jsonl: as the flags of run_classifier.py for a user's own
+        files: text_a_column, text_b_column, label_column, id_column, has_header, label_kind,
+        labels, label_separator, train_file, dev_file, test_file.
 
     Raises:
       InputError: there is no such task, or its columns or labels are invalid.
@@ -324,7 +328,6 @@ def get_task(name: str, **options) -> Task:
 
 def find_name(name: str) -> str:
     """The name in `list_tasks()`, case and hyphens ignored; `InputError` if there is none."""
-
     known = {_plain(one): one for one in _ALL}
     if _plain(name) not in known:
         remedy = "correct --task_name; for your own files use csv, tsv or jsonl"

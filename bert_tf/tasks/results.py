@@ -7,7 +7,7 @@
 
 scikit-learn, SciPy and seqeval compute the metrics: extras, imported when a metric is computed.
 Gold labels and predictions are label ids [N], scores [N] of regression, zeros and ones [N, L] of
-multi_label; of token_labels a list of tag sequences. `score_labels` makes them of label ids and
+multi_label; of token_labels a list of tag sequences. Heads make them of label ids and
 probabilities: [N, L], of multiple choice [N, C], of regression the scores [N, 1], of token_labels
 [W, L] for each sentence.
 
@@ -29,81 +29,82 @@ from bert_tf.tasks.examples import AnyExample
 # ---------------------------------------------------------------------------- metrics
 
 
-def _library(name: str = "sklearn.metrics") -> Any:
-    package = name.split(".")[0].replace("sklearn", "scikit-learn")
-    return import_extra(name, package=package, extra="tasks", needed_by="an evaluation")
+SKLEARN, SCIPY, SEQEVAL = "sklearn.metrics", "scipy.stats", "seqeval.metrics"
 
 
-def _accuracy(gold, predicted) -> float:
+def _accuracy(sklearn: Any, gold, predicted) -> float:
     """Share of the examples that are right, for multi_label in all their labels; of tags each."""
     if isinstance(gold, list):
         gold, predicted = (np.concatenate([np.asarray(s) for s in x]) for x in (gold, predicted))
-    return _library().accuracy_score(gold, predicted)
+    return sklearn.accuracy_score(gold, predicted)
 
 
-def _f1(gold, predicted) -> float:
+def _f1(sklearn: Any, gold, predicted) -> float:
     """F1 of the second label, of MRPC and QQP: the one that says "the same"."""
-    return _library().f1_score(np.equal(gold, 1), np.equal(predicted, 1), zero_division=0)
+    return sklearn.f1_score(np.equal(gold, 1), np.equal(predicted, 1), zero_division=0)
 
 
-def _f1_over_labels(average: str, gold, predicted) -> float:
+def _f1_over_labels(average: str, sklearn: Any, gold, predicted) -> float:
     """F1 over all decisions (micro), or the mean of the F1 of the labels that occur (macro)."""
     labels = None
     if np.ndim(gold) == 2:
         if np.shape(gold)[1] == 1:
             # Else scikit-learn takes the one label's yes and no for two classes.
-            return _library().f1_score(np.ravel(gold), np.ravel(predicted), zero_division=0)
+            return sklearn.f1_score(np.ravel(gold), np.ravel(predicted), zero_division=0)
         if average == "macro":
             labels = np.flatnonzero(np.any(gold, axis=0) | np.any(predicted, axis=0))
             if not len(labels):
                 return 0.0
-    score = _library().f1_score
-    return score(gold, predicted, labels=labels, average=average, zero_division=0)
+    return sklearn.f1_score(gold, predicted, labels=labels, average=average, zero_division=0)
 
 
-def _correlation(module: str, function: str, gold, predicted) -> float:
+def _correlation(function: str, library: Any, gold, predicted) -> float:
     """A correlation; 0 where all of one side are the same, where it is undefined."""
     if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
         return 0.0
-    found = getattr(_library(module), function)(gold, predicted)
+    found = getattr(library, function)(gold, predicted)
     return getattr(found, "statistic", found)
 
 
-def _entity_f1(gold: Sequence[Sequence[str]], predicted) -> dict[str, float]:
+def _entity_f1(seqeval: Any, gold: Sequence[Sequence[str]], predicted) -> dict[str, float]:
     """Precision, recall and F1 of whole entities, as CoNLL-2003's own script counts them."""
-    library = _library("seqeval.metrics")
     gold, predicted = ([list(map(str, tags)) for tags in side] for side in (gold, predicted))
     return {
-        f"entity_{name}": getattr(library, f"{name}_score")(gold, predicted, zero_division=0)
+        f"entity_{name}": getattr(seqeval, f"{name}_score")(gold, predicted, zero_division=0)
         for name in ("precision", "recall", "f1")
     }
 
 
 class Metric(NamedTuple):
-    """Computes a number, or several by name; `label` is that of an axis, with its unit."""
+    """A metric.
 
-    function: Callable[[Any, Any], float | dict[str, float]]
+    Attributes:
+      function: of the library, gold labels and predictions; gives a number, or several by name.
+      label: of an axis, with the unit.
+      library: the module that computes it.
+    """
+
+    function: Callable[[Any, Any, Any], float | dict[str, float]]
     label: str
-    library: str = "sklearn.metrics"
+    library: str = SKLEARN
+
+    def load_library(self) -> Any:
+        """Imports the library; raises `InputError` if it is not installed."""
+        package = self.library.split(".")[0].replace("sklearn", "scikit-learn")
+        return import_extra(self.library, package=package, extra="tasks", needed_by="an evaluation")
 
 
-_SCIPY = "scipy.stats"
 METRICS = {
     "accuracy": Metric(_accuracy, "accuracy (share of the examples)"),
     "matthews": Metric(
-        partial(_correlation, "sklearn.metrics", "matthews_corrcoef"),
-        "Matthews correlation (-1 to 1)",
+        partial(_correlation, "matthews_corrcoef"), "Matthews correlation (-1 to 1)"
     ),
     "f1": Metric(_f1, "F1 (0 to 1)"),
     "micro_f1": Metric(partial(_f1_over_labels, "micro"), "micro-averaged F1 (0 to 1)"),
     "macro_f1": Metric(partial(_f1_over_labels, "macro"), "macro-averaged F1 (0 to 1)"),
-    "pearson": Metric(
-        partial(_correlation, _SCIPY, "pearsonr"), "Pearson correlation (-1 to 1)", _SCIPY
-    ),
-    "spearman": Metric(
-        partial(_correlation, _SCIPY, "spearmanr"), "Spearman correlation (-1 to 1)", _SCIPY
-    ),
-    "entity_f1": Metric(_entity_f1, "F1 of entities (0 to 1)", "seqeval.metrics"),
+    "pearson": Metric(partial(_correlation, "pearsonr"), "Pearson correlation (-1 to 1)", SCIPY),
+    "spearman": Metric(partial(_correlation, "spearmanr"), "Spearman correlation (-1 to 1)", SCIPY),
+    "entity_f1": Metric(_entity_f1, "F1 of entities (0 to 1)", SEQEVAL),
 }
 
 
@@ -112,7 +113,7 @@ def compute_metrics(names: Sequence[str], gold, predicted) -> dict[str, float]:
 
     Args:
       names: keys of METRICS.
-      gold, predicted: of the same length, as described at the top of this file.
+      gold, predicted: of the same length, as `LabelHead.for_metrics` gives them.
 
     Returns:
       Python floats by name; all finite, also for a model that always predicts the same.
@@ -125,29 +126,15 @@ def compute_metrics(names: Sequence[str], gold, predicted) -> dict[str, float]:
         raise ValueError(f"received {len(gold)} labels, {len(predicted)} predictions")
     results = {}
     for name in names:
-        found = METRICS[name].function(gold, predicted)
+        found = METRICS[name].function(METRICS[name].load_library(), gold, predicted)
         results |= found if isinstance(found, dict) else {name: found}
     return {f"eval_{name}": float(value) for name, value in results.items()}
-
-
-def score_labels(
-    names: Sequence[str], labels: Labels, label_ids: Sequence, probabilities: Sequence
-) -> dict[str, float]:
-    """The metrics of a model, as `compute_metrics`.
-
-    Args:
-      names: keys of METRICS.
-      labels: of the task.
-      label_ids: of each example, as `Labels.ids` gives them.
-      probabilities: of each example, as above.
-    """
-    return compute_metrics(names, *labels.head.for_metrics(labels, label_ids, probabilities))
 
 
 def check_libraries(names: Sequence[str]) -> None:
     """Raises InputError before any training if a metric's library is not installed."""
     for name in names:
-        _library(METRICS[name].library)
+        METRICS[name].load_library()
 
 
 # ---------------------------------------------------------------------------- predictions
@@ -160,10 +147,10 @@ def write_probabilities(path: str, probabilities: Iterable[np.ndarray]) -> None:
       path: of the file.
       probabilities: of each example, as above; after a sentence stands an empty line.
     """
-    lines = []
+    rows = []
     for row in probabilities:
-        lines += [*map(_numbers, row), ""] if np.ndim(row) == 2 else [_numbers(row)]
-    write_lines(path, lines)
+        rows += [*map(_numbers, row), []] if np.ndim(row) == 2 else [_numbers(row)]
+    write_table(path, rows)
 
 
 def write_labeled(
@@ -187,17 +174,17 @@ def write_labeled(
     """
     per_word = labels.head.is_per_word
     names = labels.head.columns(labels)
-    lines = [row_of(["id", *["word"] * per_word, "prediction", *["label"] * with_gold, *names])]
-    for example, row in zip(examples, probabilities, strict=True):
+    rows = [["id", *["word"] * per_word, "prediction", *["label"] * with_gold, *names]]
+    for example, of_example in zip(examples, probabilities, strict=True):
         words = [[word] for word in example.words] if per_word else [[]]
         gold = example.label if per_word and example.label else [example.label] * len(words)
-        rows = row if per_word else np.asarray(row)[None]  # [W, L]
-        decided = map(labels.spell, labels.head.decide(rows))
-        for word, label, said, numbers in zip(words, gold, decided, rows, strict=True):
+        of_words = of_example if per_word else np.asarray(of_example)[None]  # [W, L]
+        decided = map(labels.spell, labels.head.decide(of_words))
+        for word, label, said, numbers in zip(words, gold, decided, of_words, strict=True):
             gold_cell = [labels.spell_label(label)] if with_gold else []
-            lines.append(f"{row_of([example.guid, *word, said, *gold_cell])}\t{_numbers(numbers)}")
-        lines += [""] * per_word
-    write_lines(path, lines)
+            rows.append([example.guid, *word, said, *gold_cell, *_numbers(numbers)])
+        rows += [[]] * per_word
+    write_table(path, rows)
 
 
 def write_submission(
@@ -214,20 +201,16 @@ def write_submission(
     rows = [*zip(guids, map(labels.spell, labels.head.decide(probabilities)), strict=True)]
     if all(guid.isdecimal() for guid in guids):  # a dataset may have them in another order
         rows.sort(key=lambda row: int(row[0]))
-    write_lines(path, [row_of(["index", "prediction"]), *map(row_of, rows)])
+    write_table(path, [["index", "prediction"], *rows])
 
 
-def _numbers(row: np.ndarray) -> str:
+def _numbers(row: np.ndarray) -> list[np.float32]:
     """As float32, which the original has: nine digits at most."""
-    return "\t".join(str(number) for number in np.atleast_1d(row).astype(np.float32))
+    return list(np.atleast_1d(row).astype(np.float32))
 
 
-def row_of(cells: Iterable[Any]) -> str:
-    """Cells with tabs between."""
+def write_table(path: str, rows: Iterable[Iterable[Any]]) -> None:
+    """Writes rows of cells with tabs between, the whole file or nothing; [] is an empty line."""
     # Ids and labels of a CSV or JSON file may hold what would end a cell or a line here.
-    return "\t".join(re.sub(r"[\t\r\n]+", " ", str(cell)) for cell in cells)
-
-
-def write_lines(path: str, lines: Sequence[str]) -> None:
-    """Writes a file whole or not at all."""
+    lines = ("\t".join(re.sub(r"[\t\r\n]+", " ", str(cell)) for cell in row) for row in rows)
     write_text(path, "".join(f"{line}\n" for line in lines))

@@ -20,6 +20,8 @@ from bert_tf.tasks.results import METRICS
 if TYPE_CHECKING:
     from bert_tf.heads import LabelHead
 
+UNSET = ("none", "null")  # what programs write for no value, and people for "none of these"
+
 
 @dataclasses.dataclass(frozen=True)
 class Split:
@@ -95,6 +97,11 @@ class Task:
         """The splits for training (train), evaluation (dev) or prediction (test)."""
         return tuple(split for split in self.splits if split.kind == kind)
 
+    def ending(self, split: Split) -> str:
+        """Of the names of a split's results: "" for the first of its kind, or _mismatched."""
+        is_first = split == self.splits_of(split.kind)[0]
+        return "" if is_first else split.name.removeprefix(split.kind)
+
     def split(self, name: str) -> Split:
         """One split by its name.
 
@@ -116,41 +123,39 @@ class Task:
         paths = [gfile.join(data_dir, name) for name in split.files.split("|")]
         return next((path for path in paths if gfile.exists(path)), None)
 
-    def read(self, data_dir: str, split: str) -> list[AnyExample]:
-        """The examples of a split, from its file in `data_dir`.
+    def read(self, data_dir: str, name: str) -> list[AnyExample]:
+        """The examples of the split of that name, from its file in `data_dir`.
 
         Raises:
           InputError: there is no such split or file, or something in it cannot be used.
         """
-        part = self.split(split)
-        path = self.find_file(data_dir, part)
+        split = self.split(name)
+        path = self.find_file(data_dir, split)
         if path is None:
-            raise InputError(
-                f"{data_dir}, where there is no {part.files.replace('|', ' or ')}",
-                f"the {split} data of the task {self.name}",
-                "check --data_dir, which names the folder of this one task",
-            )
-        return (part.layout or self.layout).read(path, self.labels, labelled=part.labelled)
+            received = f"{data_dir}, where there is no {split.files.replace('|', ' or ')}"
+            remedy = "check --data_dir, which names the folder of this one task"
+            raise InputError(received, f"the {name} data of the task {self.name}", remedy)
+        return (split.layout or self.layout).read(path, self.labels, labelled=split.labelled)
 
     def read_tfds(
-        self, dataset: str, split: str, *, data_dir: str | None = None
+        self, dataset: str, name: str, *, data_dir: str | None = None
     ) -> list[AnyExample]:
         """The examples of a split, from a dataset that is prepared on this machine, or can be.
 
         Args:
           dataset: such as glue/mrpc or glue/mrpc:2.0.0, of tensorflow-datasets, an extra.
-          split: of the task; the dataset's is the split's `tfds_split`.
+          name: of the task's split; the dataset's is its `tfds_split`.
           data_dir: where datasets are kept; None for the library's own folder.
 
         Raises:
           InputError: there is no such dataset or split, or it has other features.
         """
-        purpose = f"the {split} data of the task {self.name}"
-        part, layout = self.split(split), self.tfds_layout or self.layout
-        data = read_split(dataset, part.tfds_split, purpose=purpose, data_dir=data_dir)
+        purpose = f"the {name} data of the task {self.name}"
+        split, layout = self.split(name), self.tfds_layout or self.layout
+        data = read_split(dataset, split.tfds_split, purpose=purpose, data_dir=data_dir)
         has_classes = bool(self.labels.names) or not self.labels.are_fixed  # not scores
         names = data.label_names(layout.label) if has_classes else None
-        return layout.from_dicts(data.source, data.rows, self.labels, part.labelled, names or ())
+        return layout.from_dicts(data.source, data.rows, self.labels, split.labelled, names or ())
 
     # ------------------------------------------------------------------------ labels
 
@@ -188,6 +193,10 @@ class Task:
             yield f"All {len(labels)} training examples have the same label, {label}."
         if self.labels.are_fixed:
             return
+        for name in found.names:
+            if name.lower() in UNSET:
+                way = "leave its cell empty" if self.head.may_be_empty else "leave out its row"
+                yield f"The label {name!r} is a class of its own. If it stands for none, {way}."
         for alike in found.look_alikes():
             yield f"These labels look alike, but are different classes: {', '.join(alike)}."
         for separator in () if self.head.is_per_word else SEPARATORS:

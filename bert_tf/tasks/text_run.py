@@ -45,10 +45,10 @@ from bert_tf.tasks.features import (
     join_words,
     make_features,
 )
-from bert_tf.tasks.results import METRICS, row_of, score_labels, write_labeled, write_lines
-from bert_tf.tasks.run import REMEDY, Run, SplitData, TrainingConfig
+from bert_tf.tasks.results import METRICS, compute_metrics, write_labeled, write_table
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
+from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 Point = tuple[float, int]  # learning rate and seed of a trial
@@ -75,8 +75,8 @@ class TextData(SplitData):
     probabilities: Sequence[np.ndarray] = ()
 
     def __post_init__(self):
-        kind, *suffix = self.split.name.split("_", 1)
-        self.name = "_".join([RECORD_NAMES[kind], *suffix])
+        kind = self.split.kind
+        self.name = RECORD_NAMES[kind] + self.split.name.removeprefix(kind)
 
     @property
     def has_labels(self) -> bool:
@@ -189,7 +189,7 @@ class TextRun(Run):
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
             other = loading.other_purpose(source, self.head.name, self.task.has_pairs)
-            kept = None if other else self._with_labels()
+            kept = None if other else self._in_order_of_task()
             if kept is None:
                 skip, why = self.head.weights, other[0] if other else loading.classes_of(source)
                 logging.warning(
@@ -198,7 +198,7 @@ class TextRun(Run):
             source = kept or source
         logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
 
-    def _with_labels(self) -> Weights | None:
+    def _in_order_of_task(self) -> Weights | None:
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
@@ -244,8 +244,8 @@ class TextRun(Run):
         loss = mean_loss(self.head, logits, ids)
         if self.head.is_per_word:
             ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities
-        found = score_labels(task.metrics, task.labels, ids, data.probabilities)
-        return {"loss": loss, "eval_loss": loss, **found}
+        compared = self.head.for_metrics(task.labels, ids, data.probabilities)
+        return {"loss": loss, "eval_loss": loss, **compute_metrics(task.metrics, *compared)}
 
     def write_labeled(self, data: TextData, path: str) -> None:
         """The predictions of a split with ids and names, beside the labels if it has them."""
@@ -399,12 +399,12 @@ def write_sweep(
     for (rate, seed), found in results.items():
         rows.append([f"{rate:g}", seed, *(found[name] for name in names)])
         scores.setdefault(rate, []).append(found[f"eval_{metric}"])
-    write_lines(f"{output_dir}/trials.tsv", [*map(row_of, rows)])
+    write_table(f"{output_dir}/trials.tsv", rows)
     rows = [["learning_rate", "trials", f"mean_{metric}", "deviation", "best"]]
     for rate, values in scores.items():
         numbers = (statistics.fmean(values), _deviation(values), max(values))
         rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
-    write_lines(f"{output_dir}/trials_summary.tsv", [*map(row_of, rows)])
+    write_table(f"{output_dir}/trials_summary.tsv", rows)
     logging.info("eval_%s over the trials:\n%s", metric, "\n".join(aligned(rows)))
     try:
         picture = draw_sweep(scores, task=task.name, metric=metric)

@@ -24,8 +24,9 @@ from bert_tf.checkpoints.tf1 import changed_settings, check_finished_run, is_fin
 from bert_tf.config import BertConfig
 from bert_tf.serving import predictor, rows
 from bert_tf.serving.export import CHECKSUMS, write_checksums
-from bert_tf.tasks import run, text_run
+from bert_tf.tasks import text_run
 from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.training import fine_tuning
 
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)
@@ -186,7 +187,7 @@ def run_settings(folder: pathlib.Path) -> Reader:
         found = text_run.read_trial(str(folder / "trial.json"))
         changed_settings(found.facts, RUN)
         assert all(math.isfinite(value) for value in found.results.values())
-        for step, value in run.read_evaluations(str(folder / "evaluations.json")).items():
+        for step, value in fine_tuning.read_evaluations(str(folder / "evaluations.json")).items():
             assert isinstance(step, int)
             assert math.isfinite(value)
 

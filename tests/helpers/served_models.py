@@ -21,7 +21,13 @@ from bert_tf.serving import predictor
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.predictor import ServedModel
-from bert_tf.squad.answers import AnswerSizes, Prediction, make_alignment, rank_answers
+from bert_tf.squad.answers import (
+    AnswerConfig,
+    AnswerSizes,
+    Prediction,
+    make_alignment,
+    rank_answers,
+)
 from bert_tf.squad.windows import WindowSizes, prediction_windows
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import Features, join_words, make_features
@@ -184,10 +190,10 @@ class Reference:
         windows = prediction_windows(examples, TOKENIZER, WINDOWS)
         outputs = [self.outputs(w.input_ids, w.segment_ids) for w in windows]
         logits = [[o[name] for o in outputs] for name in ("start_logits", "end_logits")]
-        align = make_alignment(windows, TOKENIZER, legacy_alignment=False)
-        return rank_answers(
-            examples, windows, *logits, align, sizes=ANSWERS, version_2_with_negative=version_2
-        )
+        sizes = dataclasses.asdict(ANSWERS)
+        config = AnswerConfig(**sizes, version_2_with_negative=version_2, legacy_alignment=False)
+        align = make_alignment(windows, TOKENIZER, config)
+        return rank_answers(examples, windows, *logits, align, config)
 
 
 def _features(examples, labels):

@@ -93,6 +93,7 @@ def test_what_accompanies_an_export(exports, answers, results, kind):
 
 
 def test_metrics_are_those_of_the_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     results = tmp_path / "eval_results.txt"
     results.write_text("eval_accuracy = 0.75\nglobal_step = 7\n")
     wanted = {"eval_accuracy": "0.75", "global_step": "7"}
@@ -106,9 +107,8 @@ def test_metrics_are_those_of_the_checkpoint(tmp_path, monkeypatch):
         ("best/model.ckpt-5", {}),
         ("1/model.ckpt-7", {}),
     ):
-        assert export_module.metrics_of(f"{tmp_path}/{path}") == metrics, path
-    monkeypatch.chdir(tmp_path)
-    assert export_module.metrics_of("best/model.ckpt-7") == wanted
+        for found in (f"{tmp_path}/{path}", path):
+            assert export_module.metrics_of(found) == metrics, found
     results.write_text("eval_accuracy = 0.75\n")
     assert export_module.metrics_of(f"{tmp_path}/model.ckpt-8") == {"eval_accuracy": "0.75"}
 

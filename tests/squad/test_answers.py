@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.squad import answers, data, evaluation, files, windows
-from bert_tf.squad.answers import AnswerSizes, NbestEntry, Prediction
+from bert_tf.squad.answers import AnswerConfig, AnswerSizes, NbestEntry, Prediction
 from bert_tf.squad.windows import WindowSizes
 
 SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
@@ -34,16 +34,12 @@ def golden_predictions(goldens_dir, uncased):
             inputs[version, length] = file.examples, found
         examples, found = inputs[version, length]
         logits = np.load(goldens_dir / version / f"logits_{length}.npz")
-        align = answers.make_alignment(found, uncased, legacy_alignment=legacy_alignment)
-        return answers.rank_answers(
-            examples,
-            found,
-            logits["start"],
-            logits["end"],
-            align,
-            sizes=AnswerSizes(n_best_size, max_answer_length),
-            version_2_with_negative=version == "squad_v2",
+        config = AnswerConfig(
+            n_best_size, max_answer_length, version == "squad_v2", legacy_alignment
         )
+        align = answers.make_alignment(found, uncased, config)
+        columns = logits["start"], logits["end"]
+        return answers.rank_answers(examples, found, *columns, align, config)
 
     return predict
 
@@ -109,10 +105,9 @@ def test_random_answers_as_in_the_reference(
     found = windows.prediction_windows(examples, tokenizer, cuts)
     random = np.random.default_rng(seed)
     logits = random.integers(-5, 6, (2, len(found), length)) / 2  # with many ties
-    align = answers.make_alignment(found, tokenizer, legacy_alignment=True)
-    ours = answers.rank_answers(
-        examples, found, *logits, align, sizes=sizes, version_2_with_negative=version_2
-    )
+    config = AnswerConfig(*dataclasses.astuple(sizes), version_2)
+    align = answers.make_alignment(found, tokenizer, config)
+    ours = answers.rank_answers(examples, found, *logits, align, config)
     plain = reference.Tokenizer(tokenizer.vocab, do_lower_case=lower)
     rows = iter(np.moveaxis(logits, 0, 1).tolist())
     for context, prediction in zip(contexts, ours, strict=True):
@@ -161,14 +156,9 @@ def test_a_question_without_a_candidate(tokenizers, context, version_2, expected
     examples = [small.example(context, "who")]
     found = windows.prediction_windows(examples, tokenizers[True], WindowSizes(9, 3, 2))
     logits = [np.arange(9.0)[::-1]] * len(found)  # [CLS] alone is among the best
+    config = AnswerConfig(1, 5, version_2)
     (prediction,) = answers.rank_answers(
-        examples,
-        found,
-        logits,
-        logits,
-        answers.text_by_offsets,
-        sizes=AnswerSizes(1, 5),
-        version_2_with_negative=version_2,
+        examples, found, logits, logits, answers.text_by_offsets, config
     )
     assert [entry[:2] for entry in prediction.nbest] == [(expected, 1.0)]
     assert answers.decide(prediction, null_score_diff_threshold=1e5) == expected
@@ -204,11 +194,10 @@ def find(tokenizer, context: str, predicted: str):
 )
 def test_alignment(tokenizers, context, predicted, by_offsets, legacy):
     window, start, end = find(tokenizers[True], context, predicted)
-    texts = [
-        answers.make_alignment([window], tokenizers[True], legacy_alignment=way)(window, start, end)
-        for way in (False, True)
-    ]
-    assert texts == [by_offsets, legacy]
+    for way, text in ((False, by_offsets), (True, legacy)):
+        config = AnswerConfig(legacy_alignment=way)
+        align = answers.make_alignment([window], tokenizers[True], config)
+        assert align(window, start, end) == text
 
 
 def test_probabilities_of_great_scores():
@@ -216,8 +205,8 @@ def test_probabilities_of_great_scores():
     tokenizer = small.make_tokenizer(do_lower_case=True)
     examples = [small.example("in 1895", "")]
     found = windows.prediction_windows(examples, tokenizer, WindowSizes(9, 3, 2))
-    options = {"sizes": AnswerSizes(9, 5), "version_2_with_negative": True}
+    config = AnswerConfig(9, 5, version_2_with_negative=True)
     for start, end in itertools.permutations(rows):
         align = answers.text_by_offsets
-        (one,) = answers.rank_answers(examples, found, [start], [end], align, **options)
+        (one,) = answers.rank_answers(examples, found, [start], [end], align, config)
         assert sum(entry.probability for entry in one.nbest) == pytest.approx(1.0)

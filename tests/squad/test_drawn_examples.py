@@ -35,9 +35,8 @@ def test_what_the_original_cannot_cut_is_logged(caplog):
     )
     start = tokenizer.convert_ids_to_tokens(window.input_ids.tolist()).index("[UNK]")
     for verbose_logging in (False, True):
-        align = answers.make_alignment(
-            [window], tokenizer, legacy_alignment=True, verbose_logging=verbose_logging
-        )
+        config = answers.AnswerConfig(verbose_logging=verbose_logging)
+        align = answers.make_alignment([window], tokenizer, config)
         with caplog.at_level("INFO", logger="absl"):
             assert align(window, start, start) == "who,xx,it"
         assert ("Unable to find text: '[UNK]' in 'who,xx,it'" in caplog.text) == verbose_logging

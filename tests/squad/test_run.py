@@ -15,8 +15,8 @@ from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.task_heads import QuestionAnswering
-from bert_tf.squad.answers import AnswerSizes
-from bert_tf.squad.run import AnswerConfig, QuestionData, SquadRun
+from bert_tf.squad.answers import AnswerConfig
+from bert_tf.squad.run import QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
 
 LENGTH = 16
@@ -38,7 +38,7 @@ def make_run(folder, tensors, *, bucket_by_length: bool = True) -> SquadRun:
     tokenizer = small_squad.make_tokenizer(do_lower_case=True)
     return SquadRun(
         sizes=WindowSizes(LENGTH, 5, 2),
-        config=AnswerConfig(sizes=AnswerSizes(), version_2_with_negative=True),
+        config=AnswerConfig(version_2_with_negative=True),
         model=PretrainedModel(model_files.weights_of(tensors), CONFIG, tokenizer),
         strategy=tf.distribute.get_strategy(),
         batching=BatchingConfig(max_seq_length=LENGTH, bucket_by_length=bucket_by_length),
@@ -80,7 +80,7 @@ def test_what_is_recorded_of_the_questions(tmp_path):
     """Golds, windows and how they are answered; without a window there are no records."""
     run = make_run(tmp_path, tensors_of())
     digests = {run.prepare(questions_of(*texts)).digest for texts in (CONTEXTS, CONTEXTS[1:])}
-    run.config = dataclasses.replace(run.config, sizes=AnswerSizes(n_best_size=3))
+    run.config = dataclasses.replace(run.config, n_best_size=3)
     digests.add(run.prepare(questions_of(*CONTEXTS)).digest)
     assert len(digests) == 3
     empty = run.prepare(questions_of(""))

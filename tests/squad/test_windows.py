@@ -44,9 +44,7 @@ def test_golden_features(goldens_dir, uncased, version, mode, length):
         found = data.training_examples(file, version_2_with_negative=version == "squad_v2")
         assert [one.example.qas_id for one in found] == golden["kept_ids"].tolist()
         ours = windows.training_windows(found, uncased, SIZES[length])
-    values = [
-        windows.record_values(w, max_seq_length=length, is_training=mode == "train") for w in ours
-    ]
+    values = [windows.record_values(w, length) for w in ours]
     columns = {name: np.stack([value[name] for value in values]) for name in values[0]}
     np.testing.assert_array_equal(columns["input_ids"], golden["input_ids"])
     np.testing.assert_array_equal(columns["segment_ids"], golden["segment_ids"])
@@ -108,7 +106,7 @@ def expected_features(tokenizer, sizes, context, question, text, start) -> list[
 
 
 def check_window(window, feature, length):
-    values = windows.record_values(window, max_seq_length=length, is_training=True)
+    values = windows.record_values(window, length)
     for name in ("input_ids", "input_mask", "segment_ids"):
         assert values[name] == feature[name]
     first = window.span.start
@@ -126,7 +124,7 @@ def test_unanswerable_questions_point_at_cls(tokenizers):
     example, sizes = small.example("in 1895", is_impossible=True), WindowSizes(11, 3, 2)
     (window,) = training_windows(example, tokenizers[True], sizes, version_2_with_negative=True)
     assert (window.answer, window.is_impossible) == ((0, 0), True)
-    values = windows.record_values(window, max_seq_length=11, is_training=True)
+    values = windows.record_values(window, 11)
     assert values["is_impossible"] == [1]
 
 
@@ -159,9 +157,11 @@ def test_sizes_that_cannot_be(sizes, named):
 def test_records_are_written_and_read(tmp_path, tokenizers, is_training):
     example = small.example("who founded it in 1895 by the cafe", "who", [("1895", 18)])
     found = training_windows(example, tokenizers[True], WindowSizes(9, 2, 1))
-    path, kind = str(tmp_path / "a.tf_record"), {"max_seq_length": 9, "is_training": is_training}
-    record = windows.squad_record(**kind)
-    rows = [windows.record_values(window, **kind) for window in found]
+    if not is_training:
+        found = [dataclasses.replace(window, answer=None) for window in found]
+    path = str(tmp_path / "a.tf_record")
+    record = windows.squad_record(max_seq_length=9, is_training=is_training)
+    rows = [windows.record_values(window, 9) for window in found]
     assert write_records(path, record, rows) == 3
     read = RecordFiles(path, record).read(range(3))
     assert ("start_positions" in rows[0]) == is_training

@@ -15,6 +15,7 @@ from bert_tf.tasks.examples import (
     OPTIONAL,
     ChoiceColumns,
     ChoiceExample,
+    Columns,
     Example,
     TextColumns,
     WordColumns,
@@ -120,15 +121,16 @@ def test_byte_order_mark_windows_line_ends_and_empty_lines_at_the_end(write, mar
 
 def test_csv_places_are_the_lines_where_rows_begin(write):
     path = write('a,b\n"1\n2",3\n4,5\n', "x.csv")
-    places = [row.place for row in read_rows(path, "csv", {"text_a": "a"})]
+    places = [row.place for row in read_rows(path, "csv", Columns({"text_a": "a"}, (), {}))]
     assert [place.rpartition(" ")[2] for place in places] == ["2", "4"]
 
 
 def test_flawed_rows_of_published_files_are_left_out_where_they_are_labelled(write, caplog):
-    rows = "1\tA\tB\tgood\n2\tA question that\n\tgoes on?\tbad\n3\tC\t\tbad\n4\tD\tE\tbad\n"
+    rows = "1\tA\tB\tgood\n2\tA question that\n\tgoes on?\tbad\n3\tC\t\tbad\n"
+    rows += HEADER + "4\tD\tE\tbad\n"  # of another file that was put behind this one
     with caplog.at_level(logging.WARNING):
         assert [e.text_a for e in FLAWED.read(write(HEADER + rows), TWO)] == ["A", "D"]
-    assert "2 broken rows are left out, the first: " in caplog.text
+    assert "3 broken rows are left out, the first: " in caplog.text
     assert "train.tsv, line 3" in caplog.text
     assert "1 rows without text left out" in caplog.text
     assert "train.tsv, line 5" in caplog.text

@@ -137,7 +137,8 @@ def test_own_csv(tmp_path):
 
 def test_own_tsv_without_header(tmp_path):
     folder = write(tmp_path, x_tsv='1\t"A\tB\n0\tC\tD\n')
-    task = get_task("tsv", text_a="1", text_b="2", label="0", has_header=False, train_file="x.tsv")
+    columns = {"text_a_column": "1", "text_b_column": "2", "label_column": "0"}
+    task = get_task("tsv", **columns, has_header=False, train_file="x.tsv")
     assert task.read(folder, "train") == [Example("0", '"A', "B", "1"), Example("1", "C", "D", "0")]
 
 
@@ -150,8 +151,8 @@ def test_metrics_of_several_labels():
 @pytest.mark.parametrize(
     "options",
     [
-        {"text_a": "x", "text_b": "x"},
-        {"text_a": "0", "label": "one", "has_header": False},
+        {"text_a_column": "x", "text_b_column": "x"},
+        {"text_a_column": "0", "label_column": "one", "has_header": False},
         {"labels": ["a", "b", "a"]},
         {"labels": [" a", "b"]},
         {"label_kind": "multi_label", "label_separator": ""},

@@ -13,7 +13,6 @@ from bert_tf.tasks.results import (
     METRICS,
     check_libraries,
     compute_metrics,
-    score_labels,
     write_labeled,
     write_probabilities,
     write_submission,
@@ -94,7 +93,8 @@ def test_what_cannot_be_compared():
     ],
 )
 def test_labels_are_scored(metric, labels, label_ids, probabilities, expected):
-    found = score_labels((metric,), labels, label_ids, np.array(probabilities))
+    compared = labels.head.for_metrics(labels, label_ids, np.array(probabilities))
+    found = compute_metrics((metric,), *compared)
     assert found == {f"eval_{metric}": pytest.approx(expected)}
 
 
@@ -104,7 +104,8 @@ def test_tags_of_another_scheme_are_the_same_entities():
     gold = [tags.ids(tags.parse(row.split())) for row in ("I-X I-X O I-Y B-Y", "O I-Y")]
     predicted = [[2, 2, 0, 4, 3], [0, 4]]  # I-X I-X O I-Y B-Y, O I-Y
     rows = [np.eye(5)[row] for row in predicted]
-    found = score_labels(("entity_f1", "accuracy"), tags, gold, rows)
+    compared = tags.head.for_metrics(tags, gold, rows)
+    found = compute_metrics(("entity_f1", "accuracy"), *compared)
     assert found["eval_entity_f1"] == 1.0
     assert found["eval_accuracy"] == 1.0
 

@@ -44,7 +44,7 @@ def test_refused(tmp_path, name, split, content, line, received):
 def test_a_header_in_a_file_without_one_is_no_example(tmp_path, header):
     """Nor is it a class; a row whose label is known is data."""
     (tmp_path / "train.tsv").write_text(f"{header}\ngood\tA\nbad\tB\n")
-    columns = {"has_header": False, "text_a": "1", "label": "0"}
+    columns = {"has_header": False, "text_a_column": "1", "label_column": "0"}
     task = get_task("tsv", **columns)
     with pytest.raises(InputError, match=r"line 1: .*, a header"):
         task.read(str(tmp_path), "train")
@@ -153,6 +153,8 @@ def test_too_few_labels(label_kind, label, least):
         ("classes", ["Yes", "no", "yes"], "different classes: Yes, yes\\."),
         ("multi_label", [("1",), ("01", "x")], "different classes: 01, 1\\."),
         ("classes", ["caf\u00e9", "cafe\u0301", "cafe"], "classes: cafe\u0301, caf\u00e9\\."),
+        ("classes", ["null", "x"], "The label 'null' is a class .*, leave out its row"),
+        ("multi_label", [("None",), ("x",)], "The label 'None' is a class .* its cell empty"),
         ("regression", [0.5, 0.5], "All 2 training examples have the same label, 0.5"),
         ("classes", ["1e999999999999999999999", "10", "arts", "arts (fine)"], ""),
         ("multi_label", [("x1", "x01"), ()], ""),
@@ -295,5 +297,5 @@ def test_scores_and_several_labels_of_a_dataset(monkeypatch):
         ("stars", "regression", 4.5),
         ("topics", "multi_label", ("place", "food")),
     ):
-        task = get_task("jsonl", text_a="review", label=label, label_kind=kind)
+        task = get_task("jsonl", text_a_column="review", label_column=label, label_kind=kind)
         assert task.read_tfds("own", "train") == [Example("0", "Good.", None, expected)]

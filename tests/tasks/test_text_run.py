@@ -16,10 +16,10 @@ from bert_tf.heads.task_heads import normal_tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.run import FineTuningSchedule, make_optimizer
 from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
+from bert_tf.training.fine_tuning import FineTuningSchedule, make_optimizer
 
 CONFIG = BertConfig(
     vocab_size=23,

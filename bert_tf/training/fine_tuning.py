@@ -28,7 +28,6 @@ from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
 from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.config import BertConfig, Intervals, StepConfig
-from bert_tf.data.batches import Batches
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles, write_records
@@ -188,9 +187,31 @@ class Run:
         return data
 
     def outputs(self, data: SplitData) -> dict[str, np.ndarray]:
-        """The head's outputs for each record of a split, as `predictions_in_order`."""
+        """The head's outputs for each record of a split, in the order of the records.
+
+        Returns:
+          Each output float32 [rows, ...]; outputs of each token are padded with 0 to the longest.
+
+        Raises:
+          InputError: outputs are NaN or infinite.
+        """
         batches = self.batching.once(self.prepare(data).files, batch_size=data.batch_size)
-        return predictions_in_order(self.trainer, batches, self.head.outputs)
+        found: dict[str, list] = {name: [None] * len(data.files) for name in self.head.outputs}
+        for number, outputs in enumerate(self.trainer.predict(batches, self.head.outputs)):
+            rows = batches.batch_rows(number)
+            for name, values in found.items():
+                for row, value in zip(rows, outputs[name][: len(rows)], strict=True):
+                    values[row] = value
+        for name, values in found.items():
+            if wrong := sum(not np.isfinite(value).all() for value in values):
+                which = f"{wrong} of {len(values)} records"
+                raise InputError(
+                    f"a model whose {name} are NaN or infinite for {which}",
+                    "finite numbers: its training diverged, or its weights are damaged",
+                    "train with a lower --learning_rate or a longer warm-up, or use another "
+                    "checkpoint",
+                )
+        return {name: _padded(values) for name, values in found.items()}
 
     # ------------------------------------------------------------------------ the model
 
@@ -336,10 +357,10 @@ class Run:
             self.load_pretrained()
         best = None
         if evaluates:
-            ends = {"early_stopping": config.early_stopping, "last": tf1.step_of(latest or "")}
-            best = BestCheckpoint(self, dev, folder, settings, **ends)
+            last = tf1.step_of(latest or "")
+            best = BestCheckpoint(self, dev, folder, settings, config.early_stopping, last)
             # At the last checkpoint, as before the first one, all evaluate again.
-            if any(step < best.last for step in best.values):
+            if any(step < last for step in best.values):
                 saved = tf1.CheckpointReader(latest).run_settings()
                 if tf1.changed_settings(saved, {"dev_data": settings["dev_data"]}):
                     received = f"{best.folder.path}, the best checkpoint by other dev data"
@@ -366,6 +387,15 @@ class Run:
             )
         last = tf1.step_of(checkpoints.latest())
         self.step = best.restore(last) if best else last
+
+
+def _padded(values: list[np.ndarray]) -> np.ndarray:
+    """The values as one array, padded with 0 along their first axis."""
+    longest = max(map(len, values))
+    padded = np.zeros([len(values), longest, *values[0].shape[1:]], values[0].dtype)
+    for row, value in enumerate(values):
+        padded[row, : len(value)] = value
+    return padded
 
 
 # ---------------------------------------------------------------------------- folder, optimizer
@@ -491,47 +521,3 @@ def read_evaluations(path: str) -> dict[int, float]:
     if wrong := [step for step in values if not (step.isdecimal() and len(step) < 19)]:
         raise InputError(f"{path} with {wrong[0]!r:.80}", 'a number for each step, "100"', REMEDY)
     return {int(step): value for step, value in values.items()}
-
-
-# ---------------------------------------------------------------------------- predictions
-
-
-def predictions_in_order(
-    trainer: Trainer, batches: Batches, names: Iterable[str]
-) -> dict[str, np.ndarray]:
-    """The model's outputs for every record, in the order of the records.
-
-    Args:
-      trainer: with the model.
-      batches: every record once, in any order.
-      names: of outputs.
-
-    Returns:
-      Each output float32 [rows, ...]; outputs of each token are padded with 0 to the longest.
-
-    Raises:
-      InputError: outputs are NaN or infinite.
-    """
-    found: dict[str, list] = {name: [None] * batches.num_records for name in names}
-    for number, outputs in enumerate(trainer.predict(batches, list(found))):
-        rows = batches.batch_rows(number)
-        for name, values in found.items():
-            for row, value in zip(rows, outputs[name][: len(rows)], strict=True):
-                values[row] = value
-    for name, values in found.items():
-        if wrong := sum(not np.isfinite(value).all() for value in values):
-            raise InputError(
-                f"a model whose {name} are NaN or infinite for {wrong} of {len(values)} records",
-                "finite numbers: its training diverged, or its weights are damaged",
-                "train with a lower --learning_rate or a longer warm-up, or use another checkpoint",
-            )
-    return {name: _stack(values) for name, values in found.items()}
-
-
-def _stack(values: list[np.ndarray]) -> np.ndarray:
-    """The values as one array, padded with 0 along their first axis."""
-    longest = max(map(len, values))
-    padded = np.zeros([len(values), longest, *values[0].shape[1:]], values[0].dtype)
-    for row, value in enumerate(values):
-        padded[row, : len(value)] = value
-    return padded

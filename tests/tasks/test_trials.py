@@ -1,0 +1,122 @@
+"""A grid of trials: which are trained again, which is kept, their tables and their picture."""
+
+import types
+
+import pytest
+from scripted_run import DEV, TRAIN, ScriptedRun, make_config, saved_settings
+
+from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.tf1 import changed_settings
+from bert_tf.errors import InputError
+from bert_tf.tasks import text_run
+from bert_tf.tasks.registry import get_task
+
+
+@pytest.mark.parametrize("other", ["train_data", "hidden_dropout_prob"])
+def test_an_unfinished_trial_of_other_data_or_configuration_is_refused(tmp_path, other):
+    run, config, train = ScriptedRun(tmp_path), make_config(), TRAIN
+    folder = tf1.CheckpointFolder(text_run.trial_folder(run, 3e-5, 5))
+    folder.save(4, run.state(4, run.settings_of(config, TRAIN, DEV)))
+    if other == "train_data":
+        train = types.SimpleNamespace(**vars(TRAIN) | {"digest": "t2"})
+    else:
+        config = make_config(run_settings={"hidden_dropout_prob": 0.4})
+    with pytest.raises(InputError, match=f"a trial with another {other}"):
+        text_run.train_or_read(run, config, train, DEV)
+
+
+def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
+    """The chief compares with its own place, which it has noted."""
+    old, new = {"init_checkpoint": "a", "seed": 5}, {"init_checkpoint": "b", "seed": 5}
+    assert changed_settings(old, new) == ["init_checkpoint"]
+    monkeypatch.setattr(tf1.runtime, "is_chief", lambda: False)
+    assert changed_settings(old, new | {"seed": 6}) == ["seed"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept", "best"),
+    [
+        ({2e-5: 0.5, 3e-5: 0.5}, None, 2e-5),
+        ({2e-5: 0.5, 3e-5: 0.5}, 3e-5, 3e-5),  # the model of an equal one is there
+        ({2e-5: 0.5, 3e-5: 0.6}, 2e-5, 3e-5),
+        ({2e-5: 0.5}, 3e-5, None),  # a grid without the earlier winner
+    ],
+)
+def test_the_best_trial_is_kept(tmp_path, monkeypatch, scores, kept, best):
+    run, opened = ScriptedRun(tmp_path), []
+    monkeypatch.setattr(text_run, "open_weights", opened.append)
+    monkeypatch.setattr(text_run.dataclasses, "replace", lambda model, **_: model)
+    monkeypatch.setattr(run, "restore", lambda: None)
+    if kept:
+        settings = {"learning_rate": kept, "seed": 5}
+        tf1.CheckpointFolder(tmp_path).save(9, run.state(9, settings))
+    for rate in scores if best else ():
+        folder = tf1.CheckpointFolder(text_run.trial_folder(run, rate, 5))
+        folder.save(10, run.state(10, {"learning_rate": rate, "seed": 5}))
+    results = {(rate, 5): {"eval_accuracy": score} for rate, score in scores.items()}
+    if best is None:
+        with pytest.raises(InputError, match=r"whose model was not kept; kept .*\(3e-05, 5\)"):
+            text_run.keep_best(run, results)
+        return
+    text_run.keep_best(run, results)
+    assert saved_settings(tmp_path)["learning_rate"] == best
+    assert opened == [f"{tmp_path}/model.ckpt-10"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("{", "{}", '{"facts": {}}', '{"facts": [], "results": {"eval_accuracy": 0.5}}'),
+        *('{"facts": {}, "results": {"eval_accuracy": "0.5"}}', '{"facts": {}, "results": 1}'),
+        *('{"facts": {}, "results": {"eval_accuracy": NaN}}', '{"facts": {}, "results": {"l": 1}}'),
+    ],
+)
+def test_results_of_a_trial_that_are_damaged(tmp_path, content):
+    run = ScriptedRun(tmp_path)
+    path = tmp_path / "learning_rate_3e-05_seed_5" / "trial.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(InputError, match=str(path)):
+        text_run.train_or_read(run, make_config(), TRAIN, DEV)
+
+
+SCORES = {5e-5: [0.5, 0.75, 0.25], 2e-5: [0.625]}
+
+
+def write_sweep(folder) -> None:
+    results = {
+        (rate, seed): {"eval_f1": score, "global_step": 30, "loss": 1 - score}
+        for rate, scores in SCORES.items()
+        for seed, score in enumerate(scores, 7)
+    }
+    text_run.write_sweep(results, task=get_task("mrpc"), output_dir=str(folder))
+
+
+def test_tables_of_a_sweep(tmp_path):
+    write_sweep(tmp_path)
+    assert (tmp_path / "trials.tsv").read_text() == (
+        "learning_rate\tseed\teval_f1\tglobal_step\tloss\n"
+        "5e-05\t7\t0.5\t30\t0.5\n"
+        "5e-05\t8\t0.75\t30\t0.25\n"
+        "5e-05\t9\t0.25\t30\t0.75\n"
+        "2e-05\t7\t0.625\t30\t0.375\n"
+    )
+    assert (tmp_path / "trials_summary.tsv").read_text() == (
+        "learning_rate\ttrials\tmean_f1\tdeviation\tbest\n"
+        "5e-05\t3\t0.5000\t0.2500\t0.7500\n"
+        "2e-05\t1\t0.6250\t0.0000\t0.6250\n"
+    )
+
+
+def test_the_picture_of_a_sweep(monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    picture = text_run.draw_sweep(SCORES, task="mrpc", metric="f1")
+    assert picture.startswith(b"\x89PNG")
+    assert text_run.draw_sweep(SCORES, task="mrpc", metric="f1") == picture
+    drawn = []
+    monkeypatch.setattr(figure, "savefig", lambda self, *_, **__: drawn.append(self.axes[0]))
+    text_run.draw_sweep(SCORES, task="mrpc", metric="f1")
+    assert drawn[0].get_ylabel() == "F1 (0 to 1)"
+    assert drawn[0].get_title().startswith("mrpc: F1 on dev, 3 seeds each")
+    ticks = [label.get_text() for label in drawn[0].get_xticklabels()]
+    assert ticks == ["5e-05\n0.500 ± 0.250", "2e-05\n0.625"]

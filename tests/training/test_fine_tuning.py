@@ -1,0 +1,135 @@
+"""Runs: the order of the records, settings, the best checkpoint. The runs compute nothing."""
+
+import pytest
+from scripted_run import DEV, TRAIN, ScriptedRun, make_config, saved_settings
+
+from bert_tf.checkpoints import tf1
+from bert_tf.config import Intervals
+from bert_tf.errors import InputError
+from bert_tf.tasks import text_run
+from bert_tf.training.fine_tuning import BestCheckpoint, FineTuningSchedule, make_optimizer
+from bert_tf.training.trainer import StopTraining
+
+# ------------------------------------------------------------------------------ order, settings
+
+
+def test_steps_and_warm_up_of_mrpc():
+    """As the original has them: int(3668 / 32 * 3.0), int(343 * 0.1)."""
+    schedule = FineTuningSchedule()
+    assert schedule.num_train_steps(3668) == 343
+    found = make_optimizer(schedule, 343).schedule
+    assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
+    assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
+    with pytest.raises(InputError, match="--train_batch_size=32"):
+        FineTuningSchedule(num_train_epochs=0.5).num_train_steps(63)
+
+
+def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):
+    def train(epochs: float, **changes):
+        schedule = FineTuningSchedule(train_batch_size=8, num_train_epochs=epochs)
+        run = ScriptedRun(tmp_path)
+        run.train(make_config(schedule=schedule, intervals=Intervals(), **changes), TRAIN)
+        return run.step
+
+    assert [train(0.75), train(1.0)] == [6, 8]
+    with pytest.raises(InputError, match="other settings: seed 4"):
+        train(1.5, seed=4)
+
+
+# ------------------------------------------------------------------------------ the best
+
+
+def best_of(run, last=0) -> BestCheckpoint:
+    return BestCheckpoint(run, DEV, run.output_dir, {}, early_stopping=2, last=last)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "last", "best_step"),
+    [
+        ([0.5, 0.5, 0.5, 0.9], 30, 10),  # equal is not better
+        ([0.5, 0.6, 0.55, 0.7, 0.69, 0.68, 0.9], 60, 40),
+    ],
+)
+def test_it_stops_after_two_that_are_not_better(tmp_path, accuracies, last, best_step):
+    run = ScriptedRun(tmp_path, [0.99, *accuracies])
+    best = best_of(run)
+    best(0)  # is no step that training has made
+    for step in range(10, last, 10):
+        best(step)
+    with pytest.raises(StopTraining, match="2 evaluations without a better eval_accuracy"):
+        best(last)
+    assert best.folder.latest() == f"{tmp_path}/best/model.ckpt-{best_step}"
+    assert tf1.find_checkpoint(str(tmp_path)) == best.folder.latest()
+    assert {*run.files_written} == {f"{tmp_path}/best"}
+
+
+def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
+    best = best_of(ScriptedRun(tmp_path, [0.5, 0.6, 0.4]))
+    for step in (10, 20, 30):
+        best.evaluate(step)
+    again = best_of(ScriptedRun(tmp_path, [0.6]), last=10)
+    assert again.values == {10: 0.5}
+    again.evaluate(20)
+    assert again.values == {10: 0.5, 20: 0.6}
+    assert again.folder.latest().endswith("model.ckpt-20")
+    assert not again.has_stopped
+
+
+def test_scores_of_other_data_are_not_compared(tmp_path):
+    run = ScriptedRun(tmp_path, [0.5])
+    best_of(run).evaluate(10)
+    tf1.CheckpointFolder(tmp_path).save(12, run.state(12, {"dev_data": "others"}))
+    with pytest.raises(InputError, match="best checkpoint by other dev data"):
+        run.train(make_config(), TRAIN, DEV)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *('{"a": 0.5}', '{"-1": 0.5}', '{"10": "x"}', '{"10": true}'),
+        *('{"%s": 0.5}' % ("9" * 5000), '{"10": 1%s}' % ("0" * 400)),
+    ],
+)
+def test_evaluations_that_are_damaged(tmp_path, content):
+    path = tmp_path / "best" / "evaluations.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(InputError, match=str(path)):
+        best_of(ScriptedRun(tmp_path))
+
+
+def test_settings_of_a_run(tmp_path):
+    """Those of the command, what the data decide, and its own learning rate and seed."""
+    assert ScriptedRun(tmp_path).settings_of(make_config(), TRAIN, DEV) == {
+        "hidden_dropout_prob": 0.1,
+        "learning_rate": 3e-5,
+        "seed": 5,
+        "train_data": "t1",
+        "dev_data": "digest of dev",
+        "num_records": 70,
+        "num_train_steps": 24,
+        "task": "classification",
+        "init_checkpoint": "begun/with",
+    }
+
+
+@pytest.mark.parametrize(
+    ("eval_steps", "is_trial", "recorded"), [(10, False, True), (0, False, False), (0, True, True)]
+)
+def test_dev_data_are_recorded_where_they_select_a_model(tmp_path, eval_steps, is_trial, recorded):
+    folder = str(tmp_path / "trial") if is_trial else None
+    run = ScriptedRun(tmp_path, [0.5])
+    config = make_config(intervals=Intervals(eval_steps=eval_steps))
+    run.train(config, TRAIN, DEV, folder=folder)
+    found = saved_settings(folder or tmp_path)["dev_data"]
+    assert found == (DEV.digest if recorded else None)
+    assert run.files_written == ([f"{tmp_path}/best"] if eval_steps else [])
+
+
+def test_the_best_checkpoint_of_another_run_is_not_taken_over(tmp_path):
+    run = ScriptedRun(tmp_path, [0.5])
+    best_of(run).evaluate(10)
+    with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
+        run.train(make_config(intervals=Intervals()), TRAIN, DEV)
+    with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
+        text_run.train_trials(run, make_config(), TRAIN, DEV, [(3e-5, 5)])
