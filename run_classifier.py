@@ -150,7 +150,7 @@ def check_task_flags(task_name: str) -> None:
     source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
     hint = "for your own files use the tasks csv, tsv and jsonl"
     for name in others:
-        shared_flags.refuse_without_effect(name, f"for the task {task_name}{source}", hint)
+        model_flags.refuse_without_effect(name, f"for the task {task_name}{source}", hint)
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def define_flags() -> None:
 def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
-    shared_flags.require_one_of("do_train", "do_eval")
+    model_flags.require_one_of("do_train", "do_eval")
     shared_flags.require("eval_steps", "do_train", "do_eval")
     shared_flags.require("stop_at_step", "do_train")
     if (FLAGS.stop_at_step or 0) > FLAGS.num_train_steps:

@@ -81,9 +81,9 @@ def check_flags(words: Sequence[str]) -> None:
     if not FLAGS.tfds_name:
         for do, file in files_of.items():
             shared_flags.require(do, file)
-        shared_flags.refuse_without_effect("tfds_data_dir", "without --tfds_name")
+        model_flags.refuse_without_effect("tfds_data_dir", "without --tfds_name")
     elif all(FLAGS[file].value for do, file in files_of.items() if FLAGS[do].value):
-        shared_flags.refuse_without_effect("tfds_name", "with the files themselves")
+        model_flags.refuse_without_effect("tfds_name", "with the files themselves")
     # A flag of the original that it ignores itself is accepted.
     if FLAGS["null_score_diff_threshold"].present and not FLAGS.version_2_with_negative:
         logging.warning(
@@ -91,7 +91,7 @@ def check_flags(words: Sequence[str]) -> None:
             "question is answered."
         )
     if FLAGS.verbose_logging and not FLAGS.legacy_alignment:
-        shared_flags.refuse_without_effect("verbose_logging", "with --nolegacy_alignment")
+        model_flags.refuse_without_effect("verbose_logging", "with --nolegacy_alignment")
 
 
 if __name__ == "__main__":

@@ -115,10 +115,9 @@ def _defined(name: str, kind: Any, text: str) -> flags.Flag:
     return FLAGS[name]
 
 
-def mark_required(*names: str) -> None:
-    """Refuses a command without these flags, or with empty ones as in --output_dir=$UNSET."""
-    for name in names:
-        flags.register_validator(name, bool, message=f"it is required: write --{name}=VALUE")
+def mark_required(name: str) -> None:
+    """Refuses a command without the flag, or with an empty one as in --output_dir=$UNSET."""
+    flags.register_validator(name, bool, message=f"it is required: write --{name}=VALUE")
 
 
 def verb(*groups: Any, check: Callable[[Sequence[str]], None] | None = None) -> Callable:
@@ -153,13 +152,6 @@ def refuse_words(words: Sequence[str]) -> None:
         raise InputError(received, expected, remedy)
 
 
-def require_one_of(*names: str) -> None:
-    """Refuses a command that gives none of these flags."""
-    if not any(FLAGS[name].value for name in names):
-        received = "neither " + " nor ".join(f"--{name}" for name in names)
-        raise InputError(received, "at least one of them", "add one of them")
-
-
 def require(name: str, *needed: str, remedy: str = "") -> None:
     """Refuses --name without all of the flags that it needs."""
     if FLAGS[name].value and not all(FLAGS[other].value for other in needed):
@@ -167,11 +159,3 @@ def require(name: str, *needed: str, remedy: str = "") -> None:
         expected = f"{listed}: --{name} has no effect alone"
         remedy = remedy or f"add {listed}, or leave out --{name}"
         raise InputError(f"--{name} without {listed}", expected, remedy)
-
-
-def refuse_without_effect(name: str, where: str, hint: str = "") -> None:
-    """Refuses a flag that was given where it does nothing."""
-    if FLAGS[name].present:
-        remedy = f"leave out --{name}{hint and f'; {hint}'}"
-        received = f"--{name} {where}, where it has no effect"
-        raise InputError(received, "flags that have an effect", remedy)

@@ -3,6 +3,7 @@
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, SEED, Choice, Count, Number
 from bert_tf.config import OPTIMIZERS, PRECISIONS, STRATEGIES
+from bert_tf.errors import InputError
 
 
 class ModelFiles:
@@ -211,8 +212,23 @@ def define_fine_tuning(*further: type, max_seq_length: int) -> None:
     FLAGS.set_default("max_seq_length", max_seq_length)
 
 
+def require_one_of(*names: str) -> None:
+    """Refuses a command that gives none of these flags."""
+    if not any(FLAGS[name].value for name in names):
+        received = "neither " + " nor ".join(f"--{name}" for name in names)
+        raise InputError(received, "at least one of them", "add one of them")
+
+
+def refuse_without_effect(name: str, where: str, hint: str = "") -> None:
+    """Refuses a flag that was given where it does nothing."""
+    if FLAGS[name].present:
+        remedy = f"leave out --{name}{hint and f'; {hint}'}"
+        received = f"--{name} {where}, where it has no effect"
+        raise InputError(received, "flags that have an effect", remedy)
+
+
 def check_fine_tuning(*what_to_do: str) -> None:
     """Refuses flags of a script that fine-tunes which contradict each other."""
-    shared_flags.require_one_of("do_train", *what_to_do)
+    require_one_of("do_train", *what_to_do)
     shared_flags.require("eval_steps", "do_train", "do_eval")
     shared_flags.require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")

@@ -28,6 +28,7 @@ from absl import flags, logging
 
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
+from bert_tf.cli import model_flags
 from bert_tf.cli.flags import ABOVE_0, Choice, Count, Number
 from bert_tf.config import OPTIMIZERS, PRECISIONS, BertConfig
 from bert_tf.errors import InputError
@@ -122,13 +123,13 @@ def check_flags(words: Sequence[str]) -> None:
     if FLAGS["for"].value:
         compilers.check_packages(FLAGS["for"].value)
         for name in ("device", "memory_gb", "fits", "num_replicas", "num_train_steps"):
-            shared_flags.refuse_without_effect(name, "with --for")
+            model_flags.refuse_without_effect(name, "with --for")
         return
     for name in ("steps", "eval_batch_size", "predict_batch_size", "largest_batch"):
-        shared_flags.refuse_without_effect(name, "without --for")
+        model_flags.refuse_without_effect(name, "without --for")
     shared_flags.require("price_per_hour", "num_train_steps")
     if FLAGS.device:
-        shared_flags.refuse_without_effect("memory_gb", f"with --device={FLAGS.device}")
+        model_flags.refuse_without_effect("memory_gb", f"with --device={FLAGS.device}")
     for name in ("num_train_steps", "link_gb_per_s"):
         if FLAGS[name].value and not is_timed():
             raise InputError(
