@@ -328,7 +328,7 @@ class Corpus:
         files = (np.memmap(path, dtype, "r") for path, dtype in zip(paths, types, strict=True))
         tokens, sentences, documents = map(np.asarray, files)
         if (len(tokens), len(sentences) - 1) != (sentences[-1], documents[-1]):
-            raise changed(folder)
+            raise changed_error(folder)
         return cls(tokens, sentences, documents)
 
     def lists(self) -> list[list[Sentence]]:
@@ -361,7 +361,7 @@ class Corpus:
         return bytes(self._tokens[TOKEN_BYTES * first : TOKEN_BYTES * (first + length)])
 
 
-def changed(folder: pathlib.Path) -> InputError:
+def changed_error(folder: pathlib.Path) -> InputError:
     """The error for a folder of a run whose files are not as they were written."""
     received = f"{folder}, in which files are missing or have changed"
     remedy = f"remove {folder.parent}, then give the same command again"
@@ -417,7 +417,8 @@ def tokenize_block(
     parts = [(np.empty(0, TOKEN_TYPE), np.empty(0, np.int64)), *tokenized]
     tokens = np.concatenate([ids for ids, _ in parts])
     lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
-    # How many sentences with a token stand before each document; a document without one repeats it.
+    # How many sentences with a token stand before each document. One without a token repeats the
+    # number of the one before it, and `np.unique` leaves it out.
     before = bounds_of(lengths > 0)[bounds_of(map(len, texts))]
     found = Corpus(tokens, bounds_of(lengths[lengths > 0]), np.unique(before))
     num_sentences = len(found.token_bounds) - 1

@@ -33,7 +33,8 @@ def document_pairs(
 ) -> Iterator[Pair]:
     """Cuts a document into pairs (paper, appendix A.2; `create_instances_from_document`).
 
-    Sentences are collected until they fill a sequence, then divided at random into A and a rest.
+    Sentences are collected until they have the tokens of a sequence, or more; then they are divided
+    at random into A and a rest.
     In half of the pairs B is that rest; in the others B is drawn from another document, and the
     rest goes into the next pair:
 
@@ -177,9 +178,9 @@ class InstanceMaker:
             for document in documents
             for pair in document_pairs(corpus, document, settings, rng)
         )
-        drawn = ((p, mask(p, settings, self._is_continuation, num_pieces, rng)) for p in pairs)
+        masked = ((p, mask(p, settings, self._is_continuation, num_pieces, rng)) for p in pairs)
         parts = [np.empty(0, self.row_type)]
-        while some := list(itertools.islice(drawn, self._rows_at_a_time)):
+        while some := list(itertools.islice(masked, self._rows_at_a_time)):
             parts.append(self.make_rows(*zip(*some, strict=True)))
             self._count(parts[-1], counts)
         return np.concatenate(parts)
@@ -201,12 +202,12 @@ class InstanceMaker:
         )
         numbers = np.array([len(m.choices) for m in masked])  # [B]
         row = np.repeat(np.arange(len(pairs)), numbers)
-        place = np.arange(len(row)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-        behind = settings.max_seq_length
-        positions = np.full((len(pairs), settings.max_predictions_per_seq), behind)  # [B, P]
-        positions[row, place] = position
+        number_in_row = np.arange(len(row)) - np.repeat(np.cumsum(numbers) - numbers, numbers)
+        absent = settings.max_seq_length  # is sorted last, and becomes 0
+        positions = np.full((len(pairs), settings.max_predictions_per_seq), absent)  # [B, P]
+        positions[row, number_in_row] = position
         positions.sort(axis=1)
-        is_position = positions < behind
+        is_position = positions < absent
         positions *= is_position
         rows = np.zeros(len(pairs), self.row_type)
         rows["positions"] = positions

@@ -17,7 +17,8 @@ the shards are kept in files that are complete or not there.
 
 The shuffle is external. Every row gets a random 64-bit key, drawn from the seed of its block, and
 the shuffled order is that of the keys, for any number of workers. The rows of a block are a file:
-the places of its buckets, int64, and then the rows, sorted by key. A bucket is a part of all keys.
+where each bucket begins, int64, and then the rows, sorted by key. A bucket is an equal part of the
+range of keys.
 """
 
 import contextlib
@@ -59,7 +60,7 @@ MAX_BUCKETS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What every process needs. What follows from the job is not compared."""
+    """What every process needs. Two are equal if their jobs are; the rest follows from these."""
 
     job: Job
     pieces: Sequence[str] = dataclasses.field(compare=False)  # the vocabulary, read once
@@ -136,17 +137,17 @@ def make_files(
     Returns:
       What is counted, and the number of records of each file.
     """
-    job, size = plan.job, reader.total_bytes
-    num_workers = choose_num_workers(job.num_workers, most=1 + size // job.block_characters)
-    logging.info("%.1f MB of text, %s", size / 1e6, number_of(num_workers, "workers"))
+    job, text_bytes = plan.job, reader.total_bytes
+    num_workers = choose_num_workers(job.num_workers, most=1 + text_bytes // job.block_characters)
+    logging.info("%.1f MB of text, %s", text_bytes / 1e6, number_of(num_workers, "workers"))
     with contextlib.ExitStack() as stack:  # files get their names when all are finished, or none
         in_turn = [] if job.num_shards else paths
         files = [stack.enter_context(outputs.RecordFile(path)) for path in in_turn]
         workers = stack.enter_context(Workers(num_workers, BlockWorker, plan))
-        statistics, block_documents = read_text(plan) or tokenize_text(workers, plan, reader)
+        statistics, block_documents = kept_corpus(plan) or tokenize_text(workers, plan, reader)
         counts = statistics.counts
-        size = expected_bytes(counts["tokens"], job.settings)
-        num_buckets = number_of_buckets(size, num_parts=max(1, job.num_shards))
+        record_bytes = expected_bytes(counts["tokens"], job.settings)
+        num_buckets = number_of_buckets(record_bytes, num_parts=max(1, job.num_shards))
         write_rows(workers, plan, block_documents, num_buckets, counts)
         if job.num_shards:
             written = write_shards(workers, paths, num_buckets, finished)
@@ -156,7 +157,7 @@ def make_files(
     return statistics, written
 
 
-def read_text(plan: Plan) -> tuple[Statistics, list[range]] | None:
+def kept_corpus(plan: Plan) -> tuple[Statistics, list[range]] | None:
     """The text that an earlier run has tokenized: its statistics, and the documents of each block.
 
     None, and an empty folder, if there is none.
@@ -174,7 +175,7 @@ def read_text(plan: Plan) -> tuple[Statistics, list[range]] | None:
 def tokenize_text(
     workers: Workers, plan: Plan, reader: DocumentReader
 ) -> tuple[Statistics, list[range]]:
-    """Writes the corpus; returns what `read_text` does."""
+    """Writes the corpus; returns what `kept_corpus` does."""
     statistics, folder = Statistics(reader.counts), plan.working_folder
     with Progress("tokenize", reader.total_bytes / 1e6, "MB") as progress:
 
@@ -220,7 +221,7 @@ def write_rows(
             counts.update(block_counts)
             progress.update(number, note=f"; {counts['instances']} instances")
     if sum(path.stat().st_size for path in find_rows(folder)) != counts["bytes_of_rows"]:
-        raise documents.changed(folder)
+        raise documents.changed_error(folder)
 
 
 def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:
@@ -353,9 +354,9 @@ class BlockWorker:
           task: the number of the block, its documents in the corpus, the number of blocks, that of
             buckets, and what the name of the file begins with.
         """
-        index, numbers, num_blocks, num_buckets, path = task
+        index, of_block, num_blocks, num_buckets, path = task
         counts = Counts()
-        rows = self.sorted_rows(index, numbers, num_blocks, counts)
+        rows = self.sorted_rows(index, of_block, num_blocks, counts)
         with open(f"{path}.rows", "wb") as file:
             file.write(split(rows, num_buckets).tobytes())
             rows.tofile(file)

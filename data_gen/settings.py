@@ -29,8 +29,8 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("words_from_spaces", "one_draw_per_word"):
             if getattr(self, name) and not self.do_whole_word_mask:
-                received, remedy = f"--{name} without --do_whole_word_mask", f"leave out --{name}"
-                raise InputError(received, "both, or neither", f"add the other, or {remedy}")
+                received = f"--{name} without --do_whole_word_mask"
+                raise InputError(received, "both, or neither", f"add it, or leave out --{name}")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -64,7 +64,8 @@ def number_of_lanes(batch_size: int, num_blocks: int) -> int:
 class ShuffledSampler:
     """Blocks in a new order each epoch, dealt to lanes, mixed within windows of a lane.
 
-    The sequence of all blocks' records is cut into as many equal parts as there are lanes. A lane
+    In the picture letters are blocks, digits their records, and a window is one block. The
+    sequence of all blocks' records is cut into as many equal parts as there are lanes. A lane
     goes through its part, some blocks at a time: these are its window, whose records it mixes. Each
     batch takes its first rows from lane 0, the next from lane 1, and so on:
 
@@ -116,7 +117,7 @@ class ShuffledSampler:
         return self._window(lane, epoch, number)[begin + place - starts[number] :]
 
     def _order_blocks(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of each block in an epoch's order the end, and what to add to a place to get the row."""
+        """For each block, in the epoch's order: where it ends, and its rows minus their places."""
         blocks = generator(self._seed, epoch).permutation(len(self._sizes))
         first_rows, ends = np.cumsum(self._sizes) - self._sizes, np.cumsum(self._sizes[blocks])
         return ends, first_rows[blocks] - (ends - self._sizes[blocks])
@@ -290,7 +291,8 @@ class Batches:
     def _batches(
         self, start: int, rows_here: slice, at_once: int
     ) -> Iterator[dict[str, np.ndarray]]:
-        """This host's rows of the batches from `start` on; batches of one length may be joined.
+        """This host's rows of the batches from `start` on; batches of one length may be
+        joined, and `dataset` cuts them again.
 
         A damaged record ends them at its batch, not some batches before.
         """
@@ -326,7 +328,7 @@ class Batches:
 
         def read() -> list[dict[str, np.ndarray]]:
             values = self._files.read(rows, lambda block: blocks[block].result())
-            own = values.get("is_real_example", True)  # a record of a task has its own, [rows, 1]
+            own = values.get("is_real_example", True)  # of a task's record, [rows, 1]
             values["is_real_example"] = np.float32(is_real & (np.ravel(own) != 0))
             cut, begin = [], 0
             for length, group in itertools.groupby(lengths):

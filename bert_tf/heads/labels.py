@@ -49,11 +49,14 @@ class TagError(ValueError):
 
 
 class _HeadByName:
-    """The field `head` of `Labels`: of a name the head, loaded with TensorFlow at its first use."""
+    """The field `head` of `Labels`: of a name the head, loaded with TensorFlow at its first use.
+
+    Asked of the class it is the default of the dataclass's field.
+    """
 
     def __get__(self, labels: "Labels | None", _: type) -> Any:
         if labels is None:
-            return "classification"  # the default
+            return "classification"
         head = labels.__dict__["head"]
         if isinstance(head, str):
             head = labels.__dict__["head"] = head_named(head)
@@ -124,7 +127,7 @@ class Labels:
         return {name: number for number, name in enumerate(self.names)}
 
     def with_names_in(self, labels: Iterable[Label]) -> "Labels":
-        """These labels with the names in the training data, in an order that does not depend on it.
+        """These labels with the names in the training data, whatever the order of its examples.
 
         Numbers go by value, then other names by code points. Of tags, O comes first, then B- and
         I- of every type.

@@ -35,7 +35,8 @@ class Pretraining(Head):
           with_losses: for training: masked_lm_ids int32 [B, P] as another input, and as another
             output masked_lm_losses float32 [B, P], the cross entropy of each prediction.
         """
-        inputs = token_inputs("masked_lm_positions", *["masked_lm_ids"] * with_losses)
+        more = ["masked_lm_ids"] if with_losses else []
+        inputs = token_inputs("masked_lm_positions", *more)
         outputs, word_table = encode(config, inputs)
         hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
         predict = MaskedLmHead(config)

@@ -7,20 +7,7 @@ features.py  examples -> features -> records; windows over long sentences of wor
 results.py   metrics: eval_accuracy, eval_f1, ...; predictions -> files
 text_run.py  fine-tuning on texts, once or in a grid; `squad.run` does so on questions
 
-The way of a label from a cell of a CSV file to the loss, in the order of the calls:
-
-    run_classifier.py        main, read_split        flags -> the task csv and its data
-    tasks/registry.py        _own_files              which column it is in, what it may be
-    tasks/task.py            Task.read               the file of the split
-    tasks/examples.py        Layout.read, _label     cells -> Example(label="yes")
-    heads/labels.py          Labels.parse            asks the head of the task:
-    heads/task_heads.py      LabelHead.parse         is "yes" a label?
-    training/fine_tuning.py  Run.train, prepare      writes the records that are trained on
-    tasks/text_run.py        TextRun.rows            the values of each record
-    tasks/features.py        make_features           "yes" -> label_ids [1]
-    data/records.py          Record.serialize        -> train.tf_record; Record.checked: -> a batch
-    training/step.py         Steps                   a batch -> logits, loss, update
-    heads/task_heads.py      Classification.losses   label_ids [B, 1], logits [B, L] -> losses [B]
+The way of a label from a cell of a CSV file to the loss: docs/paper.md, "The path of a label".
 
 For a task of one's own, and a head: `register(Task(...))`, see docs/own_head.md.
 """

@@ -178,7 +178,7 @@ class Run:
     # ------------------------------------------------------------------------ data
 
     def prepare(self, data: SplitData) -> SplitData:
-        """Writes the records of a split, unless they are written; returns `data` with them."""
+        """Writes the records of a split, once; returns `data`. An older file is replaced."""
         if data.files is None:
             path, record = f"{self.output_dir}/{data.name}.tf_record", self.record(data)
             count = write_records(path, record, self.rows(data), total=data.num_records)
@@ -345,7 +345,8 @@ class Run:
         if not is_trial:
             self.check_training(config, train, keeps_best=config.intervals.eval_steps > 0)
         selects = dev if evaluates or is_trial else None
-        settings = self.settings_of(config, self.prepare(train), selects)
+        self.prepare(train)
+        settings = self.settings_of(config, train, selects)
         num_train_steps = settings["num_train_steps"]
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
         latest = checkpoints.latest()

@@ -154,7 +154,7 @@ class Steps:
         per_replica = self.config.clip_per_replica
         first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * num_rows(batch)
         scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
-        divisors = own_denominators if per_replica else denominators
+        divisors = own_denominators if per_replica else denominators  # of the loss
         loss_sums, gradients = self.gradients(batch, divisors, step, first_row, scale)
         if scale is not None:
             gradients = {name: gradient / scale for name, gradient in gradients.items()}

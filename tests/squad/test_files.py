@@ -10,6 +10,7 @@ import small_squad as small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.errors import InputError
 from bert_tf.squad import files
 from bert_tf.squad.answers import NbestEntry, Prediction
@@ -189,3 +190,15 @@ def test_the_name_of_the_file_is_escaped():
     assert "<h1>Answers to &lt;i&gt;{{totals}}.json</h1>" in page(True, file, [], {})
     file = type(file)([], True, "/data/\udcff.json")  # a name that is not UTF-8
     assert "<h1>Answers to ?.json</h1>" in page(True, file, [], {})
+
+
+@pytest.mark.parametrize(("own", "kept"), [(None, -1.5), (0.25, 0.25)])
+def test_a_threshold_is_stored_once_with_a_model_if_there_is_one(tmp_path, own, kept):
+    files.store_threshold(str(tmp_path), -1.5)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "model.ckpt-3.index").touch()
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"')
+    path = tmp_path / METADATA_FILE
+    path.write_text(ModelMetadata(null_score_diff_threshold=own).to_json_string())
+    files.store_threshold(str(tmp_path), -1.5)
+    assert ModelMetadata.from_json_file(str(path)).null_score_diff_threshold == kept
