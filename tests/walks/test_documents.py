@@ -12,7 +12,7 @@ import types
 import keras
 import pytest
 from document_inputs import SIZES, write_inputs
-from documents import DOCUMENTS, call_of, command_of, read, shell_commands, snippets
+from documents import DOCUMENTS, ROOT, call_of, command_of, read, shell_commands, snippets
 from walking import in_process
 
 from bert_tf.cli import demo
@@ -27,6 +27,9 @@ MADE = {
         "serving/topics/1/saved_model.pb",
         "minilm/bert_model.ckpt.index",
         "topics_for_transformers/model.safetensors",
+    ),
+    tuple(f"docs/{path.name}" for path in sorted(ROOT.glob("docs/api_*.md"))): (
+        "for_transformers/model.safetensors",
     ),
     ("serve/README.md",): ("serving/mrpc/1/SHA256SUMS",),
     ("docs/checkpoints.md",): (
