@@ -20,7 +20,7 @@ from bert_tf.cli import demo
 pytestmark = pytest.mark.walk
 # Documents that run one after the other in one folder, and files which are there in the end.
 MADE = {
-    ("README.md", "docs/get_started.md"): (
+    ("README.md", "docs/index.md", "docs/get_started.md"): (
         "demo/curves.png",
         "models/topics/eval_results.txt",
         "models/squad/predictions.json",
@@ -78,7 +78,7 @@ ELSEWHERE = {
     "wikiextractor ": "needs a network and 20 GB",
     "pip install": "needs a network: walks/test_wheel, without one",
     "python3 -m venv": "the same",
-    ". .venv/bin/activate": "the same",
+    ".venv": "the same",
 }
 # Values of flags that the documents give, where they are too large for a test.
 SMALLER = {
