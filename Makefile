@@ -27,7 +27,7 @@ other = $(if $(filter command environment,$(origin PYTHON)),$(shell \
 .PHONY: again
 again:
 
-.PHONY: demo test test-2.20 test-tpu lint docs audit speed clean
+.PHONY: demo test test-2.20 test-tpu lint docs dist audit speed clean
 
 demo: .venv/ready
 	$(BIN)/bert-tf demo --output_dir=demo
@@ -66,6 +66,18 @@ docs: .venv-docs/ready
 	.venv-docs/bin/python -m pip install --quiet --requirement docs/requirements.txt
 	touch $@
 
+# The package in dist/, as it is uploaded; an incomplete description is an error.
+dist: .venv-dist/ready
+	rm -rf dist build/lib build/bdist.*
+	.venv-dist/bin/python -m build
+	.venv-dist/bin/twine check --strict dist/*
+	@! grep -n 'github.com/OWNER' setup.py || echo 'Not to be uploaded: set REPOSITORY in setup.py.'
+
+.venv-dist/ready: $(call other,.venv-dist)
+	$(environment)
+	.venv-dist/bin/python -m pip install --quiet "build>=1.2,<2" "twine>=6.1,<8"
+	touch $@
+
 # Known vulnerabilities in the pinned packages; needs the network. Fails on a finding whose id is not
 # in ACKNOWLEDGED (SECURITY.md says why it does not matter), and on a package it cannot look up.
 ACKNOWLEDGED :=
@@ -102,4 +114,4 @@ audit: .venv-audit/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-2.20 .venv-tpu .venv-audit .venv-docs build demo
+	rm -rf .venv .venv-2.20 .venv-tpu .venv-audit .venv-docs .venv-dist build demo dist

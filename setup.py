@@ -9,6 +9,16 @@ HERE = pathlib.Path(__file__).parent
 # Not by importing the package, which needs the dependencies.
 VERSION = re.search('__version__ = "(.+)"', (HERE / "bert_tf/__init__.py").read_text())[1]
 
+# PLACEHOLDER: set the owner before the first release (CONTRIBUTING.md, "Release").
+REPOSITORY = "https://github.com/OWNER/bert_tf"
+# A package index has no files beside the README: its links and pictures lead to this version's.
+FILES, RAW = f"{REPOSITORY}/blob/v{VERSION}", f"{REPOSITORY}/raw/v{VERSION}"
+LONG_DESCRIPTION = re.sub(
+    r"(!?)\[([^\]]*)\]\((?![\w+]+:|#)([^)]+)\)",
+    lambda link: f"{link[1]}[{link[2]}]({RAW if link[1] else FILES}/{link[3]})",
+    (HERE / "README.md").read_text(encoding="utf-8"),
+)
+
 EXTRAS = {
     "vocab": ["tokenizers>=0.22,<0.24"],  # bert-tf vocab trains with it
     "wiki": ["sentencex>=1.0.32,<2"],  # sentence splitting for --input_format=wikiextractor
@@ -55,9 +65,32 @@ setup(
     name="bert-tf",
     version=VERSION,
     description="BERT, complete, on TensorFlow 2 and Keras 3",
-    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description=LONG_DESCRIPTION,
     long_description_content_type="text/markdown",
+    author="bert_tf contributors",
+    project_urls={
+        "Repository": REPOSITORY,
+        "Documentation": f"{FILES}/docs/index.md",
+        "Changelog": f"{FILES}/CHANGELOG.md",
+        "Issues": f"{REPOSITORY}/issues",
+    },
+    keywords=["BERT", "TensorFlow", "Keras", "natural language processing", "transformer"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: Console",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
     license="Apache-2.0",
+    license_files=["LICENSE"],
     python_requires=">=3.11,<3.14",
     packages=find_packages(include=["bert_tf", "bert_tf.*", "data_gen", "data_gen.*"]),
     package_data={

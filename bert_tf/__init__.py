@@ -1,5 +1,21 @@
 """BERT on TensorFlow 2 and Keras 3: google-research/bert, complete.
 
+    model, tokenizer = bert_tf.load("all-MiniLM-L6-v2")      # any format -> a Keras model
+    outputs = model(tokenizer(["a text", "another"]))
+    outputs["sequence_output"], outputs["pooled_output"]     # [B, S, D], [B, D]
+
+    bert_tf.classifier(PATH, labels=["bad", "good"])         # a model to compile and fit
+    bert_tf.Predictor("models/topics").predict(["a text"])   # answers of a trained folder
+
+load, classifier, make_model, BertModel, BertConfig, add_lora    models
+FullTokenizer, make_dataset, make_optimizer                      what `fit` needs
+Predictor, Scorer                                                answers
+open_weights, load_checkpoint, save_weights                      weights of any format
+layers, heads                                                    parts of models
+InputError                                                       what is raised for wrong input
+
+help(bert_tf.load) has the arguments of one name; on the command line: bert-tf --help.
+
 The folders, in the order in which a batch meets them: tokenization, data, modeling, heads,
 training, checkpoints, tasks, squad, library, serving. Importing the package loads no TensorFlow
 and sets nothing; the first use of a name loads what it needs.

@@ -1,8 +1,8 @@
 """What `mkdocs` does with the pages before it renders them.
 
 Pages that lie elsewhere in the repository become pages of the site, links to other files become
-text, `file.py:name` gets the line on which the name is defined; the public names of api.md and all
-of errors.md come from the sources.
+text, `file.py:name` gets the line on which the name is defined; the table of api.md, the names of
+the pages beside it and all of errors.md come from the sources.
 """
 
 import ast
@@ -10,6 +10,7 @@ import html
 import itertools
 import pathlib
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ ELSEWHERE = {  # in the repository: as a page
     "serve/README.md": "tensorflow_serving.md",
 }
 SYMBOL = re.compile(r"`([\w/]+\.py):([A-Za-z_][\w.]*)`")
+DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.M)
+DECLARED = re.compile(r"(?:size|declared)\(([^,)]*)[^)]*\)")  # of a field: its default
 LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -39,9 +42,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if page.file.src_uri == "errors.md":
         return markdown
     if page.file.src_uri == "api.md":
-        return markdown + page_part_of_names()
+        markdown += table_of_names()
     sources = {name: source for source, name in ELSEWHERE.items()}
     source = ROOT / sources.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    markdown = DIRECTIVE.sub(with_signature, markdown)
     return SYMBOL.sub(with_line, LINK.sub(lambda link: link_of_site(link, source.parent), markdown))
 
 
@@ -98,14 +102,65 @@ def public_names() -> dict[str, str]:
     return {name: home for name, home in found.items() if name not in ("heads", "layers")}
 
 
-def page_part_of_names() -> str:
-    """Markdown: the public names, by folder, for mkdocstrings."""
-    parts, before = [], ""
-    for name, home in sorted(public_names().items(), key=lambda item: (item[1], item[0])):
-        folder = home.split(".")[1]
-        parts += [f"## {folder}"] * (folder != before) + [f"::: {home}.{name}"]
-        before = folder
-    return "\n\n" + "\n\n".join(parts) + "\n"
+def table_of_names() -> str:
+    """Markdown: every name of the API pages, with the first line of its docstring."""
+    parts = []
+    for name in re.findall(r": (api_\w+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.M):
+        text = (ROOT / "docs" / name).read_text("utf-8")
+        title = text.partition("\n")[0].removeprefix("# ")
+        rows = [f"## [{title}]({name})", "| name | |\n|---|---|"]
+        for heading, path in re.findall(r"^## (\w+)$(?s:.*?)^::: ([\w.]+)$", text, re.M):
+            rows[-1] += f"\n| [`{heading}`]({name}#{heading.lower()}) | {first_line(path)} |"
+        parts += rows
+    return "\n\n".join(["", *parts, ""])
+
+
+def first_line(path: str) -> str:
+    """The first line of the docstring of `package.module.name`, for a cell of a table.
+
+    Raises:
+      LookupError: there is no such name, or it has no docstring.
+    """
+    if not (text := ast.get_docstring(definition(path)[0])):
+        raise LookupError(f"{path} has no docstring")
+    return text.partition("\n")[0].replace("|", r"\|")
+
+
+def definition(path: str) -> tuple[ast.AST, str]:
+    """The definition of `package.module.name`, and the source of its file.
+
+    Raises:
+      LookupError: there is none.
+    """
+    module, _, name = path.rpartition(".")
+    base = ROOT / module.replace(".", "/")
+    file = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    source = file.read_text(encoding="utf-8")
+    for node in ast.parse(source).body:
+        if name in names_of(node):
+            return node, source
+    raise LookupError(f"{module} has no {name}")
+
+
+def with_signature(directive: re.Match) -> str:
+    """A directive below its anchor and signature; for a dataclass, its fields and comments."""
+    node, source = definition(directive[1])
+    parts = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
+    function = node if isinstance(node, ast.FunctionDef) else parts.get("__init__")
+    head = itertools.takewhile(lambda n: not isinstance(n, ast.FunctionDef), node.body)
+    fields = [part for part in head if isinstance(part, ast.AnnAssign)]
+    if function:
+        given = function.args
+        given.args = given.args[function is not node :]  # without self
+        for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg):
+            if one:
+                one.annotation = None
+        lines = textwrap.wrap(f"{node.name}({ast.unparse(given)})", 88, subsequent_indent="    ")
+    else:
+        lines = source.splitlines()[fields[0].lineno - 1 : fields[-1].end_lineno] if fields else []
+        lines = [DECLARED.sub(r"\1", line).replace(" =   #", "  #") for line in (node.name, *lines)]
+    block = "```python\n" + "\n".join(lines) + "\n```" if lines != [node.name] else ""
+    return f"[](){{#{directive[1]}}}\n\n{block}\n\n{directive[0]}"
 
 
 # ---------------------------------------------------------------------------- errors

@@ -192,7 +192,7 @@ class Lamb(AdamWeightDecay):
         return ops.where(usable, weight_norm / ops.where(usable, update_norm, 1.0), 1.0)
 
 
-CLASSES = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of `settings.OPTIMIZERS`
+CLASSES = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of `config.OPTIMIZERS`
 
 
 def make_optimizer(

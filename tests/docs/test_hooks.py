@@ -95,9 +95,15 @@ def test_messages_of_troubleshooting_are_raised():
     assert [fragment for fragment in fragments if fragment not in raised] == []
 
 
-def test_the_api_has_every_public_name():
-    part = hooks.page_part_of_names()
-    assert sorted([*hooks.public_names(), "heads", "layers"]) == sorted(bert_tf.__all__)
-    assert part.count("\n::: ") == len(hooks.public_names())
-    assert part.count("\n## modeling\n") == 1
-    assert "\n::: bert_tf.serving.predictor.Predictor\n" in part
+def test_the_api_has_every_public_name_with_its_first_line():
+    """Each under its own name on one page, from the module of `__init__.pyi`."""
+    pages = "".join(read(f"docs/{path.name}") for path in (ROOT / "docs").glob("api_*.md"))
+    public = hooks.public_names()
+    assert sorted([*public, "heads", "layers"]) == sorted(bert_tf.__all__)
+    for name, home in public.items():
+        assert len(re.findall(rf"^## {name}$(?s:.*?)^::: {home}.{name}$", pages, re.M)) == 1, name
+    table = hooks.table_of_names()
+    assert table.count("\n| [") == pages.count("\n::: ")
+    assert table.index("[`load`](api_models.md#load) | A model and its tokenizer") < 200
+    with pytest.raises(LookupError, match="no nothing"):
+        hooks.first_line("bert_tf.heads.nothing")

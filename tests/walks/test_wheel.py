@@ -49,6 +49,10 @@ def test_only_our_names_are_installed(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = {name.split("/")[0] for name in archive.namelist()}
         files = set(archive.namelist())
+        (metadata,) = (name for name in files if name.endswith("/METADATA"))
+        description = archive.read(metadata).decode()
+    assert description.count("](https://") > 30
+    assert "](" not in description.replace("](https://", "")  # a package index has no other files
     assert {name for name in names if not name.endswith(".dist-info")} == OURS
     needed = {"bert_tf/tokenization/unicode_14.npz", "bert_tf/squad/report.html"}
     needed |= {f"bert_tf/playground/page.{kind}" for kind in ("html", "css", "js")}
