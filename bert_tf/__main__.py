@@ -9,6 +9,8 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 
+import bert_tf
+
 VERBS = {  # verb: its module, or its function in one of several verbs; what it does
     "data": ("create_pretraining_data", "text -> TFRecords for pre-training"),
     "beam-data": ("bert_tf.cli.data:beam_data", "the same on many machines, with Apache Beam"),
@@ -36,6 +38,11 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
 def main() -> int:
     """Runs the command line; returns the exit code."""
     verb, *words = sys.argv[1:] or ["--help"]
+    if verb == "help" and words:
+        verb, words = words[0], ["--help"]
+    if verb == "--version":
+        print(f"bert-tf {bert_tf.__version__}")
+        return 0
     if verb in ("help", "-h", "-help", "--help", "--helpfull"):
         from bert_tf.cli import main as cli
 

@@ -130,6 +130,21 @@ def test_intervals(loop, log, save, evaluate, first, expected):
     assert stops(intervals, first, 16) == expected
 
 
+@pytest.mark.parametrize(
+    ("num_steps", "save", "log", "expected"),
+    [
+        (60, 1000, None, 2),
+        (1029, 1000, None, 50),  # 51 does not divide what is saved
+        (10**6, 1000, None, 100),
+        (7, 0, None, 1),
+        (60, 1000, 7, 7),
+    ],
+)
+def test_short_runs_are_logged_more_often(num_steps, save, log, expected):
+    intervals = Intervals(log_steps=log, save_checkpoints_steps=save).of_run(num_steps)
+    assert intervals == Intervals(log_steps=expected, save_checkpoints_steps=save)
+
+
 def test_settings_that_are_none():
     for name in ("iterations_per_loop", "log_steps", "save_checkpoints_steps", "eval_steps"):
         with pytest.raises(InputError, match=name):
