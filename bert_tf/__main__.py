@@ -40,14 +40,11 @@ def main() -> int:
     verb, *words = sys.argv[1:] or ["--help"]
     if verb == "help" and words:
         verb, words = words[0], ["--help"]
-    if verb == "--version":
-        print(f"bert-tf {bert_tf.__version__}")
-        return 0
-    if verb in ("help", "-h", "-help", "--help", "--helpfull"):
+    if verb in ("--version", "help", "-h", "-help", "--help", "--helpfull"):
         from bert_tf.cli import main as cli
 
         cli.prepare()
-        print(usage(), flush=True)
+        print(f"bert-tf {bert_tf.__version__}" if verb == "--version" else usage(), flush=True)
         return 0
     if verb not in VERBS:
         likely = difflib.get_close_matches(verb, VERBS, 1)

@@ -130,19 +130,11 @@ def test_intervals(loop, log, save, evaluate, first, expected):
     assert stops(intervals, first, 16) == expected
 
 
-@pytest.mark.parametrize(
-    ("num_steps", "save", "log", "expected"),
-    [
-        (60, 1000, None, 2),
-        (1029, 1000, None, 50),  # 51 does not divide what is saved
-        (10**6, 1000, None, 100),
-        (7, 0, None, 1),
-        (60, 1000, 7, 7),
-    ],
-)
-def test_short_runs_are_logged_more_often(num_steps, save, log, expected):
-    intervals = Intervals(log_steps=log, save_checkpoints_steps=save).of_run(num_steps)
-    assert intervals == Intervals(log_steps=expected, save_checkpoints_steps=save)
+def test_short_runs_are_logged_more_often():
+    """By a divisor of the steps between checkpoints: every 50 where a twentieth is 51."""
+    for num_steps, expected in ((7, 1), (60, 2), (1029, 50), (10**6, 100)):
+        assert Intervals().of_run(num_steps) == Intervals(log_steps=expected)
+    assert Intervals(log_steps=7).of_run(9) == Intervals(log_steps=7)
 
 
 def test_settings_that_are_none():

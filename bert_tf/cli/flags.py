@@ -6,17 +6,15 @@ these loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`.
 `cli/` read flags.
 """
 
-import glob
 import inspect
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
 
-from bert_tf.errors import NO_MODEL, InputError
+from bert_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 MOST_USED: list[str] = []  # flags of the command that --help shows first
@@ -152,29 +150,6 @@ def refuse_words(words: Sequence[str]) -> None:
         received, expected = f"{words[0]!r} outside any flag", "flags only, as in --input_file=..."
         remedy = "write --flag=value without a space, and put quotes around patterns of files"
         raise InputError(received, expected, remedy)
-
-
-MODELS = ("init_checkpoint", "model", "from")
-# Further flags that name what is read, and the switch, if there is one, without which nothing is.
-INPUTS = "bert_config_file vocab_file data_dir input_file:do_train eval_input_file:do_eval \
-train_file:do_train dev_file:do_eval test_file:do_predict predict_file:do_predict"
-
-
-def check_inputs() -> None:
-    """Refuses local paths to read, patterns and beginnings of names, where there is nothing."""
-    values = FLAGS.flag_values_dict()
-    run = values.get("output_dir")
-    if os.path.exists(f"{run}/checkpoint") or os.path.exists(f"{run}/best/checkpoint"):
-        values["init_checkpoint"] = None  # a run that goes on has a model of its own
-    for name, _, switch in (words.partition(":") for words in (*MODELS, *INPUTS.split())):
-        given = (values.get(name) or "") if values.get(switch, True) else ""
-        folder = (switch and values.get("data_dir")) or ""  # of the files of a task
-        for part in given.split(",") if name.endswith(("from", "input_file")) else [given]:
-            path = os.path.join(folder, part)
-            if part and not ("://" in path or os.path.exists(path) or glob.glob(f"{path}*")):
-                remedy = NO_MODEL if name in MODELS else "check the path"
-                received = f"--{name}={part}, where there is nothing"
-                raise InputError(received, FLAGS[name].help, remedy)
 
 
 def require(name: str, *needed: str, remedy: str = "") -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from bert_tf import runtime, terminal
-from bert_tf.cli.flags import FLAGS, check_inputs
+from bert_tf.cli.flags import FLAGS
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.terminal import SCREEN
 
@@ -41,7 +41,7 @@ def parse(
     logging.set_verbosity(logging.INFO)  # before the flags, one of which is --verbosity
     define_flags()
     if {"--help", "-help", "--helpshort", "-h", "-?"} & {*sys.argv[1:]}:
-        from bert_tf.cli.help import page  # here, as others do without
+        from bert_tf.cli.command_line import page  # here and below: most commands do without
 
         print(page(about or sys.modules["__main__"].__doc__ or ""), flush=True)
         sys.exit(0)
@@ -49,12 +49,14 @@ def parse(
     try:
         _words[:] = FLAGS(sys.argv)
     except flags.Error as error:
-        from bert_tf.cli.help import flag_error
+        from bert_tf.cli.command_line import flag_error
 
         raise flag_error(error) from None
     check_flags(_words[1:])
-    check_inputs()
     if needs_tensorflow:
+        from bert_tf.cli.command_line import check_inputs
+
+        check_inputs()
         runtime.load_tensorflow()
 
 

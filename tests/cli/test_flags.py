@@ -111,53 +111,31 @@ def words_of(command: str) -> list[str]:
     return [command] if command.endswith(".py") else ["bert-tf", command]
 
 
+PRETRAIN = (
+    "run_pretraining.py --output_dir=x --bert_config_file=/etc/passwd --input_file=/nowhere/*.tf"
+)
+CLASSIFY = "run_classifier.py --output_dir=x --task_name=csv --data_dir=/etc --train_file=no.csv"
+REFUSED = {  # what is said of a command line
+    "run_squad.py --init_chekpoint=x": "To do: did you mean --init_checkpoint?",
+    "bert-tf vocab --output_fle=x": "To do: did you mean --output_file?",
+    "bert-tf predict --xyzzy": "Received: --xyzzy, which is unknown\nExpected: the flags",
+    "run_squad.py --xla=maybe": "Expected: true or false\nTo do: correct it",
+    "run_squad.py --seed=x": "Expected: an integer in the range [0, 4294967295]",
+    "run_squad.py --strategy=all": "Expected: one of <auto|",
+    "run_squad.py --output_dir": "Received: Missing value for flag --output_dir",
+    f"{PRETRAIN} --do_train": "Received: --input_file=/nowhere/*.tf, where there is nothing",
+    f"{CLASSIFY} --do_train": "Received: --train_file=no.csv, where there is nothing",
+    "bert-tf convert --to=x --from=/no/model.ckpt": "git clone https://huggingface.co",
+}
 ANSWERED = {  # what: the command line, the exit code, what is said
     **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in {*COMMANDS.values(), "score"}},
-    **{
-        f"{c} misspelt": ([*words_of(c), f"--{flag[:5]}{flag[6:]}=x"], 1, f"did you mean --{flag}?")
-        for c in ("run_squad.py", "predict", "vocab")
-        for flag in [{"vocab": "output_file", "predict": "input_file"}.get(c, "init_checkpoint")]
-    },
     **{f"{c} conflict": ([*words_of(c), *w], 1, "To do: ") for c, w in CONFLICTS.items()},
     "required": (["bert-tf", "data", "--input_file=x"], 1, "write --output_file=VALUE"),
     "empty": (["bert-tf", "data", "--output_file="], 1, "write --output_file=VALUE"),
-    "wrong": (["run_squad.py", "--xla=maybe"], 1, "Expected: true or false\nTo do: correct it"),
-    "bounds": (
-        ["run_squad.py", "--seed=x"],
-        1,
-        "Expected: an integer in the range [0, 4294967295]",
-    ),
-    "choice": (["run_squad.py", "--strategy=all"], 1, "Expected: one of <auto|"),
-    "no value": (
-        ["run_squad.py", "--output_dir"],
-        1,
-        "Received: Missing value for flag --output_dir",
-    ),
     "version": (["bert-tf", "--version"], 0, "bert-tf 0."),
     "help": (["bert-tf", "help", "classify"], 0, "--task_name="),
     "-h": (["bert-tf", "classify", "-h"], 0, "--task_name="),
-    **{
-        f"{words[0]} {words[-1]}": (words, 1, f"Received: {words[-1]}, where there is nothing")
-        for words in (
-            [
-                "run_pretraining.py",
-                "--output_dir=x",
-                "--do_train",
-                "--bert_config_file=/etc/passwd",
-                "--input_file=/nowhere/*.tf",
-            ],
-            [
-                "run_classifier.py",
-                "--output_dir=x",
-                "--task_name=csv",
-                "--do_train",
-                "--data_dir=/etc",
-                "--train_file=nowhere.csv",
-            ],
-            ["run_squad.py", "--output_dir=x", "--do_predict", "--predict_file=/nowhere"],
-            ["bert-tf", "convert", "--to=x", "--from=/nowhere/model.ckpt"],
-        )
-    },
+    **{line: (line.split(), 1, said) for line, said in REFUSED.items()},
     "verbs": (["bert-tf", "--help"], 0, "evaluate-squad"),
     "no verb": (["bert-tf"], 0, "usage: bert-tf VERB"),
     "a misspelt verb": (["bert-tf", "exprot"], 1, "did you mean bert-tf export?"),

@@ -1,5 +1,7 @@
-"""What --help prints, and what is wrong with a command line."""
+"""What a command line is answered before TensorFlow loads: help, wrong flags, missing files."""
 
+import glob
+import os
 import re
 import shutil
 import sys
@@ -8,7 +10,7 @@ import textwrap
 from absl import flags
 
 from bert_tf.cli.flags import FLAGS, MOST_USED
-from bert_tf.errors import InputError
+from bert_tf.errors import NO_MODEL, InputError
 
 NAME_WIDTH = 32
 
@@ -45,7 +47,7 @@ def entry(flag: flags.Flag, width: int) -> str:
     return "\n      ".join([lines, *listed])
 
 
-# ---------------------------------------------------------------------------- errors
+# ---------------------------------------------------------------------------- what is wrong
 
 
 def flag_error(error: flags.Error) -> InputError:
@@ -56,12 +58,37 @@ def flag_error(error: flags.Error) -> InputError:
         remedy = f"did you mean --{likely[0]}?" if likely else "leave it out"
         expected = f"the flags that {sys.argv[0]} --help lists"
         return InputError(f"--{error.flagname}, which is unknown", expected, remedy)
+    if missing := re.findall("it is required: write --(.*)=", str(error)):
+        words = " ".join(f"--{name}=VALUE" for name in missing)
+        expected = "\n".join(FLAGS[name].help for name in missing)
+        return InputError(f"no --{' and no --'.join(missing)}", expected, f"write {words}")
     name = given.removeprefix("--").partition("=")[0]
-    if "is required" in why:
-        return InputError(f"no --{name}", FLAGS[name].help, f"write --{name}=VALUE")
     kind = name in FLAGS and FLAGS[name].flag_type()
     if kind in ("int", "float"):
         why = FLAGS[name].parser.syntactic_help.replace(">= 5e-324", "above 0")
     expected = "true or false" if kind == "bool" else why.removeprefix("value should be ")
     remedy = f"correct it; {sys.argv[0]} --help explains the flags"
     return InputError(given, expected or "--flag=VALUE", remedy)
+
+
+MODELS = ("init_checkpoint", "model", "from")
+# Further flags that name what is read, and the switch, if there is one, without which nothing is.
+INPUTS = "bert_config_file vocab_file data_dir input_file:do_train eval_input_file:do_eval \
+train_file:do_train dev_file:do_eval test_file:do_predict predict_file:do_predict"
+
+
+def check_inputs() -> None:
+    """Refuses local paths to read, patterns and beginnings of names, where there is nothing."""
+    values = FLAGS.flag_values_dict()
+    run = values.get("output_dir")
+    if os.path.exists(f"{run}/checkpoint") or os.path.exists(f"{run}/best/checkpoint"):
+        values["init_checkpoint"] = None  # a run that goes on has a model of its own
+    for name, _, switch in (words.partition(":") for words in (*MODELS, *INPUTS.split())):
+        given = (values.get(name) or "") if values.get(switch, True) else ""
+        folder = (switch and values.get("data_dir")) or ""  # of the files of a task
+        for part in given.split(",") if name.endswith(("from", "input_file")) else [given]:
+            path = os.path.join(folder, part)
+            if part and not ("://" in path or os.path.exists(path) or glob.glob(f"{path}*")):
+                remedy = NO_MODEL if name in MODELS else "check the path"
+                received = f"--{name}={part}, where there is nothing"
+                raise InputError(received, FLAGS[name].help, remedy)
