@@ -60,7 +60,7 @@ def flag_error(error: flags.Error) -> InputError:
         return InputError(f"--{error.flagname}, which is unknown", expected, remedy)
     if missing := re.findall("it is required: write --(.*)=", str(error)):
         words = " ".join(f"--{name}=VALUE" for name in missing)
-        expected = "\n".join(FLAGS[name].help for name in missing)
+        expected = "\n".join(f"--{name}: {FLAGS[name].help}" for name in missing)
         return InputError(f"no --{' and no --'.join(missing)}", expected, f"write {words}")
     name = given.removeprefix("--").partition("=")[0]
     kind = name in FLAGS and FLAGS[name].flag_type()

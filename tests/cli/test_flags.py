@@ -130,8 +130,8 @@ REFUSED = {  # what is said of a command line
 ANSWERED = {  # what: the command line, the exit code, what is said
     **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in {*COMMANDS.values(), "score"}},
     **{f"{c} conflict": ([*words_of(c), *w], 1, "To do: ") for c, w in CONFLICTS.items()},
-    "required": (["bert-tf", "data", "--input_file=x"], 1, "write --output_file=VALUE"),
-    "empty": (["bert-tf", "data", "--output_file="], 1, "write --output_file=VALUE"),
+    "required": (["bert-tf", "data", "--input_file=x"], 1, " --output_file=VALUE"),
+    "empty": (["bert-tf", "data", "--output_file="], 1, " --output_file=VALUE"),
     "version": (["bert-tf", "--version"], 0, "bert-tf 0."),
     "help": (["bert-tf", "help", "classify"], 0, "--task_name="),
     "-h": (["bert-tf", "classify", "-h"], 0, "--task_name="),
