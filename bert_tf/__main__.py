@@ -9,6 +9,8 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 
+import bert_tf
+
 VERBS = {  # verb: its module, or its function in one of several verbs; what it does
     "data": ("create_pretraining_data", "text -> TFRecords for pre-training"),
     "beam-data": ("bert_tf.cli.data:beam_data", "the same on many machines, with Apache Beam"),
@@ -36,11 +38,13 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
 def main() -> int:
     """Runs the command line; returns the exit code."""
     verb, *words = sys.argv[1:] or ["--help"]
-    if verb in ("help", "-h", "-help", "--help", "--helpfull"):
+    if verb == "help" and words:
+        verb, words = words[0], ["--help"]
+    if verb in ("--version", "help", "-h", "-help", "--help", "--helpfull"):
         from bert_tf.cli import main as cli
 
         cli.prepare()
-        print(usage(), flush=True)
+        print(f"bert-tf {bert_tf.__version__}" if verb == "--version" else usage(), flush=True)
         return 0
     if verb not in VERBS:
         likely = difflib.get_close_matches(verb, VERBS, 1)

@@ -173,12 +173,23 @@ class Intervals:
     """Steps between logging, saving and evaluation."""
 
     iterations_per_loop: int = declared(1000, low=1)  # at most, in one call of the compiled loop
-    log_steps: int = declared(100, low=0)  # 0, here and below: only at the end
+    # 0, here and below: only at the end. None: some twenty times in short runs, see `of_run`
+    log_steps: int | None = declared(None, low=0)
     save_checkpoints_steps: int = declared(1000, low=0)
     eval_steps: int = declared(0, low=0)
 
     def __post_init__(self):
         check_fields(self)
+
+    def of_run(self, num_train_steps: int) -> Self:
+        """With log_steps for a run of that length, unless it is given.
+
+        A divisor of save_checkpoints_steps: so a run that was killed and resumed has the same
+        means.
+        """
+        most = max(1, min(100, num_train_steps // 20))
+        steps = next(n for n in range(most, 0, -1) if self.save_checkpoints_steps % n == 0)
+        return dataclasses.replace(self, log_steps=steps) if self.log_steps is None else self
 
     def next_stop(self, step: int, last: int) -> int:
         """The next step after `step` at which something is due."""

@@ -4,6 +4,8 @@ import errno
 import os
 import sys
 
+NO_MODEL = """check the path, unpack archives; models are not downloaded by name: \
+git clone https://huggingface.co/NAME (with git LFS) makes a folder"""
 MOST_CHARACTERS = 2000  # of a part of a message; longer ones lose their middle
 
 

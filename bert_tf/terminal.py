@@ -102,11 +102,17 @@ SECONDS_TO_REPORT = 2  # what took longer leaves a line
 SECONDS_BETWEEN_BARS = 0.25
 SECONDS_BETWEEN_LINES = (5, 60)  # at first, and in the end
 BAR_WIDTH = 14
+# Parts of a line that is too long, as patterns of which the group is kept: the rate, what is done
+# of how much, the label but for its first word, the time left.
+LEAST_IMPORTANT = (r"(), [^,]* a second", r"(): [^,]+", r"^(\w+)[^,]*", r"(), [^,]* left")
 CLEAR = b"\r\x1b[K"  # the line
 
 
 class Progress:
-    """Something that takes long, from entering this context to leaving it."""
+    """Something that takes long, from entering this context to leaving it.
+
+    What is of unknown length within something counted, compilation say, is left out of its rate.
+    """
 
     def __init__(self, label: str, total: float | None = None, unit: str = "", *, done: float = 0):
         """Nothing is shown before the context is entered.
@@ -118,7 +124,7 @@ class Progress:
           done: how much was done before.
         """
         self._label, self._total, self._unit = label, total, unit
-        self._done, self._note = done, ""
+        self._done, self._note, self._interrupted = done, "", False
         self._updates: list[tuple[float, float]] = []  # time and number of the first, of the last
 
     def __enter__(self) -> Self:
@@ -132,6 +138,8 @@ class Progress:
         seconds = self.seconds
         with SCREEN.line():
             SCREEN.shown.remove(self)
+            for around in () if self._unit else SCREEN.shown:
+                around._interrupted = True
         if kind is None and seconds >= SECONDS_TO_REPORT:
             what = f"{number_of(self._done, self._unit)} in " * bool(self._unit)
             logging.info("%s: %s%s", self._label, what, duration(seconds))
@@ -144,8 +152,11 @@ class Progress:
     def update(self, done: float, note: str = "") -> None:
         """Call it as often as you like; `done` counts up to the total."""
         now = time.monotonic()
+        if self._interrupted and self._updates:  # the rate is that of the rest
+            (begun, first), (last, before) = self._updates[0], self._updates[-1]
+            self._updates[0] = begun + now - last, first + done - before
         self._updates[1:] = [(now, done)]
-        self._done, self._note = done, note
+        self._done, self._note, self._interrupted = done, note, False
         least, most = SECONDS_BETWEEN_LINES
         pause = min(most, max(least, (self._last_line - self._start) / 2))
         if not SCREEN.is_open and done and now - self._last_line >= pause:
@@ -167,14 +178,19 @@ class Progress:
         return line + self._note
 
     def bar(self, width: int) -> str:
-        """The share that is done as a picture, and the text; parts that do not fit are left out."""
-        text = self.text()
-        if self._total and self._updates and len(text) + BAR_WIDTH + 2 <= width:
-            full = int(BAR_WIDTH * min(1.0, self._done / self._total))
-            return "━" * full + "─" * (BAR_WIDTH - full) + "  " + text
-        while len(text) > width and ", " in text:
-            text = text.rpartition(", ")[0]
-        return text[:width]
+        """The share that is done as a picture, and the text; whole parts that do not fit go.
+
+        First the rate, then the picture, and the rest as in `LEAST_IMPORTANT`; the note stays.
+        """
+        text, room = self.text(), width - BAR_WIDTH - 2
+        if self._total and self._updates:
+            text = text if len(text) <= room else re.sub(LEAST_IMPORTANT[0], "", text)
+            if len(text) <= room:
+                full = int(BAR_WIDTH * min(1.0, self._done / self._total))
+                return "━" * full + "─" * (BAR_WIDTH - full) + "  " + text
+        for part in LEAST_IMPORTANT:
+            text = re.sub(part, r"\1", text, count=1) if len(text) > width else text
+        return text if len(text) <= width else text[:width].rpartition(" ")[0]
 
 
 def announced(label: str, *, when: bool = True) -> contextlib.AbstractContextManager:

@@ -268,7 +268,7 @@ SENTENCES = """\
 %(documents)d documents, %(sentences)d sentences, %(tokens)d tokens \
 (%(unknown_share).2f %% [UNK]) in %(files)d files
 %(instances)d instances: %(mean_length).1f tokens on average, \
-%(full_length_share).1f %% of full length, %(random_next_share).1f %% random next
+%(full_length_share).1f %% of them full, %(random_next_share).1f %% random next
 %(masked_share).1f %% of the tokens to predict: %(mask_share).1f %% [MASK], \
 %(unchanged_share).1f %% unchanged, %(random_share).1f %% random"""
 

@@ -130,6 +130,13 @@ def test_intervals(loop, log, save, evaluate, first, expected):
     assert stops(intervals, first, 16) == expected
 
 
+def test_short_runs_are_logged_more_often():
+    """By a divisor of the steps between checkpoints: every 50 where a twentieth is 51."""
+    for num_steps, expected in ((7, 1), (60, 2), (1029, 50), (10**6, 100)):
+        assert Intervals().of_run(num_steps) == Intervals(log_steps=expected)
+    assert Intervals(log_steps=7).of_run(9) == Intervals(log_steps=7)
+
+
 def test_settings_that_are_none():
     for name in ("iterations_per_loop", "log_steps", "save_checkpoints_steps", "eval_steps"):
         with pytest.raises(InputError, match=name):

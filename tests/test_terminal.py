@@ -129,13 +129,37 @@ def said(monkeypatch) -> list[str]:
     return lines
 
 
-def test_a_bar_is_never_cut_within_a_number(clock):
-    text = "train: 30 of 60 steps, 1 a second, 30 s left, loss 0.69"
-    with terminal.Progress("train", 60, "steps") as training:
-        for clock.now, done in ((101.0, 1), (130.0, 30)):
-            training.update(done, ", loss 0.69")
-        assert training.bar(79) == f"{'━' * 7}{'─' * 7}  {text}"
-        assert [training.bar(width) for width in (60, 50, 30)] == [text, text[:44], text[:21]]
+def test_a_bar_is_cut_by_parts_and_keeps_the_loss(clock):
+    left, picture = "2 h 46 min left, loss 0.6931", f"{'━' * 7}{'─' * 7}  "
+    with terminal.Progress("train the model", 20000, "steps") as training:
+        for clock.now, done in ((101.0, 1), (10100.0, 10000)):
+            training.update(done, ", loss 0.6931")
+        whole = f"train the model: 10000 of 20000 steps, {left}"
+        bars = [training.bar(width) for width in (100, 85, 79, 60, 40, 30, 20, 8)]
+        assert bars == [
+            f"{picture}{whole.replace('s, 2', 's, 1 a second, 2')}",
+            picture + whole,
+            whole,
+            f"train the model, {left}",
+            f"train, {left}",
+            "train, loss 0.6931",
+            "train, loss 0.6931",
+            "train,",
+        ]
+
+
+def test_what_compiles_is_in_no_rate(clock):
+    """Steps of a second, of which the first, the second and the tenth compile for a minute."""
+    with terminal.Progress("train", 100, "steps") as training:
+        for step in range(1, 13):
+            with terminal.announced("compile: train", when=step in (1, 2, 10)):
+                clock.now += 60 if step in (1, 2, 10) else 1
+            training.update(step)
+            if step == 2:
+                assert training.text() == "train: 2 of 100 steps"
+            elif step > 2:
+                left = terminal.duration(100 - step)
+                assert training.text() == f"train: {step} of 100 steps, 1 a second, {left} left"
 
 
 def test_a_line_says_how_long_it_will_take(said, clock):

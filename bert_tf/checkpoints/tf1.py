@@ -28,7 +28,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2 as bundle
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
-from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
+from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, remedy_of
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that a resumed run is compared with
@@ -80,8 +80,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         received = f"{path}, a folder with {len(found)} checkpoints"
         raise InputError(received, "one, or a file `checkpoint`", "give the path of one of them")
     expected = "a folder, or a prefix such as bert_model.ckpt beside its .index and .data files"
-    remedy = "check the path, unpack archives; models are not downloaded by name: give a folder"
-    raise InputError(f"{path}, where there is no checkpoint", expected, remedy)
+    raise InputError(f"{path}, where there is no checkpoint", expected, NO_MODEL)
 
 
 def has_checkpoints(folder: str) -> bool:

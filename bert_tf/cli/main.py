@@ -3,12 +3,9 @@
 import contextlib
 import io
 import os
-import re
 import select
-import shutil
 import signal
 import sys
-import textwrap
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,7 +13,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from bert_tf import runtime, terminal
-from bert_tf.cli.flags import FLAGS, MOST_USED
+from bert_tf.cli.flags import FLAGS
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 from bert_tf.terminal import SCREEN
 
@@ -44,12 +41,22 @@ def parse(
     logging.set_verbosity(logging.INFO)  # before the flags, one of which is --verbosity
     define_flags()
     if {"--help", "-help", "--helpshort", "-h", "-?"} & {*sys.argv[1:]}:
+        from bert_tf.cli.command_line import page  # here and below: most commands do without
+
         print(page(about or sys.modules["__main__"].__doc__ or ""), flush=True)
         sys.exit(0)
     app.define_help_flags()  # --helpfull
-    _words[:] = app.parse_flags_with_usage(sys.argv)
+    try:
+        _words[:] = FLAGS(sys.argv)
+    except flags.Error as error:
+        from bert_tf.cli.command_line import flag_error
+
+        raise flag_error(error) from None
     check_flags(_words[1:])
     if needs_tensorflow:
+        from bert_tf.cli.command_line import check_inputs
+
+        check_inputs()
         runtime.load_tensorflow()
 
 
@@ -204,40 +211,3 @@ def _end_when_stuck(reader: int) -> None:
 def _end_by_signal(number: int) -> None:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
     end(128 + number, f"ended by {name}. No file is half written; run it again.")
-
-
-# ---------------------------------------------------------------------------- help
-
-NAME_WIDTH = 32
-
-
-def page(about: str) -> str:
-    """What a command does, and its flags in groups, those used most on top."""
-    width = min(100, max(60, shutil.get_terminal_size((100, 24)).columns))
-    if sys.argv[0].startswith("bert-tf "):  # there need not be a script
-        about = re.sub(r"^( *)python \w+\.py", rf"\1{sys.argv[0]}", about, flags=re.M)
-    groups = {"Most used": MOST_USED, "Of this command": []}
-    for name in FLAGS:
-        title = getattr(FLAGS[name], "group", None)  # absl's own have none
-        if title and name not in MOST_USED:
-            groups.setdefault(title, []).append(name)
-    parts = [about.strip()]
-    for title, names in groups.items():
-        if names:
-            parts.append("\n".join([f"{title}:", *(entry(FLAGS[n], width) for n in names)]))
-    return "\n\n".join([*parts, "Further flags, for logging and debugging: --helpfull lists them."])
-
-
-def entry(flag: flags.Flag, width: int) -> str:
-    """The lines of a flag: its name and default, and what it does; a long list below them."""
-    default = None if re.search("Default:|If not given:", flag.help) else flag.default
-    shown = ",".join(default) if isinstance(default, list) else "" if default is None else default
-    name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={shown}"
-    text = f"{flag.help} (default: yes)" if flag.boolean and default else flag.help
-    text = re.sub("^<(.*?)>:", lambda choices: f"{choices[1].replace('|', ' | ')}.", text)  # absl's
-    first, *listed = text.splitlines()
-    margin = " " * (NAME_WIDTH + 4)
-    lines = textwrap.fill(first, width, initial_indent=margin, subsequent_indent=margin)
-    fits = len(name) <= NAME_WIDTH
-    lines = f"  {name:<{NAME_WIDTH}}  {lines.lstrip()}" if fits else f"  {name}\n{lines}"
-    return "\n      ".join([lines, *listed])

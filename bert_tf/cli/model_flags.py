@@ -66,7 +66,8 @@ class Training:
       keep_checkpoint_max: How many checkpoints are kept; 0 keeps all.
       iterations_per_loop: Most steps in a call of the compiled loop; between calls the host logs
         and saves.
-      log_steps: Steps between two lines of progress.
+      log_steps: Steps between two lines of progress, and points of the curves. If not given: 100,
+        and fewer in a run of less than 2,000 steps, for some twenty points.
       gradient_accumulation_steps: Micro-batches of each device in a step: less memory, the same
         result.
       recompute: Compute encoder blocks again for their gradients: less memory.
@@ -84,7 +85,7 @@ class Training:
     save_checkpoints_steps = 1000
     keep_checkpoint_max = Count(5, 0)
     iterations_per_loop = 1000
-    log_steps = 100
+    log_steps = Count(None)
     gradient_accumulation_steps = 1
     recompute = False
 

@@ -113,7 +113,7 @@ def define_flags() -> None:
         flags.register_validator(
             name,
             lambda words, choices=choices: len({*words} & {*choices}) == len(words),
-            message=f"expected words of {', '.join(choices)}, each once, separated by commas",
+            message=f"words of {', '.join(choices)}, each once, separated by commas",
         )
 
 
@@ -181,7 +181,8 @@ def plan() -> Iterator[str]:
         if accelerator:
             batch = largest_batch(work, accelerator.memory_bytes, kind)
             yield f"Largest --train_batch_size on {accelerator.name}: {batch or 'none fits'}"
-            yield f"  bert-tf plan --for={FLAGS.device} asks the device's own compiler."
+            given = f"--for={FLAGS.device} --bert_config_file={FLAGS.bert_config_file}"
+            yield f"  bert-tf plan {given} --head={FLAGS.head} asks the device's own compiler."
         elif FLAGS.memory_gb:
             batch = tables.usable_batch(work, FLAGS.memory_gb, FLAGS.reserved_gb)
             yield f"Largest --train_batch_size in {FLAGS.memory_gb:g} GB: {batch or 'none fits'}"

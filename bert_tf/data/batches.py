@@ -173,6 +173,7 @@ class Batches:
     Attributes:
       batch_size: B, rows of a batch, over all replicas together.
       num_records: in the files.
+      firsts: of the batches made so far, the first of each length.
       error: the `InputError` that ended the iteration, which tf.data hides; else None.
     """
 
@@ -201,6 +202,7 @@ class Batches:
         self.num_records = len(files)
         self._lengths, self._padded_lengths = lengths, np.asarray(padded_lengths)
         self.error: InputError | None = None
+        self.firsts: dict[int | None, int] = {}
         numbers = sum(feature.size for feature in files.record.features)
         self._at_once = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers) // batch_size)
 
@@ -323,6 +325,8 @@ class Batches:
     ) -> Callable[[], list[dict[str, np.ndarray]]]:
         """Starts to read the blocks; returns a function that parses, checks and cuts the rows."""
         (rows, is_real), lengths = self._rows(batches), self.lengths(batches)
+        for number, length in zip(batches, lengths, strict=True):
+            self.firsts.setdefault(length, number)
         rows, is_real = rows[:, rows_here].ravel(), is_real[:, rows_here].ravel()
         blocks = {n: block(n) for n in np.unique(self._files.blocks_of(rows)).tolist()}
 

@@ -53,6 +53,8 @@ def _with_checked_arrays(name: str) -> Callable:
         if all(hasattr(array, "shape") for array in keras.tree.flatten(x)):
             check_inputs(x, self.input, self._bert_config)
             x = keras.tree.map_structure(whole, x)
+        if name == "fit" and self.train_function is None and kwargs.get("verbose", 1):
+            print("The first step compiles, which may take a minute.", flush=True)
         return method(self, x, *args, **kwargs)
 
     return checked

@@ -235,7 +235,7 @@ def time_lines(
         if price_per_hour:
             cost = work.num_replicas * price_per_hour * seconds / 3600
             devices = number_of(work.num_replicas, "devices")
-            yield f"  cost: {cost:,.0f}, of {devices} at {price_per_hour:g} an hour each"
+            yield f"  cost: {cost:,.2f} ({devices}, each {price_per_hour:g} an hour)"
 
 
 def usable_batch(work: Workload, memory_gb: float, reserved_gb: float) -> int:

@@ -191,7 +191,7 @@ class Extractor:
         # One piece in rows without an example: a mean over nothing is NaN.
         whole = [*rows, *([([0], [0])] * (self._batch_size - len(rows)))]
         is_new = not self._run.experimental_get_tracing_count()
-        with announced("compile: extract", when=is_new):
+        with announced("compile: extract (may take a minute)", when=is_new):
             return self._run(padded(whole, length)).numpy()[: len(rows)]  # [B, L, (S,) D]
 
 

@@ -74,6 +74,8 @@ class Trainer:
             )
         self._compiled: set[tuple[str, tf.TensorShape]] = set()  # what, for shapes of batches
         self._seconds_per_step: float | None = None  # None: not compiled; 0: not known yet
+        self._timed = np.zeros(2)  # how many steps so far compiled nothing, and their seconds
+        self._firsts: Mapping[Any, int] = {}  # as of `Batches`: the steps that XLA compiles
 
     # ------------------------------------------------------------------ training
 
@@ -110,7 +112,7 @@ class Trainer:
           Interrupted: a SIGTERM came to one of the processes; a checkpoint has been written.
         """
         self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
-        step = self.restore(folder, run_settings)
+        step, intervals = self.restore(folder, run_settings), intervals.of_run(num_train_steps)
         if runtime.has_peers():
             self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
         if step >= num_train_steps:
@@ -120,7 +122,8 @@ class Trainer:
         if on_begin:
             on_begin()
         self._check_beginning()
-        log = TrainingLog(folder.path, batches.batch_size, num_train_steps, step)
+        self._firsts = batches.firsts if self.step_config.xla else {}
+        log = TrainingLog(folder.path, batches.batch_size, num_train_steps)
 
         def save() -> None:
             folder.wait()  # before the state is copied: there is one copy at a time
@@ -155,7 +158,7 @@ class Trainer:
                 folder.raise_error()
                 is_end = step == num_train_steps
                 if is_end or intervals.is_due(step, intervals.log_steps):
-                    log.write(step, self.optimizer.schedule.rate(step - 1))
+                    log.write(step, self.optimizer.schedule.rate(step - 1), self._timed)
                     progress.said()
                 with WATCHDOG.watched(f"train, after step {step}: save or evaluate"):
                     saves = is_end or intervals.is_due(step, intervals.save_checkpoints_steps)
@@ -192,13 +195,15 @@ class Trainer:
         # Processes must make the same calls: collective operations are numbered within a call.
         whole = progress is None or runtime.has_peers()
         while step < stop:
-            compiles, seconds = self._seconds_per_step is None, self._seconds_per_step or 0.0
-            number = stop - step  # or as many as take a second; one at first, which compiles
-            if compiles or not whole:
-                number = min(number, max(1, int(1 / seconds)) if seconds else 1)
+            seconds, number = self._seconds_per_step or 0.0, stop - step
+            firsts = () if whole else [*self._firsts.values()]
+            compiles = self._seconds_per_step is None or step in firsts
+            if compiles or not whole:  # a step that compiles, or as many others as take a second
+                most = max(1, int(1 / seconds)) if seconds and not compiles else 1
+                number = min([number, most, *(first - step for first in firsts if first > step)])
             what, start = f"train, steps {step + 1} to {step + number}", time.monotonic()
             with (
-                announced("compile: train", when=compiles),
+                announced("compile: train (may take a minute)", when=compiles),
                 WATCHDOG.watched(what, usual=number * seconds, compiles=compiles),
             ):
                 if is_local:
@@ -210,8 +215,9 @@ class Trainer:
                             so_far = tf.convert_to_tensor(totals)
                             totals = steps.train_on(so_far, batch, tf.constant(at))
                 totals = totals.numpy()  # waits for the device
-            self._seconds_per_step = 0.0 if compiles else (time.monotonic() - start) / number
-            step += number
+            took = np.array([number, time.monotonic() - start]) * (not compiles)
+            self._timed, step = self._timed + took, step + number
+            self._seconds_per_step = took[1] / number or seconds
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
                 progress.update(step, f", loss {means[0]:.4f}")
@@ -325,7 +331,7 @@ class Trainer:
                 watch.doing(what, compiles=(is_new := program not in self._compiled))
                 self._compiled.add(program)
                 with (
-                    announced(f"compile: {label}", when=is_new),
+                    announced(f"compile: {label} (may take a minute)", when=is_new),
                     distribution.on_remote_host(self.strategy),
                 ):
                     result = compute(batch, *args)
@@ -379,13 +385,13 @@ class TrainingLog:
     (masked_lm 6.5102, next_sentence 0.6771), learning rate 4.5e-05
     """
 
-    def __init__(self, output_dir: str, batch_size: int, num_train_steps: int, step: int):
+    def __init__(self, output_dir: str, batch_size: int, num_train_steps: int):
         self._writer = _summary_writer(output_dir)
         self._eval_writer = _summary_writer(tf.io.gfile.join(output_dir, "eval"))
         self._batch_size, self._num_train_steps = batch_size, num_train_steps
-        self._last_step, self._last_time = step, time.monotonic()
         self._totals: dict[str, float] = {}
         self._num_steps = 0  # of which they are totals
+        self._timed = np.zeros(2)
 
     def add(self, losses: Mapping[str, float], num_steps: int) -> None:
         """Adds the mean losses of `num_steps` steps; skipped steps do not count."""
@@ -393,26 +399,29 @@ class TrainingLog:
         for name, value in losses.items():
             self._totals[name] = self._totals.get(name, 0.0) + value * num_steps
 
-    def write(self, step: int, learning_rate: float) -> None:
-        """Logs rate, time left and mean losses of the steps since the last call."""
-        now = time.monotonic()
-        rate = (step - self._last_step) / (now - self._last_time)
+    def write(self, step: int, learning_rate: float, timed: np.ndarray) -> None:
+        """Logs rate, time left and mean losses of the steps since the last call.
+
+        `timed` is a number of steps so far, not those that were compiled, and their seconds.
+        """
+        number, seconds = timed - self._timed
+        rate = number / max(seconds, 1e-9)
         means = {name: total / self._num_steps for name, total in self._totals.items()}
         terms = _listed({n.removesuffix("_loss"): v for n, v in means.items() if "_loss" in n})
         logging.info(
-            "%s; %.1f examples a second, loss %.4f (%s), learning rate %.3g",
+            "%s;%s loss %.4f (%s), learning rate %.3g",
             progress_line("train", step, self._num_train_steps, "steps", rate),
-            *(rate * self._batch_size, means.get("loss", math.nan), terms, learning_rate),
+            f" {rate * self._batch_size:.1f} examples a second," if rate else "",
+            *(means.get("loss", math.nan), terms, learning_rate),
         )
-        speed = {"learning_rate": learning_rate, "examples_per_second": rate * self._batch_size}
-        _write_scalars(self._writer, step, means | speed)
-        self._last_step, self._last_time, self._totals, self._num_steps = step, now, {}, 0
+        speed = {"examples_per_second": rate * self._batch_size} if rate else {}
+        _write_scalars(self._writer, step, means | {"learning_rate": learning_rate} | speed)
+        self._totals, self._num_steps, self._timed = {}, 0, timed
 
     def write_evaluation(self, step: int, results: Mapping[str, float]) -> None:
         """Logs the results of an evaluation, whose time does not count as training."""
         logging.info("evaluation at step %d: %s", step, _listed(dict(sorted(results.items()))))
         _write_scalars(self._eval_writer, step, results)
-        self._last_time = time.monotonic()
 
 
 def write_eval_results(

@@ -1,5 +1,6 @@
 """What `bert-tf plot` draws: a panel for losses, one for scores, none that is empty."""
 
+import numpy as np
 import pytest
 from walking import in_process
 
@@ -31,14 +32,14 @@ def test_the_pictures(tmp_path):
     pytest.importorskip("matplotlib")
     with in_process("plot") as plot:
         run = tmp_path / "run"
-        log = TrainingLog(str(run), 8, 100, step=0)
-        log.write(1, learning_rate=0.5)
+        log = TrainingLog(str(run), 8, 100)
+        log.write(1, learning_rate=0.5, timed=np.zeros(2))
         with pytest.raises(InputError, match="no summaries"):
             plot(output_dir=run, picture=tmp_path / "none.png")
         widths = []
         for step, results in ((2, {}), (3, {"global_step": 3, "exact": 50.0, "f1": 62.5})):
             log.add({"loss": 2.0}, 1)
-            log.write(step, learning_rate=0.5)
+            log.write(step, learning_rate=0.5, timed=np.zeros(2))
             if results:
                 write_final_evaluation(str(run), results)
             picture = tmp_path / f"{step}.png"

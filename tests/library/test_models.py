@@ -159,12 +159,13 @@ def test_what_cannot_be_loaded(folders, kind, options, received):
 # ---------------------------------------------------------------------------- Keras
 
 
-def test_fit_evaluate_predict(folders):
+def test_fit_evaluate_predict(folders, capsys):
     keras.utils.set_random_seed(5)
     model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), jit_compile=False)
     options = {"labels": model.labels, "batch_size": 4}
     data = bert_tf.make_dataset(rows(), model.tokenizer, seed=2, **options)
-    losses = model.fit(data, epochs=2, verbose=0, shuffle=False).history["loss"]
+    losses = model.fit(data, epochs=2, verbose=2, shuffle=False).history["loss"]
+    assert capsys.readouterr().out.startswith("The first step compiles, which may take a minute.\n")
     data = bert_tf.make_dataset(rows(), model.tokenizer, **options)
     assert model.evaluate(data, verbose=0, return_dict=True)["loss"] < losses[0]
     logits = model.predict(data, verbose=0)

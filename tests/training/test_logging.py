@@ -15,44 +15,28 @@ from bert_tf.training import trainer
 from bert_tf.training.trainer import TrainingLog, write_final_evaluation
 
 
-class Clock:
-    """Stands in for `time`: it goes on when told."""
-
-    def __init__(self, monkeypatch):
-        self.now = 1000.0
-        monkeypatch.setattr(trainer, "time", self)
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch) -> Clock:
-    return Clock(monkeypatch)
-
-
-def report(log: TrainingLog, clock, step: int, loss: float, *, steps: int = 1, seconds=1) -> None:
-    """One line, of so many steps that took so long."""
-    log.add({"loss": loss}, steps)
-    clock.now += seconds
-    log.write(step, 0.1)
+def report(log: TrainingLog, step: int, loss: float) -> None:
+    """One line, of one step; all so far took a second each."""
+    log.add({"loss": loss}, 1)
+    log.write(step, 0.1, np.array([step, step]))
 
 
 def event_files(folder) -> list[pathlib.Path]:
     return sorted(pathlib.Path(folder).glob("events.out.tfevents.*"))
 
 
-def test_what_is_logged_and_read_back(tmp_path, clock, caplog):
+def test_what_is_logged_and_read_back(tmp_path, caplog):
     """Two strides of 3 steps and 1: means weighted by steps; 4 steps of 8 examples in 2 s."""
-    clock.now += 50
-    run = TrainingLog(str(tmp_path), 8, 4000, step=10)
+    run = TrainingLog(str(tmp_path), 8, 4000)
     with caplog.at_level("INFO", logger="absl"):
         run.write_evaluation(10, {"loss": 2.0, "accuracy": 0.5})  # whose time does not count
         run.add({"loss": 7.0, "masked_lm_loss": 6.0, "gradient_norm": 3.0}, 3)
         run.add({"loss": 3.0, "masked_lm_loss": 2.0, "gradient_norm": 3.0}, 1)
-        clock.now += 2
-        run.write(14, learning_rate=2e-5)
-        report(run, clock, 19, 1.5, steps=5, seconds=10)
+        run.write(14, 2e-5, np.array([4, 2.0]))
+        run.add({"loss": 1.5}, 5)
+        run.write(19, 0.1, np.array([8, 10.0]))  # one of the five compiled
+        run.add({"loss": 1.0}, 1)
+        run.write(20, 0.1, np.array([8, 10.0]))  # it compiled
     # 3,986 steps of half a second are 33 min 13 s.
     assert [record.getMessage() for record in caplog.records] == [
         "evaluation at step 10: accuracy 0.5000, loss 2.0000",
@@ -60,12 +44,13 @@ def test_what_is_logged_and_read_back(tmp_path, clock, caplog):
         "loss 6.0000 (masked_lm 5.0000), learning rate 2e-05",
         "train: 19 of 4000 steps, 0.5 a second, 2 h 12 min left; 4.0 examples a second, "
         "loss 1.5000 (), learning rate 0.1",
+        "train: 20 of 4000 steps; loss 1.0000 (), learning rate 0.1",
     ]
     assert read_curves(str(tmp_path)) == {
-        "loss": {14: 6.0, 19: 1.5},
+        "loss": {14: 6.0, 19: 1.5, 20: 1.0},
         "masked_lm_loss": {14: 5.0},
         "gradient_norm": {14: 3.0},
-        "learning_rate": {14: pytest.approx(2e-5), 19: pytest.approx(0.1)},
+        "learning_rate": {14: pytest.approx(2e-5), 19: pytest.approx(0.1), 20: pytest.approx(0.1)},
         "examples_per_second": {14: 16.0, 19: 4.0},
         "eval/loss": {10: 2.0},
         "eval/accuracy": {10: 0.5},
@@ -74,7 +59,7 @@ def test_what_is_logged_and_read_back(tmp_path, clock, caplog):
 
 def test_the_final_evaluation_is_one_more_point(tmp_path):
     """Of its own step; where that was evaluated on the way, the later value counts."""
-    TrainingLog(str(tmp_path), 8, 100, step=0).write_evaluation(3, {"loss": 2.0, "accuracy": 0.25})
+    TrainingLog(str(tmp_path), 8, 100).write_evaluation(3, {"loss": 2.0, "accuracy": 0.25})
     write_final_evaluation(str(tmp_path), {"global_step": 9, "loss": 1.5, "accuracy": 0.5})
     write_final_evaluation(str(tmp_path), {"global_step": 3, "accuracy": 0.75})
     assert read_curves(str(tmp_path)) == {
@@ -83,28 +68,28 @@ def test_the_final_evaluation_is_one_more_point(tmp_path):
     }
 
 
-def test_of_a_resumed_run_the_later_value_counts(tmp_path, clock):
+def test_of_a_resumed_run_the_later_value_counts(tmp_path):
     """However often: of writers numbered 9 and 10 the names sort the other way round."""
     assert read_curves(str(tmp_path / "none")) == {}
     for attempt in range(12):
-        report(TrainingLog(str(tmp_path), 1, 100, 0), clock, 7, 100.0 + attempt)
-    report(TrainingLog(str(tmp_path), 1, 100, 0), clock, 9, 50.0)
+        report(TrainingLog(str(tmp_path), 1, 100), 7, 100.0 + attempt)
+    report(TrainingLog(str(tmp_path), 1, 100), 9, 50.0)
     assert len(event_files(tmp_path)) == 13
     assert read_curves(str(tmp_path))["loss"] == {7: 111.0, 9: 50.0}
 
 
 @pytest.mark.parametrize("cut", [30])
-def test_a_killed_run_leaves_a_cut_off_file(tmp_path, clock, cut):
+def test_a_killed_run_leaves_a_cut_off_file(tmp_path, cut):
     """What is whole of it counts, and so does what the resumed run writes."""
-    run = TrainingLog(str(tmp_path), 1, 100, step=0)
+    run = TrainingLog(str(tmp_path), 1, 100)
     for step in (1, 2):
-        report(run, clock, step, 10.0 * step)
+        report(run, step, 10.0 * step)
     (path,) = event_files(tmp_path)
     path.write_bytes(path.read_bytes()[:-cut])
     curves = read_curves(str(tmp_path))
     assert curves["loss"] == {1: 10.0, 2: 20.0}
     assert curves["examples_per_second"] == {1: 1.0}
-    report(TrainingLog(str(tmp_path), 1, 100, 2), clock, 3, 5.0)
+    report(TrainingLog(str(tmp_path), 1, 100), 3, 5.0)
     assert read_curves(str(tmp_path))["loss"] == {1: 10.0, 2: 20.0, 3: 5.0}
 
 
@@ -124,9 +109,9 @@ def test_what_is_no_scalar_and_what_is_no_summary(tmp_path):
         read_curves(str(tmp_path))
 
 
-def test_summaries_are_as_tensorboard_wants_them(tmp_path, clock):
+def test_summaries_are_as_tensorboard_wants_them(tmp_path):
     """Events of version 2, with the scalars plug-in's name; needs no TensorBoard."""
-    report(TrainingLog(str(tmp_path), 1, 100, 0), clock, 3, 0.5)
+    report(TrainingLog(str(tmp_path), 1, 100), 3, 0.5)
     (path,) = event_files(tmp_path)
     read = tf.compat.v1.Event.FromString
     events = [read(data.numpy()) for data in tf.data.TFRecordDataset(str(path))]

@@ -1,0 +1,94 @@
+"""What a command line is answered before TensorFlow loads: help, wrong flags, missing files."""
+
+import glob
+import os
+import re
+import shutil
+import sys
+import textwrap
+
+from absl import flags
+
+from bert_tf.cli.flags import FLAGS, MOST_USED
+from bert_tf.errors import NO_MODEL, InputError
+
+NAME_WIDTH = 32
+
+
+def page(about: str) -> str:
+    """What a command does, and its flags in groups, those used most on top."""
+    width = min(100, max(60, shutil.get_terminal_size((100, 24)).columns))
+    if sys.argv[0].startswith("bert-tf "):  # there need not be a script
+        about = re.sub(r"^( *)python \w+\.py", rf"\1{sys.argv[0]}", about, flags=re.M)
+    groups = {"Most used": MOST_USED, "Of this command": []}
+    for name in FLAGS:
+        title = getattr(FLAGS[name], "group", None)  # absl's own have none
+        if title and name not in MOST_USED:
+            groups.setdefault(title, []).append(name)
+    parts = [about.strip()]
+    for title, names in groups.items():
+        if names:
+            parts.append("\n".join([f"{title}:", *(entry(FLAGS[n], width) for n in names)]))
+    return "\n\n".join([*parts, "Further flags, for logging and debugging: --helpfull lists them."])
+
+
+def entry(flag: flags.Flag, width: int) -> str:
+    """The lines of a flag: its name and default, and what it does; a long list below them."""
+    default = None if re.search("Default:|If not given:", flag.help) else flag.default
+    shown = ",".join(default) if isinstance(default, list) else "" if default is None else default
+    name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={shown}"
+    text = f"{flag.help} (default: yes)" if flag.boolean and default else flag.help
+    text = re.sub("^<(.*?)>:", lambda choices: f"{choices[1].replace('|', ' | ')}.", text)  # absl's
+    first, *listed = text.splitlines()
+    margin = " " * (NAME_WIDTH + 4)
+    lines = textwrap.fill(first, width, initial_indent=margin, subsequent_indent=margin)
+    fits = len(name) <= NAME_WIDTH
+    lines = f"  {name:<{NAME_WIDTH}}  {lines.lstrip()}" if fits else f"  {name}\n{lines}"
+    return "\n      ".join([lines, *listed])
+
+
+# ---------------------------------------------------------------------------- what is wrong
+
+
+def flag_error(error: flags.Error) -> InputError:
+    """The first thing that is wrong with a command line."""
+    given, _, why = str(error).splitlines()[0].removeprefix("flag ").partition(": ")
+    if isinstance(error, flags.UnrecognizedFlagError):
+        likely = re.match(r"\w+", why)  # absl asks: Did you mean: NAME, NAME ?
+        remedy = f"did you mean --{likely[0]}?" if likely else "leave it out"
+        expected = f"the flags that {sys.argv[0]} --help lists"
+        return InputError(f"--{error.flagname}, which is unknown", expected, remedy)
+    if missing := re.findall("it is required: write --(.*)=", str(error)):
+        words = " ".join(f"--{name}=VALUE" for name in missing)
+        expected = "\n".join(f"--{name}: {FLAGS[name].help}" for name in missing)
+        return InputError(f"no --{' and no --'.join(missing)}", expected, f"write {words}")
+    name = given.removeprefix("--").partition("=")[0]
+    kind = name in FLAGS and FLAGS[name].flag_type()
+    if kind in ("int", "float"):
+        why = FLAGS[name].parser.syntactic_help.replace(">= 5e-324", "above 0")
+    expected = "true or false" if kind == "bool" else why.removeprefix("value should be ")
+    remedy = f"correct it; {sys.argv[0]} --help explains the flags"
+    return InputError(given, expected or "--flag=VALUE", remedy)
+
+
+MODELS = ("init_checkpoint", "model", "from")
+# Further flags that name what is read, and the switch, if there is one, without which nothing is.
+INPUTS = "bert_config_file vocab_file data_dir input_file:do_train eval_input_file:do_eval \
+train_file:do_train dev_file:do_eval test_file:do_predict predict_file:do_predict"
+
+
+def check_inputs() -> None:
+    """Refuses local paths to read, patterns and beginnings of names, where there is nothing."""
+    values = FLAGS.flag_values_dict()
+    run = values.get("output_dir")
+    if os.path.exists(f"{run}/checkpoint") or os.path.exists(f"{run}/best/checkpoint"):
+        values["init_checkpoint"] = None  # a run that goes on has a model of its own
+    for name, _, switch in (words.partition(":") for words in (*MODELS, *INPUTS.split())):
+        given = (values.get(name) or "") if values.get(switch, True) else ""
+        folder = (switch and values.get("data_dir")) or ""  # of the files of a task
+        for part in given.split(",") if name.endswith(("from", "input_file")) else [given]:
+            path = os.path.join(folder, part)
+            if part and not ("://" in path or os.path.exists(path) or glob.glob(f"{path}*")):
+                remedy = NO_MODEL if name in MODELS else "check the path"
+                received = f"--{name}={part}, where there is nothing"
+                raise InputError(received, FLAGS[name].help, remedy)
