@@ -254,7 +254,8 @@ def check_inputs(
         if "float" in kind:
             is_whole = bool(np.all(np.floor(x) == x)) if is_array else name == "input_mask"
         if not is_whole:
-            is_text = kind.startswith(("str", "bytes", "object"))  # the last is TensorFlow's
+            # TensorFlow's strings are objects as an array.
+            is_text = "bytes" in kind or "str" in f"{kind} {getattr(values[name], 'dtype', None)}"
             received = f"texts as {name}" if is_text else f"{name} of type {kind}"
             raise InputError(received, "ids of word pieces: rows of whole numbers", REMEDY)
     shapes = {name: tuple(x.shape) for name, x in known.items()}
