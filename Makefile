@@ -51,6 +51,7 @@ test-tpu: .venv-tpu/ready
 
 lint: .venv/ready
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	$(BIN)/python -m pytest tests/test_typing.py
 
 # Examples/s of a training step, kept in speed.jsonl; warns if it is 15 % slower than the last time.
 speed: .venv/ready

@@ -53,7 +53,9 @@ EXTRAS["dev"] = [
     *EXTRAS["serving"],
     *EXTRAS["litert"],
     *EXTRAS["onnx"],
+    "basedpyright>=1.30,<2",  # pyright, as a wheel
     "hypothesis>=6.100,<7",
+    "mypy>=2,<3",
     "psutil>=6,<8",
     "pytest>=8,<10",
     "pytest-xdist>=3.6,<4",
@@ -96,7 +98,7 @@ setup(
     package_data={
         "bert_tf": [
             "py.typed",
-            "__init__.pyi",
+            "*.pyi",
             "tokenization/*.npz",
             "squad/*.html",
             "playground/page.*",

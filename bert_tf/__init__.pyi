@@ -17,3 +17,5 @@ from bert_tf.serving.predictor import Predictor as Predictor
 from bert_tf.serving.pretrained import Scorer as Scorer
 from bert_tf.tokenization.wordpiece import FullTokenizer as FullTokenizer
 from bert_tf.training.optimization import make_optimizer as make_optimizer
+
+__version__: str

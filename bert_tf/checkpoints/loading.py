@@ -292,10 +292,10 @@ def tokenizer_of(
         of the vocabulary.
     """
     if vocab_file is not None:
-        pieces = read_vocabulary(vocab_file)
+        pieces: Sequence[str] = read_vocabulary(vocab_file)
         refuse_other_pieces(weights, pieces, vocab_file)
     elif weights.pieces is not None:
-        vocab_file, pieces = weights.vocab_file, weights.pieces
+        vocab_file, pieces = str(weights.vocab_file), weights.pieces
     else:
         raise _not_beside(weights, VOCAB_FILE, "--vocab_file")
     config.check_vocabulary_size(len(pieces), vocab_file=vocab_file)

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -23,7 +23,8 @@ CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's weights
 PARTS_INDEX = ".index.json"  # behind the name of a file that is cut into several
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{PARTS_INDEX}", PICKLE, f"{PICKLE}{PARTS_INDEX}")
-FORMATS = ("tf1", "bert_tf", "hugging_face")  # that are written
+Format = Literal["tf1", "bert_tf", "hugging_face"]  # that are written
+FORMATS = get_args(Format)
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 

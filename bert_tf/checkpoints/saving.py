@@ -26,6 +26,7 @@ from bert_tf.checkpoints.loading import config_of, load_checkpoint
 from bert_tf.checkpoints.metadata import (
     ORIGINAL_EPS,
     SAFETENSORS,
+    Format,
     ModelMetadata,
     Weights,
     model_texts,
@@ -54,7 +55,9 @@ NEVER = -10000.0  # the output bias of a row that is no word piece: its probabil
 # ---------------------------------------------------------------------------- writing
 
 
-def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_format: str) -> str:
+def save_weights(
+    path: str | os.PathLike, weights: Weights | keras.Model, *, to_format: Format
+) -> str:
     """Writes weights and all that belongs to them; nothing appears before it is whole.
 
     Args:
@@ -135,7 +138,7 @@ def _copy_folder(source: str, target: str, *, last: str) -> None:
 
 def texts_of(weights: Weights) -> dict[str, str]:
     """The files beside a TF1 checkpoint, text by name; raises as `model_texts`."""
-    return model_texts(weights.config, weights.pieces, weights.metadata)
+    return model_texts(config_of(weights), weights.pieces, weights.metadata)
 
 
 def write_tensors(folder: str, weights: Weights) -> None:
@@ -318,7 +321,7 @@ def _grown(
     weights: Weights,
     tables: tuple[str, ...],
     grow: Callable[[str, np.ndarray], np.ndarray],
-    **size: int,
+    **size: Any,
 ) -> Weights:
     """The weights with longer tables: `grow` gives them and their moments, `size` their rows."""
     (rows,) = size.values()
@@ -377,7 +380,7 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
     outputs: dict[str, np.ndarray] = {}
     plain = dataclasses.replace(weights, metadata=ModelMetadata())  # of whatever task the head is
     for head in heads_of(weights.shapes):
-        model = make_model(head, weights.config, num_classes=weights.num_classes)
+        model = make_model(head, config_of(weights), num_classes=weights.num_classes)
         load_checkpoint(model, plain)
         own = {name: inputs[name] for name in model.input}
         outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}

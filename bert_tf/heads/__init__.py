@@ -9,9 +9,8 @@ The Keras layers of heads are here too: `heads.NextSentenceHead(config)`. Import
 loads no TensorFlow.
 """
 
-# ruff: noqa: F401
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from bert_tf.errors import InputError
 
@@ -50,27 +49,26 @@ def _loaded(name: str) -> Any:
 
 if not TYPE_CHECKING:
     __getattr__ = _loaded
-else:  # for editors and type checkers
-    from bert_tf.heads.head import Head
-    from bert_tf.heads.labels import Labels
-    from bert_tf.heads.pretraining import FillMask, Pretraining
-    from bert_tf.heads.task_heads import (
-        Classification,
-        Embeddings,
-        LabelHead,
-        MultiLabel,
-        MultipleChoice,
-        QuestionAnswering,
-        Regression,
-        TokenLabels,
-    )
-    from bert_tf.modeling.heads import (
-        MaskedLmHead,
-        NextSentenceHead,
-        SequenceClassifier,
-        TokenClassifier,
-    )
+else:  # for editors and type checkers; "as" makes a name public
+    from bert_tf.config import BertConfig
+    from bert_tf.heads.head import Head as Head
+    from bert_tf.heads.labels import Labels as Labels
+    from bert_tf.heads.pretraining import FillMask as FillMask
+    from bert_tf.heads.pretraining import Pretraining as Pretraining
+    from bert_tf.heads.task_heads import Classification as Classification
+    from bert_tf.heads.task_heads import Embeddings as Embeddings
+    from bert_tf.heads.task_heads import LabelHead as LabelHead
+    from bert_tf.heads.task_heads import MultiLabel as MultiLabel
+    from bert_tf.heads.task_heads import MultipleChoice as MultipleChoice
+    from bert_tf.heads.task_heads import QuestionAnswering as QuestionAnswering
+    from bert_tf.heads.task_heads import Regression as Regression
+    from bert_tf.heads.task_heads import TokenLabels as TokenLabels
+    from bert_tf.modeling.heads import MaskedLmHead as MaskedLmHead
+    from bert_tf.modeling.heads import NextSentenceHead as NextSentenceHead
+    from bert_tf.modeling.heads import SequenceClassifier as SequenceClassifier
+    from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
     from bert_tf.modeling.models import BertModel
+    from bert_tf.options import ModelOptions
 
 
 def head_named(name: str) -> "Head":
@@ -98,12 +96,12 @@ def register(head: "Head") -> None:
     NAMES[head.name] = head
 
 
-def make_model(head: str, config: Any, **options: Any) -> "BertModel":
+def make_model(head: str, config: "BertConfig", **options: "Unpack[ModelOptions]") -> "BertModel":
     """The Keras model of a head, with new weights.
 
     Args:
       head: a name in `NAMES`.
-      config: a `BertConfig`.
+      config: the sizes of the model.
       **options: num_classes and num_choices, as for `Head.model`; with_losses of pre-training.
     """
-    return head_named(head).model(config, **options)
+    return head_named(head).model(config, **options)  # type: ignore[misc]  # with_losses: of one

@@ -5,7 +5,7 @@ frame = pandas.read_csv("train.csv")            datasets.load_dataset("csv", ...
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -15,11 +15,20 @@ from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer, pack_texts, padded
 
+
+class Columns(Protocol):
+    """A pandas DataFrame, a Dataset of the package datasets, or a dict."""
+
+    def __getitem__(self, name: str, /) -> Any:
+        """A column."""
+
+
+Table = Columns | Sequence[Mapping[str, Any]]
 WIDTHS = [32 << n for n in range(26)]  # of a batch in ids: few, as XLA compiles each anew
 
 
 def make_dataset(
-    data: Any,
+    data: Table,
     tokenizer: FullTokenizer,
     *,
     text: str = "text",

@@ -9,8 +9,9 @@ model.fit(bert_tf.make_dataset(frame, model.tokenizer, labels=model.labels, seed
 """
 
 import os
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from absl import logging
 
@@ -24,6 +25,9 @@ from bert_tf.heads.head import Head
 from bert_tf.heads.pretraining import Pretraining
 from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
+
+if TYPE_CHECKING:
+    from bert_tf.options import FileOptions
 
 DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
 # Metadata that the model's own parts say, that are of the weights before they are trained, or of
@@ -46,7 +50,8 @@ def load(
     Args:
       path: of a checkpoint, a folder of Hugging Face's, or a .keras file.
       head: a name in `bert_tf.heads.NAMES`; None: the one that is found. A task's head that is
-        not found is initialised, and this is logged. Outputs are those of `make_model`'s models.
+        not found is initialised, and this is logged. Outputs are those of `make_model`'s models,
+        by name, also of a .keras file of a `classifier`, whose only output has no name.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
         kept, its classes in this order; for others a new one is initialised. None: its own.
       bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them. If they
@@ -60,6 +65,21 @@ def load(
       InputError: there is no such model, it lacks a head that predicts tokens, what is given is
         another model's, or labels are missing, given twice, or given for a head without classes.
     """
+    files = bert_config_file, vocab_file, do_lower_case
+    model, tokenizer, new = _loaded(path, head, labels, *files)
+    _log_new(logging.WARNING, path, new)
+    return model, tokenizer
+
+
+def _loaded(
+    path: str | os.PathLike,
+    head: str | None,
+    labels: Sequence[str] | None,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+) -> tuple[BertModel, FullTokenizer, Sequence[str]]:
+    """As `load`, with the names of new weights, which are not logged."""
     weights = open_weights(path)
     config = loading.config_of(weights, bert_config_file)
     tokenizer = loading.tokenizer_of(weights, config, vocab_file, do_lower_case)
@@ -77,13 +97,15 @@ def load(
     num_choices = weights.metadata.num_choices or DEFAULT_CHOICES
     num_classes = len(labels) if labels else weights.num_classes
     model = own.model(config, num_classes=num_classes, num_choices=num_choices)
-    _put_weights(model, weights, own, is_kept)
+    new = _put_weights(model, weights, own, is_kept)
     model.labels, model.tokenizer = labels, tokenizer
     model.metadata = _metadata(weights, own, same=head == found)
-    return model, tokenizer
+    return model, tokenizer, new
 
 
-def classifier(path: str | os.PathLike, *, labels: Sequence[str], **options: Any) -> BertModel:
+def classifier(
+    path: str | os.PathLike, *, labels: Sequence[str], **options: "Unpack[FileOptions]"
+) -> BertModel:
     """A model with one output, logits [B, C] of the labels, to `compile` and `fit`.
 
     Args:
@@ -98,7 +120,9 @@ def classifier(path: str | os.PathLike, *, labels: Sequence[str], **options: Any
     Raises:
       InputError: as `load`.
     """
-    whole, tokenizer = load(path, head="classification", labels=labels, **options)
+    whole, tokenizer, new = _loaded(path, "classification", labels, **options)
+    is_expected = all(re.match(OUTPUT, name) for name in new)  # not so if it has no pooler
+    _log_new(logging.INFO if is_expected else logging.WARNING, path, new)
     model = BertModel(whole.input, whole.output["logits"], name=whole.name)
     model.labels, model.tokenizer, model.metadata = whole.labels, tokenizer, whole.metadata
     return model
@@ -122,14 +146,18 @@ def _is_ambiguous(head: Head) -> bool:
     return head.architecture == Head.architecture
 
 
-def _put_weights(model: BertModel, weights: Weights, head: Head, is_kept: bool) -> None:
-    """Loads the encoder, and the head if that is kept; logs what is new."""
+def _put_weights(model: BertModel, weights: Weights, head: Head, is_kept: bool) -> Sequence[str]:
+    """Loads the encoder, and the head if that is kept; returns the names of what is new."""
     required = head.required if is_kept or isinstance(head, Pretraining) else ENCODER
     skip = None if is_kept else OUTPUT
-    report = load_checkpoint(model, weights, required=required, skip=skip)
-    if new := ", ".join(report.missing):
+    return load_checkpoint(model, weights, required=required, skip=skip).missing
+
+
+def _log_new(level: int, path: str | os.PathLike, new: Sequence[str]) -> None:
+    """Logs that weights are new; nothing if none is."""
+    if new:
         text = "%s: these weights are new, train them before you use the model: %s"
-        logging.warning(text, weights.path, new)
+        logging.log(level, text, path, ", ".join(new))
 
 
 def _match_labels(
@@ -158,7 +186,7 @@ def _match_labels(
 
 
 def _checked(labels: Sequence[str], head: Head) -> tuple[str, ...]:
-    least = head.least_names if head.has_names else 0
+    least = head.least_names if head.has_names else 0  # type: ignore[attr-defined]  # LabelHead
     names = () if isinstance(labels, str) or not hasattr(labels, "__iter__") else tuple(labels)
     are_names = all(isinstance(name, str) for name in names) and len({*names}) == len(names)
     if not least or not are_names or len(names) < least:

@@ -11,24 +11,24 @@ import keras
 from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
-from bert_tf.modeling.layers import ACTIVATIONS, BertLayer, Config
+from bert_tf.modeling.layers import ACTIVATIONS, BertLayer, Config, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Transform(BertLayer):
     """norm(activation(dense(x))), before the masked-LM head's vocabulary projection."""
 
-    def __init__(self, config: Config, **kwargs):
+    def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
         self.projection = self.dense(self.config.hidden_size)
         self.norm = self.layer_norm()
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         """Makes the projection and the normalization."""
         self.projection.build(x_shape)
         self.norm.build((*x_shape[:-1], self.config.hidden_size))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         """x [..., D] -> [..., D]."""
         return self.norm(ACTIVATIONS[self.config.hidden_act](self.projection(x)))
 
@@ -40,7 +40,7 @@ class MaskedLmHead(BertLayer):
     The vocabulary projection is the word-embedding table; only masked positions are projected.
     """
 
-    def __init__(self, config: Config, name: str = "predictions", **kwargs):
+    def __init__(self, config: Config, name: str = "predictions", **kwargs: Any):
         super().__init__(config, name=name, **kwargs)
         self.transform = Transform(self.config, dtype=self.dtype_policy, name="transform")
 
@@ -92,7 +92,7 @@ class MaskedLmHead(BertLayer):
         return logits if masked_lm_ids is None else (logits, losses)
 
 
-def tied_cross_entropy(x, table, bias, labels):
+def tied_cross_entropy(x: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -> Tensor:
     """Cross entropy of softmax(x tableᵀ + bias) against labels, in one pass over the logits.
 
     The logits [M, V] are the largest tensor of pre-training, so the soft-max is never made. The
@@ -115,7 +115,7 @@ def tied_cross_entropy(x, table, bias, labels):
     """
 
     @ops.custom_gradient
-    def cross_entropy(x, table, bias):
+    def cross_entropy(x: Tensor, table: Tensor, bias: Tensor) -> Tensor:
         scores = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")  # [M, V]
         bias32 = ops.cast(bias, "float32")
         # Nothing is above this shift; so the bias needs no pass of its own over the scores.
@@ -128,7 +128,7 @@ def tied_cross_entropy(x, table, bias, labels):
             of_label = ops.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
         of_label = of_label + ops.take(bias32, labels, axis=0)  # [M], the labels' logits
 
-        def gradient(*arguments, upstream=None):
+        def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
             g = arguments[0] if upstream is None else upstream  # [M]
             rows = ops.arange(ops.shape(labels)[0], dtype=labels.dtype)
             cells = ops.stack([rows, labels], axis=1)  # [M, 2]
@@ -155,11 +155,11 @@ class SequenceClassifier(BertLayer):
     # That of the original's run_classifier.py and run_squad.py, whatever the configuration has.
     initializer_range = 0.02
 
-    def __init__(self, config: Config, *, num_classes: int, dtype: Any = "float32", **kwargs):
+    def __init__(self, config: Config, *, num_classes: int, dtype: Any = "float32", **kwargs: Any):
         super().__init__(config, dtype=dtype, **kwargs)
         self.num_classes = num_classes
 
-    def build(self, pooled_output_shape):
+    def build(self, pooled_output_shape: Shape) -> None:
         """Makes weights and bias."""
         self.output_weights = self.add_weight(
             shape=(self.num_classes, pooled_output_shape[-1]),
@@ -170,16 +170,16 @@ class SequenceClassifier(BertLayer):
             shape=(self.num_classes,), initializer="zeros", name="output_bias"
         )
 
-    def call(self, pooled_output):
+    def call(self, pooled_output: Tensor) -> Tensor:
         """pooled_output [..., D] -> logits [..., classes]."""
         weights = ops.transpose(ops.convert_to_tensor(self.output_weights))  # [D, classes]
         return ops.matmul(pooled_output, weights) + self.output_bias
 
-    def compute_output_shape(self, pooled_output_shape):
+    def compute_output_shape(self, pooled_output_shape: Shape) -> Shape:
         """[..., classes]."""
         return (*pooled_output_shape[:-1], self.num_classes)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "num_classes": self.num_classes}
 
@@ -199,7 +199,7 @@ class NextSentenceHead(SequenceClassifier):
     Original: `get_next_sentence_output`.
     """
 
-    def __init__(self, config: Config, name: str = "seq_relationship", **kwargs):
+    def __init__(self, config: Config, name: str = "seq_relationship", **kwargs: Any):
         super().__init__(config, **{"num_classes": 2, **kwargs}, name=name)
         self.initializer_range = self.config.initializer_range
 
@@ -208,10 +208,10 @@ class NextSentenceHead(SequenceClassifier):
 class MergeChoices(keras.layers.Layer):
     """Makes an example of every choice."""
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         """x [B, C, S] -> [B * C, S]."""
         return ops.reshape(x, (-1, ops.shape(x)[-1]))
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         """[B * C, S]."""
         return (None, x_shape[-1])

@@ -26,6 +26,8 @@ from keras.initializers import TruncatedNormal
 from bert_tf.config import BertConfig
 
 Config = BertConfig | dict[str, Any]
+Tensor = Any  # of any backend
+Shape = tuple[int | None, ...]
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
 ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
     "gelu": lambda x: ops.gelu(x, approximate=True),
@@ -39,7 +41,7 @@ ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
 class BertLayer(keras.layers.Layer):
     """A layer with the sizes of a `BertConfig`, which is serialized with it."""
 
-    def __init__(self, config: Config, **kwargs):
+    def __init__(self, config: Config, **kwargs: Any):
         super().__init__(**kwargs)
         self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
 
@@ -58,7 +60,7 @@ class BertLayer(keras.layers.Layer):
         """Dropout of this layer's dtype."""
         return Dropout(rate, dtype=self.dtype_policy, name="dropout")
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and how the dense layers inside are quantized.
 
         A layer in which only LoRA's factors are trained is saved as frozen, because the factors
@@ -69,17 +71,12 @@ class BertLayer(keras.layers.Layer):
         config["trainable"] = self.trainable and (not own or any(v.trainable for v in own))
         dense = dense_layers(self)
         if any(inner.quantization_mode for inner in dense):  # Keras saves it for whole layers alone
-            config["dense"] = [
-                [
-                    keras.dtype_policies.serialize(inner.dtype_policy),
-                    keras.saving.serialize_keras_object(inner.quantization_config),
-                ]
-                for inner in dense
-            ]
+            save = keras.saving.serialize_keras_object
+            config["dense"] = [[save(x.dtype_policy), save(x.quantization_config)] for x in dense]
         return config
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "BertLayer":
         """The layer of what `get_config` gave."""
         config = dict(config)
         quantized = config.pop("dense", ())
@@ -91,7 +88,7 @@ class BertLayer(keras.layers.Layer):
             inner.quantization_config = keras.saving.deserialize_keras_object(quantization)
         return layer
 
-    def compute_output_shape(self, x_shape, *_):
+    def compute_output_shape(self, x_shape: Shape, *_: Any) -> Shape:
         """The shape of the first input, with D at its end."""
         return (*x_shape[:-1], self.config.hidden_size)
 
@@ -106,20 +103,20 @@ class SelfAttention(BertLayer):
 
     recompute = False  # set by `Steps`
 
-    def __init__(self, config: Config, **kwargs):
+    def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
         self.query = self.dense(self.config.hidden_size, "query")
         self.key = self.dense(self.config.hidden_size, "key")
         self.value = self.dense(self.config.hidden_size, "value")
         self.dropout = self.dropout_layer(self.config.attention_probs_dropout_prob)
 
-    def build(self, x_shape, padding_mask_shape=None):
+    def build(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Makes the three projections."""
         for projection in (self.query, self.key, self.value):
             projection.build(x_shape)
         self.dropout.build(x_shape)
 
-    def call(self, x, padding_mask=None, training=None):
+    def call(self, x: Tensor, padding_mask: Tensor = None, training: bool | None = None) -> Tensor:
         """x [B, S, D], padding_mask [B, S], 0 for padding -> context [B, S, D]."""
         batch, length, hidden = ops.shape(x)
         heads = self.config.num_attention_heads
@@ -141,7 +138,7 @@ class SelfAttention(BertLayer):
         context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, N, H]
         return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
 
-    def _mask_scores(self, padding_mask, batch, length):
+    def _mask_scores(self, padding_mask: Tensor, batch: Tensor, length: Tensor) -> Tensor:
         """0 for word pieces, -10000 for padding: float32 [B, 1, 1, S]."""
         if padding_mask is None:
             return 0.0
@@ -155,17 +152,17 @@ class SelfAttention(BertLayer):
 class Attention(BertLayer):
     """Self-attention, its projection, residual and normalization: half an encoder block."""
 
-    def __init__(self, config: Config, **kwargs):
+    def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
         self.self_attention = SelfAttention(self.config, dtype=self.dtype_policy, name="self")
         self.add_and_norm = AddAndNorm(self.config, dtype=self.dtype_policy, name="output")
 
-    def build(self, x_shape, padding_mask_shape=None):
+    def build(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Builds both parts."""
         self.self_attention.build(x_shape, padding_mask_shape)
         self.add_and_norm.build(x_shape, x_shape)
 
-    def call(self, x, padding_mask=None, training=None):
+    def call(self, x: Tensor, padding_mask: Tensor = None, training: bool | None = None) -> Tensor:
         """x [B, S, D], padding_mask [B, S], 0 for padding -> [B, S, D]."""
         context = self.self_attention(x, padding_mask, training=training)
         return self.add_and_norm(context, x, training=training)
@@ -175,19 +172,19 @@ class Attention(BertLayer):
 class AddAndNorm(BertLayer):
     """norm(residual + dropout(dense(x))), the end of both halves of an encoder block."""
 
-    def __init__(self, config: Config, **kwargs):
+    def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
         self.projection = self.dense(self.config.hidden_size)
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
         self.norm = self.layer_norm()
 
-    def build(self, x_shape, residual_shape=None):
+    def build(self, x_shape: Shape, residual_shape: Shape | None = None) -> None:
         """Makes the projection and the normalization."""
         self.projection.build(x_shape)
         self.dropout.build(x_shape)
         self.norm.build((*x_shape[:-1], self.config.hidden_size))
 
-    def call(self, x, residual, training=None):
+    def call(self, x: Tensor, residual: Tensor, training: bool | None = None) -> Tensor:
         """x [B, S, D or F], residual [B, S, D] -> [B, S, D]."""
         return self.norm(residual + self.dropout(self.projection(x), training=training))
 
@@ -196,19 +193,19 @@ class AddAndNorm(BertLayer):
 class Intermediate(BertLayer):
     """activation(dense(x)): the wide half of the feed-forward network."""
 
-    def __init__(self, config: Config, **kwargs):
+    def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
         self.projection = self.dense(self.config.intermediate_size)
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         """Makes the projection."""
         self.projection.build(x_shape)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         """x [..., D] -> [..., F]."""
         return ACTIVATIONS[self.config.hidden_act](self.projection(x))
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         """The shape of x with F at its end."""
         return (*x_shape[:-1], self.config.intermediate_size)
 
@@ -228,22 +225,22 @@ class EncoderBlock(BertLayer):
 
     recompute = False  # set by `Steps`
 
-    def __init__(self, config: Config, **kwargs):
+    def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
         self.attention = Attention(self.config, dtype=self.dtype_policy, name="attention")
         self.intermediate = Intermediate(self.config, dtype=self.dtype_policy, name="intermediate")
         self.add_and_norm = AddAndNorm(self.config, dtype=self.dtype_policy, name="output")
 
-    def build(self, x_shape, padding_mask_shape=None):
+    def build(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Builds the three parts."""
         self.attention.build(x_shape, padding_mask_shape)
         self.intermediate.build(x_shape)
         self.add_and_norm.build((*x_shape[:-1], self.config.intermediate_size), x_shape)
 
-    def call(self, x, padding_mask=None, training=None):
+    def call(self, x: Tensor, padding_mask: Tensor = None, training: bool | None = None) -> Tensor:
         """x [B, S, D], padding_mask [B, S], 0 for padding -> [B, S, D]."""
 
-        def block(x):
+        def block(x: Tensor) -> Tensor:
             x = self.attention(x, padding_mask, training=training)
             wide = self.intermediate(x)  # [B, S, F]
             return self.add_and_norm(wide, x, training=training)
@@ -255,16 +252,16 @@ class EncoderBlock(BertLayer):
 class Embeddings(BertLayer):
     """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`)."""
 
-    def __init__(self, config: Config, name: str = "embeddings", **kwargs):
+    def __init__(self, config: Config, name: str = "embeddings", **kwargs: Any):
         super().__init__(config, name=name, **kwargs)
         self.norm = self.layer_norm()
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
 
-    def build(self, input_ids_shape, segment_ids_shape=None):
+    def build(self, input_ids_shape: Shape, segment_ids_shape: Shape | None = None) -> None:
         """Makes the three tables and the normalization."""
         init = TruncatedNormal(stddev=self.config.initializer_range)
 
-        def table(rows: int, name: str):
+        def table(rows: int, name: str) -> Tensor:
             # In float32 whatever the layer computes in: many gradients of one row are added up.
             shape = (rows, self.config.hidden_size)
             return self.add_weight(shape=shape, initializer=init, autocast=False, name=name)
@@ -308,19 +305,19 @@ class Embeddings(BertLayer):
 class Pooler(BertLayer):
     """tanh(dense(first token)): one vector for the sequence (original: `BertModel`)."""
 
-    def __init__(self, config: Config, name: str = "pooler", **kwargs):
+    def __init__(self, config: Config, name: str = "pooler", **kwargs: Any):
         super().__init__(config, name=name, **kwargs)
         self.projection = self.dense(self.config.hidden_size)
 
-    def build(self, sequence_output_shape):
+    def build(self, sequence_output_shape: Shape) -> None:
         """Makes the projection."""
         self.projection.build((sequence_output_shape[0], sequence_output_shape[-1]))
 
-    def call(self, sequence_output):
+    def call(self, sequence_output: Tensor) -> Tensor:
         """sequence_output [B, S, D] -> [B, D]."""
         return ops.tanh(self.projection(sequence_output[:, 0]))
 
-    def compute_output_shape(self, sequence_output_shape):
+    def compute_output_shape(self, sequence_output_shape: Shape) -> Shape:
         """[B, D]."""
         return (sequence_output_shape[0], self.config.hidden_size)
 
@@ -328,39 +325,39 @@ class Pooler(BertLayer):
 class Dense(keras.layers.Dense):
     """A dense layer that takes all rows as one matrix: half the cost of batched products."""
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., units]."""
         return self._by_rows(super().call, x)
 
-    def quantized_call(self, x):
+    def quantized_call(self, x: Tensor) -> Tensor:
         """As `call`, with a kernel of whole numbers."""
         return self._by_rows(super().quantized_call, x)
 
-    def _by_rows(self, product, x):
+    def _by_rows(self, product: Callable, x: Tensor) -> Tensor:
         shape = ops.shape(x)
         rows = ops.reshape(x, (-1, x.shape[-1]))
         return ops.reshape(product(rows), (*shape[:-1], self.units))
 
-    def quantize(self, mode=None, type_check=True, config=None):
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
         """As Keras's own, which would refuse a subclass; merges LoRA's product first."""
         if self.lora_enabled and self.quantization_mode is None:  # else it is rounded when saved
             self._kernel.assign(self.merged_kernel())
             self.lora_kernel_b.assign(ops.zeros_like(self.lora_kernel_b))
         super().quantize(mode, type_check=False, config=config)
 
-    def merged_kernel(self):
+    def merged_kernel(self) -> Tensor:
         """The kernel with the product of LoRA's factors, [in, units] in the kernel's own dtype."""
         factors = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
         return self._kernel + factors * (self.lora_alpha / self.lora_rank)
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any) -> None:
         """As Keras's own, which would round a merged kernel to the dtype of the products."""
         if self.lora_enabled and self.quantization_mode is None:
             store["0"], store["1"] = self.merged_kernel(), self.bias
         else:
             super().save_own_variables(store)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any) -> None:
         """As Keras's own, which also zeroes LoRA's first factor: no gradient would be left."""
         first = ops.copy(self.lora_kernel_a) if self.lora_enabled else None
         super().load_own_variables(store)
@@ -382,7 +379,7 @@ _keys: list[tuple] = []  # seed, first_row and num_rows of each `dropout_key` th
 
 
 @contextlib.contextmanager
-def dropout_key(seed, first_row=0, num_rows: int | None = None) -> Iterator[None]:
+def dropout_key(seed: Tensor, first_row: Tensor = 0, num_rows: int | None = None) -> Iterator[None]:
     """Within this context dropout masks are a pure function of seed, row and place in the model.
 
     Args:
@@ -398,7 +395,7 @@ def dropout_key(seed, first_row=0, num_rows: int | None = None) -> Iterator[None
         _keys.pop()
 
 
-def recomputed(function: Callable, *tensors):
+def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
     """`function(*tensors)`; its gradient keeps the tensors alone, and computes the rest again.
 
     The seed of dropout is one more of them. Otherwise a compiler would find that the masks of both
@@ -409,7 +406,7 @@ def recomputed(function: Callable, *tensors):
         return function(*tensors)
     seed, *rows = _keys[-1]
 
-    def with_seed(high, low, *tensors):
+    def with_seed(high: Tensor, low: Tensor, *tensors: Tensor) -> Tensor:
         seed = ops.left_shift(ops.cast(high, "int32"), 16) + ops.cast(low, "int32")
         with dropout_key(seed, *rows):
             return function(*tensors)
@@ -421,7 +418,7 @@ def recomputed(function: Callable, *tensors):
     return keras.remat(with_seed)(*halves, *tensors)
 
 
-def mix(h):
+def mix(h: Tensor) -> Tensor:
     """The finalizer of MurmurHash3 on int32 tensors: every bit of `h` flips half of the result.
 
     Wrapping products and masked shifts of int32, as not every backend has uint32.
@@ -441,13 +438,13 @@ class Dropout(keras.layers.Layer):
     the seed comes from a Keras `SeedGenerator`, so that the layer works under `fit` too.
     """
 
-    def __init__(self, rate: float, **kwargs):
+    def __init__(self, rate: float, **kwargs: Any):
         super().__init__(**kwargs)
         self.rate = rate
         self.supports_masking = True
-        self._seeds = keras.random.SeedGenerator() if rate else None
+        self._seeds: Any = keras.random.SeedGenerator() if rate else None
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         """x [B, ...] -> [B, ...]; in training a share `rate` becomes 0, the rest is scaled up."""
         if not self.rate or not training:
             return x
@@ -461,7 +458,7 @@ class Dropout(keras.layers.Layer):
         keep = h >= int((self.rate - 0.5) * 2**32)
         return ops.where(keep, x / (1.0 - self.rate), ops.zeros_like(x))
 
-    def _row_keys(self, num_rows):
+    def _row_keys(self, num_rows: Tensor) -> Tensor:
         """One hash for each row [B], which its elements are mixed into."""
         if _keys:
             seed, first_row, rows_of_inputs = _keys[-1]
@@ -474,10 +471,10 @@ class Dropout(keras.layers.Layer):
         rows = ops.arange(num_rows, dtype="int32") + first_row  # [B]
         return mix(ops.bitwise_xor(rows * GOLDEN_RATIO, site))
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """The shape of the input."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "rate": self.rate}

@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +39,7 @@ DEFAULTS = {
     "segment_ids": ops.zeros_like,
     "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
 }
-REMEDY = "give what the tokenizer of the model returns, or cast it to int32"
+REMEDY = 'give what the tokenizer returns, model(tokenizer(["a text"])), or cast numbers to int32'
 
 
 def _with_checked_arrays(name: str) -> Callable:
@@ -50,7 +51,7 @@ def _with_checked_arrays(name: str) -> Callable:
 
     @functools.wraps(method)
     def checked(self, x=None, *args, **kwargs):
-        if all(hasattr(array, "shape") for array in keras.tree.flatten(x)):
+        if all(hasattr(a, "shape") or isinstance(a, str | bytes) for a in keras.tree.flatten(x)):
             check_inputs(x, self.input, self._bert_config)
             x = keras.tree.map_structure(whole, x)
         if name == "fit" and self.train_function is None and kwargs.get("verbose", 1):
@@ -141,6 +142,12 @@ class BertModel(keras.Model):
             x = keras.tree.map_structure(lambda values: keras.ops.cast(values, "int32"), x)
             data_batch = (x, *others)
         super()._symbolic_build(iterator, data_batch)
+
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """As Keras's own, which warns of every kind of layer that has no kernel."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
+            super().quantize(*args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """What `from_config` makes the model of, weights and tokenizer aside."""
@@ -247,23 +254,26 @@ def check_inputs(
         kind = str(getattr(dtype, "name", dtype))
         is_whole = "int" in kind or "bool" in kind
         if "float" in kind:
-            is_whole = np.all(np.floor(x) == x) if is_array else name == "input_mask"
+            is_whole = bool(np.all(np.floor(x) == x)) if is_array else name == "input_mask"
         if not is_whole:
-            raise InputError(f"{name} of type {kind}", "rows of whole numbers", REMEDY)
+            # TensorFlow's strings are objects as an array.
+            is_text = "bytes" in kind or "str" in f"{kind} {getattr(values[name], 'dtype', None)}"
+            received = f"texts as {name}" if is_text else f"{name} of type {kind}"
+            raise InputError(received, "ids of word pieces: rows of whole numbers", REMEDY)
     shapes = {name: tuple(x.shape) for name, x in known.items()}
     ids = shapes["input_ids"]
     for name, shape in shapes.items():
         like = ids if name in TOKEN_INPUTS else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
         if not (_fit(shape, expected[name].shape) and _fit(shape, like)):
             received = f"{name} of shape {list(shape)}, input_ids of {list(ids)}"
-            expected = "[B, S] or [B, C, S], masks and segments alike, and positions [B, P]"
-            raise InputError(received, expected, f"correct the shape of {name}")
+            wanted = "[B, S] or [B, C, S], masks and segments alike, and positions [B, P]"
+            raise InputError(received, wanted, f"correct the shape of {name}")
     if config is None:
         return values
     if ids[-1] is not None and not 0 < ids[-1] <= config.max_position_embeddings:
-        expected = f"1 to {config.max_position_embeddings}, the positions of the model"
+        wanted = f"1 to {config.max_position_embeddings}, the positions of the model"
         remedy = "cut the texts: the tokenizer takes max_length"
-        raise InputError(f"sequences of {ids[-1]} word pieces", expected, remedy)
+        raise InputError(f"sequences of {ids[-1]} word pieces", wanted, remedy)
     bounds = {
         "input_ids": config.vocab_size,
         "input_mask": 2,
@@ -289,11 +299,8 @@ def _named(inputs: Any, expected: Mapping[str, Any]) -> dict[str, Any]:
         inputs = {"input_ids": inputs}
     given = [(SYNONYMS.get(name, name), x) for name, x in inputs.items() if x is not None]
     values = dict(given)
-    if (
-        len(values) < len(given)
-        or not values.keys() <= expected.keys()
-        or not expected.keys() - values.keys() <= DEFAULTS.keys()
-    ):
+    fits = values.keys() <= expected.keys() <= values.keys() | DEFAULTS.keys()
+    if len(values) < len(given) or not fits:
         names = {ours: f"{ours} or {theirs}" for theirs, ours in SYNONYMS.items()}
         received = f"inputs of a model: {', '.join(map(str, inputs)) or 'none'}"
         one_each = f"at most one each of {', '.join(names.get(n, n) for n in expected)}"

@@ -18,7 +18,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import tensorflow as tf
@@ -40,6 +40,9 @@ from bert_tf.tokenization.wordpiece import (  # also registers operations of exp
     FullTokenizer,
     read_vocabulary,
 )
+
+if TYPE_CHECKING:
+    from bert_tf.options import PredictorOptions
 
 BATCHES_OF_A_WINDOW = 16  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 16 << 20  # of text, unless a single text has more
@@ -120,7 +123,7 @@ class ServedModel:
 
 
 def open_model(
-    path: str | os.PathLike, *, version: int | None = None, **options: Any
+    path: str | os.PathLike, *, version: int | None = None, **options: "Unpack[PredictorOptions]"
 ) -> ServedModel:
     """Loads an export or a checkpoint.
 
@@ -134,7 +137,7 @@ def open_model(
       InputError: there is no model, or something does not fit.
     """
     path = os.fspath(path).rstrip("/")
-    given = {name: value for name, value in options.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     with files.path_errors(path):
         versions = _versions(path)
     if version is not None and version not in versions:
@@ -258,7 +261,7 @@ class Predictor:
         *,
         version: int | None = None,
         batch_size: int = 32,
-        **options: Any,
+        **options: "Unpack[PredictorOptions]",
     ):
         """Loads a model.
 

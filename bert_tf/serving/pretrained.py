@@ -67,7 +67,7 @@ def read_lines(path: str, *, jsonl: bool) -> Iterator[Line]:
             text = raw.decode("utf-8").strip()
             if not jsonl:
                 pair = re.match(r"^(.*) \|\|\| (.*)$", text)
-                yield pair.groups() if pair else (text, None)
+                yield (pair[1], pair[2]) if pair else (text, None)
                 continue
             values = json.loads(text.removeprefix("\ufeff"), object_pairs_hook=files.each_key_once)
             line = values.get("text_a", values.get("text")), values.get("text_b")
@@ -195,7 +195,7 @@ class Extractor:
             return self._run(padded(whole, length)).numpy()[: len(rows)]  # [B, L, (S,) D]
 
 
-def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Callable[..., tf.Tensor]:
+def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Any:
     """The inputs of a model, [B, S] each -> the named outputs [B, L, S, D], or [B, L, D]."""
 
     @tf.function(jit_compile=True)
@@ -260,7 +260,8 @@ def write_npz(path: str, vectors: Iterable[Vectors], layers: Sequence[int | str]
             rows.append(line.layers.swapaxes(0, 1).reshape(len(line.tokens), -1))  # [T, L * D]
             tokens += line.tokens
         splits.append(splits[-1] + len(rows[-1]))
-    arrays = {"embeddings": np.concatenate(rows) if rows else np.zeros([0, 0], np.float32)}
+    table = np.concatenate(rows) if rows else np.zeros([0, 0], np.float32)
+    arrays: dict[str, Any] = {"embeddings": table}
     if tokens:
         arrays |= {"tokens": np.array(tokens), "row_splits": np.array(splits, np.int64)}
     archive = io.BytesIO()  # np.savez seeks, which remote files cannot

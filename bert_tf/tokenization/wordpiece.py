@@ -27,7 +27,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -38,6 +38,7 @@ from bert_tf.runtime import import_tensorflow_text
 from bert_tf.tokenization import basic
 
 tf_text = import_tensorflow_text()
+Texts: TypeAlias = Iterable[str | bytes] | tf.Tensor
 UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
 MAX_BYTES_PER_PIECE = 256  # a limit of FastWordpieceTokenizer; "##" does not count
@@ -194,7 +195,7 @@ class FullTokenizer:
         """The piece of each id; KeyError for an id that is not in the vocabulary."""
         return [self.inv_vocab[i] for i in ids]
 
-    def tokenize_ids(self, texts) -> tf.RaggedTensor:
+    def tokenize_ids(self, texts: Texts) -> tf.RaggedTensor:
         """The ids of the word pieces of each text.
 
         Args:
@@ -206,7 +207,7 @@ class FullTokenizer:
         """
         return self._ids(_as_tensor(texts))[0]
 
-    def tokenize_with_offsets(self, texts) -> tuple[tf.RaggedTensor, ...]:
+    def tokenize_with_offsets(self, texts: Texts) -> tuple[tf.RaggedTensor, ...]:
         """The ids of the word pieces of each text, and where in the text each piece lies.
 
         Args:
@@ -407,7 +408,7 @@ def padded(
     batch = {name: np.zeros(shape, np.int32) for name in ("input_ids", "input_mask", "segment_ids")}
     for number, (ids, segments) in enumerate(rows):
         for array, values in zip(batch.values(), (ids, 1, segments), strict=True):
-            array[number, : len(ids)] = values
+            array[number, : len(ids)] = values  # type: ignore[call-overload]  # also one number
     return batch
 
 
@@ -420,7 +421,7 @@ def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], lis
 # ---------------------------------------------------------------------------- details
 
 
-def _build_wordpiece(vocab_file: str, lines: list[str]) -> tf_text.FastWordpieceTokenizer:
+def _build_wordpiece(vocab_file: str, lines: list[str]) -> Any:
     """The WordPiece search over the pieces that can occur in a word.
 
     It refuses duplicates and NUL. Pieces that cannot occur in a word are replaced by other such
@@ -454,14 +455,14 @@ def utf8(text: str | bytes) -> bytes:
         return LONE_SURROGATE.sub(SURROGATE_STAND_IN, text).encode("utf-8")
 
 
-def _as_tensor(texts) -> tf.Tensor:
+def _as_tensor(texts: Texts) -> tf.Tensor:
     """Texts [N] as a string tensor."""
     return tf.convert_to_tensor(texts if tf.is_tensor(texts) else [*map(utf8, texts)], tf.string)
 
 
 def batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Cuts a list of texts into parts that fit into memory."""
-    batch, size = [], 0
+    batch, size = list[bytes](), 0
     for text in texts:
         if batch and (size + len(text) > MAX_BYTES_PER_BATCH or len(batch) == MAX_TEXTS_PER_BATCH):
             yield batch

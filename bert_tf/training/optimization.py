@@ -7,7 +7,7 @@ every backend of Keras.
 import dataclasses
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import keras
 import numpy as np
@@ -16,6 +16,9 @@ from keras import ops
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.declarations import check, check_fields, declared, size
 from bert_tf.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_tf.options import OptimizerOptions
 
 # Weight decay applies to kernels, embeddings and output_weights, not to biases and normalizations.
 NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias|gamma$|beta$")
@@ -173,7 +176,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         schedule = keras.optimizers.schedules.serialize(self.schedule)
-        names = AdamWeightDecay.__init__.__kwdefaults__
+        names = AdamWeightDecay.__init__.__kwdefaults__ or {}
         return {"learning_rate": schedule} | {name: getattr(self, name) for name in names}
 
 
@@ -201,8 +204,8 @@ def make_optimizer(
     learning_rate: float = 5e-5,
     warmup_proportion: float = 0.1,
     end_learning_rate: float = 0.0,
-    optimizer: str = "adamw",
-    **options: Any,
+    optimizer: Literal["adamw", "lamb"] = "adamw",
+    **options: "Unpack[OptimizerOptions]",
 ) -> AdamWeightDecay:
     """The optimizer of fine-tuning, as of `run_classifier.py`; also for `compile`.
 
@@ -217,16 +220,14 @@ def make_optimizer(
     Raises:
       InputError: a number is out of range.
     """
-    given = num_train_steps, learning_rate, warmup_proportion
-    num_train_steps, learning_rate, warmup_proportion = (
-        x.item() if isinstance(x, np.generic) else x for x in given
-    )
-    check("num_train_steps", num_train_steps, int, low=1)
-    check("warmup_proportion", warmup_proportion, float, low=0, high=1)
+    given: list[Any] = [num_train_steps, learning_rate, warmup_proportion]  # also of NumPy
+    steps, rate, share = (x.item() if isinstance(x, np.generic) else x for x in given)
+    check("num_train_steps", steps, int, low=1)
+    check("warmup_proportion", share, float, low=0, high=1)
     schedule = Schedule(
-        learning_rate=learning_rate,
-        num_train_steps=num_train_steps,
-        num_warmup_steps=int(num_train_steps * warmup_proportion),
+        learning_rate=rate,
+        num_train_steps=steps,
+        num_warmup_steps=int(steps * share),
         end_learning_rate=end_learning_rate,
     )
     return CLASSES[optimizer](schedule, **options)

@@ -166,7 +166,6 @@ def token_model() -> keras.Model:
     return make_model("token_labels", CONFIG, num_classes=model_files.NUM_CLASSES)
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_a_quantized_model_is_refused(tmp_path):
     model = token_model()
     model.quantize("int8")

@@ -36,7 +36,7 @@ REFUSED = {
     "beyond the table": ({"input_ids": changed(IDS, 41)}, "input_ids with 41"),
     "beyond 32 bits": ({"input_ids": changed(IDS, 2**32 + 3)}, "input_ids with 4294967299"),
     "no whole number": ({"input_ids": changed(IDS, 10.7)}, "input_ids of type float64"),
-    "texts": ({"input_ids": np.array([["a text"]])}, "input_ids of type str"),
+    "texts": ({"input_ids": np.array([["a text"]])}, "texts as input_ids"),
     "too long": (dict.fromkeys(INPUTS, np.ones((5, 14), int)), "sequences of 14 word pieces"),
 }
 
@@ -67,7 +67,8 @@ def test_arrays(model, name):
 
 def test_lists_and_tensors(model):
     for inputs, received in (
-        (["a text"], "input_ids of type str"),
+        (["a text"], r"texts as input_ids(?s:.*)model\(tokenizer"),
+        (keras.ops.convert_to_tensor(["a"]), "texts as input_ids"),
         ([[1, 2], [3]], "input_ids of type .*list"),
         ([1, 2, 3], r"input_ids of shape \[3\]"),
         ([IDS, MASK * 2, SEGMENTS], "input_mask with 2"),

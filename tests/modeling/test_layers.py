@@ -106,7 +106,6 @@ def test_layers_make_the_model(pretraining, tmp_path):
 # ---------------------------------------------------------------------------- Keras's contract
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 @pytest.mark.parametrize("options", [{}, {"activation_quantizer": None}])
 def test_a_quantized_model_and_its_file(tmp_path, options):
     """A kernel of int8 is within half a step, a 127th of its column's largest, of what it was."""
@@ -131,7 +130,6 @@ def test_a_quantized_model_and_its_file(tmp_path, options):
             np.testing.assert_array_equal(value, outputs[name], name)
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 def test_quantized_layers_of_one_model_beside_others(tmp_path):
     """What `filters` leave out stays as it is, in the file too."""
     model = BertModel(small.CONFIG)

@@ -20,7 +20,6 @@ HEAD = CLASSES * D + CLASSES  # weights of it
 BATCH = small.examples()
 INPUTS = {name: BATCH[name] for name in TOKEN_INPUTS}
 QUERY = "bert/encoder/layer_1/attention/self/query/kernel"
-no_quantize_warnings = pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 
 
 def classifier() -> BertModel:
@@ -191,7 +190,6 @@ def test_weights_that_are_loaded_again_can_be_trained_further(tmp_path, trained)
     assert all(np.any(v) for v in second)
 
 
-@no_quantize_warnings
 def test_quantization_rounds_the_merged_kernels_once(tmp_path):
     """Not the kernels alone, and the sum again when it is saved."""
     model, path = classifier(), str(tmp_path / "merged.weights.h5")

@@ -158,7 +158,6 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize`")
 @pytest.mark.filterwarnings("ignore:.compile... was not called as part")  # as it is patched
 @pytest.mark.parametrize("documents", MADE, ids="+".join)
 def test_commands_and_snippets_run(inputs, documents, tmp_path, monkeypatch):

@@ -1,0 +1,70 @@
+"""Calls as users write them, for type checkers alone (tests/test_typing.py): it is never run.
+
+They must find each mistake, the lines with `# error`, and accept all others.
+"""
+
+from keras import Input, losses
+
+import bert_tf
+from bert_tf import BertConfig, BertModel, FullTokenizer, InputError, Predictor, heads, layers
+
+
+class Own(heads.Classification):
+    name = "own"
+    terms = ("classifier",)
+
+
+def right(texts: list[str], config: BertConfig) -> list[dict[str, object]]:
+    model, tokenizer = bert_tf.load("folder", head="classification", labels=["bad", "good"])
+    print(model(tokenizer(texts, ["a pair"], max_length=64))["logits"], tokenizer.vocab["[CLS]"])
+    model = bert_tf.classifier("folder", labels=("bad", "good"), do_lower_case=True)
+    optimizer = bert_tf.make_optimizer(10, learning_rate=1e-4, optimizer="lamb", beta_2=0.98)
+    model.compile(optimizer, losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(bert_tf.make_dataset({"text": texts, "label": [0, 1]}, tokenizer, seed=1), epochs=2)
+    bert_tf.make_dataset([{"text": "a", "label": "good"}], tokenizer, labels=model.labels)
+    print(model.predict(tokenizer("a text")).argmax(), bert_tf.add_lora(model, alpha=8.0) + 1)
+    path: str = bert_tf.save_weights("new", bert_tf.open_weights("folder"), to_format="tf1")
+    print(bert_tf.load_checkpoint(model, path, required="bert/").missing, bert_tf.__version__)
+    BertModel(BertConfig(vocab_size=30522), all_layers=True).save("model.keras")
+    ids = Input((None,), dtype="int32")
+    x = layers.EncoderBlock(config, name="layer_0")(layers.Embeddings(config)(ids, ids))
+    BertModel({"input_ids": ids}, heads.NextSentenceHead(config)(layers.Pooler(config)(x)))
+    pretraining = bert_tf.make_model("pretraining", config, with_losses=True)
+    print(bert_tf.Scorer(pretraining, tokenizer, max_seq_length=128).score("a text").perplexity)
+    try:
+        heads.register(Own())
+    except InputError as error:
+        print(error.received, error.expected, error.remedy)
+    return Predictor("export", max_seq_length=64).predict(["a text", ("a", "b"), {"text_a": "a"}])
+
+
+def wrong(tokenizer: FullTokenizer, model: BertModel, config: BertConfig) -> None:
+    bert_tf.load(3)  # error: a number as a path
+    bert_tf.laod("folder")  # error: a misspelt function
+    bert_tf.load("folder", label=["a"])  # error: a misspelt keyword
+    bert_tf.load("folder", "classification")  # error: a keyword given by position
+    bert_tf.load("folder").fit()  # error: the pair used as the model
+    bert_tf.load("folder", labels=[0, 1])  # error: numbers as the names of classes
+    bert_tf.classifier("folder")  # error: a missing argument
+    bert_tf.classifier("folder", labels=["a", "b"], lower_case=True)  # error: a misspelt option
+    bert_tf.make_optimizer("10")  # error: text as a number
+    bert_tf.make_optimizer(10, weight_decay=0.01)  # error: an option of Keras's own AdamW
+    bert_tf.make_optimizer(10, optimizer="adam")  # error: an unknown name as a value
+    bert_tf.make_dataset("texts.csv", tokenizer)  # error: a path as a table
+    bert_tf.make_model("fill_mask", "bert_config.json")  # error: a path as a configuration
+    bert_tf.add_lora(model).fit()  # error: a number used as the model
+    bert_tf.save_weights("new", model, to_format="huggingface")  # error: an unknown format
+    BertConfig(vocab=30522)  # error: a misspelt size
+    config.hidden_size = 3  # error: an attribute of what is frozen
+    tokenizer([3])  # error: a number as a text
+    tokenizer("a").input_ids  # error: a dict used as an object
+    tokenizer.tokenise("a")  # error: a misspelt method
+    Predictor("export", batchsize=8)  # error: a misspelt option
+    Predictor("export").predict("a")["label"]  # error: a list used as a dict
+    bert_tf.Scorer(model, tokenizer, max_seq_length=8).score("a") + 1  # error: no number
+    layers.EncoderBlock(3)  # error: a number as a configuration
+    layers.EncodeBlock(config)  # error: a misspelt layer
+    heads.SequenceClassifier(config)  # error: a missing argument
+    heads.Clasification()  # error: a misspelt head
+    heads.register("own")  # error: a name as a head
+    InputError("received")  # error: missing arguments
