@@ -16,7 +16,7 @@ import served_models
 import yaml
 
 from bert_tf import BertConfig
-from bert_tf.checkpoints import loading, saving
+from bert_tf.checkpoints import loading, metadata, saving
 from bert_tf.errors import InputError
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.tasks import registry
@@ -166,9 +166,12 @@ def test_the_format_of_the_guide_keeps_every_bit(tmp_path, monkeypatch):
     module = types.ModuleType("npz_of_the_guide")
     exec(BLOCKS[1], vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    entry = (module.is_format, module.__name__, "open_weights")
-    monkeypatch.setattr(loading, "READERS", {"npz": entry, **loading.READERS})
-    monkeypatch.setitem(saving.WRITERS, "npz", (module.__name__, module.NAME))
+    (entry,) = re.findall(r"^(\"npz\": Format\(.*\)),$", GUIDE, re.M)
+    entry = entry.replace("bert_tf.checkpoints.npz", module.__name__)
+    added = eval(f"{{{entry}}}", {"Format": metadata.Format})
+    monkeypatch.setattr(loading, "FORMATS", added | metadata.FORMATS)
+    monkeypatch.setattr(saving, "FORMATS", added | metadata.FORMATS)
+    monkeypatch.setattr(saving, "WRITTEN", ("npz",))
     tensors = model_files.tensors_of("classifier")
     folder = str(tmp_path / "archive")
     saving.save_weights(folder, model_files.weights_of(tensors), to_format="npz")

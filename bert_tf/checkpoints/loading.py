@@ -31,6 +31,7 @@ from absl import logging
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
+    FORMATS,
     PARTS_INDEX,
     VOCAB_FILE,
     WEIGHT_FILES,
@@ -87,13 +88,15 @@ def _is_tf2(path: str) -> bool:
     return "_CHECKPOINTABLE_OBJECT_GRAPH" in tf1.CheckpointReader(path).shapes
 
 
-# The formats beside TF1: whether a path is of one; the module, imported only then, and the function
-# that opens it.
-READERS = {
-    "keras": (_is_keras, "bert_tf.checkpoints.keras_files", "open_keras"),
-    "hugging_face": (_is_hugging_face, "bert_tf.checkpoints.hugging_face", "open_hugging_face"),
-    "tf2": (_is_tf2, "bert_tf.checkpoints.tf2", "open_tf2"),
-}
+# How a path of a format is recognized, where its own file is not enough.
+RECOGNIZED = {"keras": _is_keras, "hugging_face": _is_hugging_face, "tf2": _is_tf2}
+
+
+def _is_of(name: str, path: str) -> bool:
+    """Whether a path is of a format: by `RECOGNIZED`, or a folder that holds the format's file."""
+    if name in RECOGNIZED:
+        return RECOGNIZED[name](path)
+    return tf.io.gfile.exists(os.path.join(path, FORMATS[name].file))
 
 
 def open_weights(path: str | os.PathLike) -> Weights:
@@ -108,10 +111,9 @@ def open_weights(path: str | os.PathLike) -> Weights:
     """
     path = str(path)
     with path_errors(path):
-        for is_format, module, function in READERS.values():
-            if is_format(path):
-                return getattr(importlib.import_module(module), function)(path)
-        return tf1.open_tf1(path)
+        name = next((name for name in FORMATS if _is_of(name, path)), "tf1")
+        module, _, function = FORMATS[name].reader.partition(":")
+        return getattr(importlib.import_module(module), function)(path)
 
 
 # ---------------------------------------------------------------------------- loading

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,11 +20,33 @@ if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
 
 CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model_facts.json"
+TF1_INDEX = "bert_model.ckpt.index"
 SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's weights
 PARTS_INDEX = ".index.json"  # behind the name of a file that is cut into several
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{PARTS_INDEX}", PICKLE, f"{PICKLE}{PARTS_INDEX}")
-Format = Literal["tf1", "bert_tf", "hugging_face"]  # that are written
-FORMATS = get_args(Format)
+
+
+class Format(NamedTuple):
+    """A format of weights. Its modules are imported at their first use."""
+
+    reader: str  # module:function, which gives `Weights`
+    writer: str = ""  # the module with `texts_of` and `write_tensors`; "" if it is not written
+    file: str = ""  # without which a folder is no model; written last
+
+
+# In the order in which a path is recognized, by `file` unless `loading.RECOGNIZED` knows better.
+FORMATS = {
+    "keras": Format("bert_tf.checkpoints.keras_files:open_keras"),
+    "hugging_face": Format(
+        "bert_tf.checkpoints.hugging_face:open_hugging_face",
+        "bert_tf.checkpoints.hugging_face",
+        SAFETENSORS,
+    ),
+    "tf2": Format("bert_tf.checkpoints.tf2:open_tf2"),
+    "tf1": Format("bert_tf.checkpoints.tf1:open_tf1", "bert_tf.checkpoints.saving", TF1_INDEX),
+    "bert_tf": Format("bert_tf.checkpoints.tf1:open_tf1", "bert_tf.checkpoints.saving", TF1_INDEX),
+}
+WRITTEN = tuple(name for name, one in FORMATS.items() if one.writer)
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 

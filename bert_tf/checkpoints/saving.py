@@ -24,28 +24,23 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.keras_files import weights_of
 from bert_tf.checkpoints.loading import config_of, load_checkpoint
 from bert_tf.checkpoints.metadata import (
+    FORMATS,
     ORIGINAL_EPS,
-    SAFETENSORS,
-    Format,
+    TF1_INDEX,
+    WRITTEN,
     ModelMetadata,
     Weights,
     model_texts,
 )
 from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, POOLER, heads_of
 from bert_tf.config import BertConfig
+from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote, locked, path_errors, synced, temporary
 from bert_tf.heads import make_model
 from bert_tf.tokenization.wordpiece import LONE_SURROGATE
 
-CHECKPOINT_NAME = "bert_model.ckpt"
-# The formats: the module whose `texts_of` and `write_tensors` write one, imported only then, and
-# the file without which a folder is no model.
-WRITERS = {
-    "tf1": (__name__, f"{CHECKPOINT_NAME}{tf1.INDEX}"),
-    "bert_tf": (__name__, f"{CHECKPOINT_NAME}{tf1.INDEX}"),
-    "hugging_face": ("bert_tf.checkpoints.hugging_face", SAFETENSORS),
-}
+_PREFIX = TF1_INDEX.removesuffix(tf1.INDEX)
 WORD_TABLE = "bert/embeddings/word_embeddings"
 POSITION_TABLE = "bert/embeddings/position_embeddings"
 COMPARED_LENGTH = 19  # of the longest sequence that two models are compared on
@@ -55,9 +50,7 @@ NEVER = -10000.0  # the output bias of a row that is no word piece: its probabil
 # ---------------------------------------------------------------------------- writing
 
 
-def save_weights(
-    path: str | os.PathLike, weights: Weights | keras.Model, *, to_format: Format
-) -> str:
+def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_format: str) -> str:
     """Writes weights and all that belongs to them; nothing appears before it is whole.
 
     Args:
@@ -65,15 +58,16 @@ def save_weights(
       weights: what `open_weights` gave, or a model, whose LoRA is merged; what its attributes
         `tokenizer`, `labels` and `metadata` say is written too.
       to_format: tf1, which the original reads; bert_tf, the same with configurations that it does
-        not know; or hugging_face.
+        not know; hugging_face; or another one that is written, see `metadata.FORMATS`.
 
     Returns:
       The path to give to `open_weights`.
 
     Raises:
-      InputError: the folder is there, cannot be written, or the format cannot hold the model; or
-        the model is quantized.
+      InputError: the folder is there or cannot be written, the format is unknown or cannot hold
+        the model, or the model is quantized.
     """
+    check("to_format", to_format, str, choices=WRITTEN)
     if isinstance(weights, keras.Model):
         weights = weights_of(weights)
     path = str(path).rstrip("/")
@@ -86,8 +80,8 @@ def save_weights(
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
     if to_format == "tf1":
         _check_original_can_compute(config, weights.path)
-    module, last_file = WRITERS[to_format]
-    writer = importlib.import_module(module)
+    how = FORMATS[to_format]
+    writer = importlib.import_module(how.writer)
     texts = writer.texts_of(weights)  # raises InputError if the format cannot hold them
     with (
         locked(path, parents=True),
@@ -98,8 +92,8 @@ def save_weights(
             with tf.io.gfile.GFile(os.path.join(folder, name), "w") as file:
                 file.write(text)
         writer.write_tensors(folder, weights)
-        publish_folder(folder, path, last=last_file)
-    return path if to_format == "hugging_face" else os.path.join(path, CHECKPOINT_NAME)
+        publish_folder(folder, path, last=how.file)
+    return os.path.join(path, _PREFIX) if how.file == TF1_INDEX else path
 
 
 def publish_folder(temporary: str, path: str, *, last: str) -> None:
@@ -144,7 +138,7 @@ def texts_of(weights: Weights) -> dict[str, str]:
 def write_tensors(folder: str, weights: Weights) -> None:
     """Writes all tensors, an optimizer's too, as a TF1 checkpoint."""
     tf1.write_checkpoint(
-        os.path.join(folder, CHECKPOINT_NAME),
+        os.path.join(folder, _PREFIX),
         {name: weights.read(name) for name in weights.shapes},
         temporary=os.path.join(folder, "incomplete"),
     )

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags, logging
 
-from bert_tf.checkpoints.metadata import FORMATS, Weights
+from bert_tf.checkpoints.metadata import WRITTEN, Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
@@ -49,7 +49,7 @@ class Convert:
 
     from_ = shared_flags.REQUIRED
     to = None
-    to_format = shared_flags.Choice(None, FORMATS)
+    to_format = shared_flags.Choice(None, WRITTEN)
     pad_vocab_to = shared_flags.Count(1, most=10**6)
     extra_tokens = ()
     never_split = ()

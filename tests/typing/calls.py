@@ -53,7 +53,6 @@ def wrong(tokenizer: FullTokenizer, model: BertModel, config: BertConfig) -> Non
     bert_tf.make_dataset("texts.csv", tokenizer)  # error: a path as a table
     bert_tf.make_model("fill_mask", "bert_config.json")  # error: a path as a configuration
     bert_tf.add_lora(model).fit()  # error: a number used as the model
-    bert_tf.save_weights("new", model, to_format="huggingface")  # error: an unknown format
     BertConfig(vocab=30522)  # error: a misspelt size
     config.hidden_size = 3  # error: an attribute of what is frozen
     tokenizer([3])  # error: a number as a text
