@@ -78,9 +78,8 @@ def _is_keras(path: str) -> bool:
 
 def _is_hugging_face(path: str) -> bool:
     """Whether it is one of their folders, or a file of weights in one."""
-    if path.removesuffix(PARTS_INDEX).endswith((".safetensors", ".bin")):
-        return True
-    return any(tf.io.gfile.exists(os.path.join(path, name)) for name in WEIGHT_FILES)
+    is_file = path.removesuffix(PARTS_INDEX).endswith((".safetensors", ".bin"))
+    return is_file or any(tf.io.gfile.exists(os.path.join(path, name)) for name in WEIGHT_FILES)
 
 
 def _is_tf2(path: str) -> bool:
@@ -90,6 +89,7 @@ def _is_tf2(path: str) -> bool:
 # The formats beside TF1: whether a path is of one; the module, imported only then, and the function
 # that opens it.
 READERS = {
+    "hub": (lambda path: path.startswith("hf:"), "bert_tf.checkpoints.hub", "open_hub"),
     "keras": (_is_keras, "bert_tf.checkpoints.keras_files", "open_keras"),
     "hugging_face": (_is_hugging_face, "bert_tf.checkpoints.hugging_face", "open_hugging_face"),
     "tf2": (_is_tf2, "bert_tf.checkpoints.tf2", "open_tf2"),
@@ -101,7 +101,8 @@ def open_weights(path: str | os.PathLike) -> Weights:
 
     Args:
       path: a TF1 or TF2 checkpoint (its prefix, a file of it or its folder), a .keras or
-        .weights.h5 file, or a folder (or .safetensors or .bin file) of Hugging Face's.
+        .weights.h5 file, a folder (or .safetensors or .bin file) of Hugging Face's, or the name
+        of a repository on their hub, hf:OWNER/NAME or hf:OWNER/NAME@REVISION.
 
     Raises:
       InputError: there is nothing, it is damaged, or it is not of a BERT.
@@ -112,6 +113,16 @@ def open_weights(path: str | os.PathLike) -> Weights:
             if is_format(path):
                 return getattr(importlib.import_module(module), function)(path)
         return tf1.open_tf1(path)
+
+
+def pinned(path: str | None, folder: str) -> str | None:
+    """The path; that of a hub with the commit that the run of a folder began with, else the newest.
+
+    Raises:
+      InputError: the commit cannot be found out.
+    """
+    is_hub, module, _ = READERS["hub"]
+    return importlib.import_module(module).pinned(path, folder) if path and is_hub(path) else path
 
 
 # ---------------------------------------------------------------------------- loading

@@ -42,6 +42,7 @@ class ModelMetadata:
     architecture: str | None = declared(None, filled=True)  # such as BertForMaskedLM
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
+    origin: str | None = declared(None, filled=True)  # hf:OWNER/NAME@COMMIT of the first weights
     task: str | None = declared(None, choices=NAMES)  # where the architecture has several
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts

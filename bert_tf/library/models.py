@@ -113,7 +113,8 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             "document (--document_context); here a text is cut, and stands by itself.",
             weights.path,
         )
-    known = {n: v for n, v in metadata.known().items() if n not in _OF_OTHERS} if same else {}
+    known = metadata.known()
+    known = {n: known[n] for n in known if n == "origin" or (same and n not in _OF_OTHERS)}
     return known | ({"task": head.name} if _is_ambiguous(head) else {})
 
 
