@@ -44,7 +44,8 @@ def load(
     """A model and its tokenizer, from any format that `open_weights` reads.
 
     Args:
-      path: of a checkpoint, a folder of Hugging Face's, or a .keras file.
+      path: of a checkpoint, a folder of Hugging Face's, or a .keras file; or hf:OWNER/NAME, with
+        @REVISION behind it if need be, which is fetched from Hugging Face's hub.
       head: a name in `bert_tf.heads.NAMES`; None: the one that is found. A task's head that is
         not found is initialised, and this is logged. Outputs are those of `make_model`'s models.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
