@@ -81,7 +81,7 @@ def _ask(path: str, function: str, **options: Any) -> Any:
         return getattr(hub, function)(name, revision=revision or None, **options)
     except Exception as error:
         kinds = {kind.__name__ for kind in type(error).__mro__}
-        received = f"which is not, or not all, in the cache ({first_line(error.__cause__ or error)})"
+        received = f"which is not fully in the cache ({first_line(error.__cause__ or error)})"
         other = received, f"check network, disk, HF_HUB_OFFLINE and HF_ENDPOINT; or {_CLONE}"
         received, remedy = next((_REFUSALS[kind] for kind in _REFUSALS if kind in kinds), other)
         raise InputError(f"{path}, {received}", _EXPECTED, remedy) from None
