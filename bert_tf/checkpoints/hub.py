@@ -23,14 +23,8 @@ _EXPECTED = f"hf:OWNER/NAME or hf:OWNER/NAME@REVISION of a BERT with {TEXTS[0]} 
 _CLONE = "clone the repository (with git LFS) and give the folder"
 _REFUSALS = {  # by the client: what is wrong with a name, what to do
     "HFValidationError": ("which names no repository", "correct it"),
-    "GatedRepoError": (
-        "whose terms you have not accepted",
-        "do so on its page, then hf auth login",
-    ),
-    "RepositoryNotFoundError": (
-        "which does not exist, or is private",
-        "correct it, or hf auth login",
-    ),
+    "GatedRepoError": ("whose terms you have not accepted", "accept them, then run hf auth login"),
+    "RepositoryNotFoundError": ("which is missing or private", "correct it, or run hf auth login"),
     "RevisionNotFoundError": ("a revision that does not exist", "correct what follows the @"),
 }
 

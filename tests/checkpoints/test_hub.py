@@ -16,7 +16,7 @@ MAIN, OLDER, CACHED = "a" * 40, "b" * 40, "cache/models--o--bert/snapshots"
 READ = {"vocab.txt": "".join(f"{piece}\n" for piece in model_files.PIECES), "added_tokens.json": {}}
 ERRORS = {"gone": "RepoNotFound", "gated": "GatedRepo", "": "RevisionNotFound"}
 SAYS = {
-    "o/bert@x": "a revision that does not exist", "o/gone": "does not exist, or is private",
+    "o/bert@x": "a revision that does not exist", "o/gone": "is missing or private",
     "o/gated": "terms you have not accepted", "o/pickle": "has no model.safetensors",
     "o/gpt2": f"hf:o/gpt2@{MAIN}/config.json with model_type", "//o/b": "names no repository",
     f"o/bert@{OLDER}": "in the cache .*offline mode", "o/bert": "pip install 'bert-tf.hub.'",
@@ -44,9 +44,12 @@ def root(tmp_path, monkeypatch, tensors):
         folder, files = tmp_path / f"o/{name}/resolve/{MAIN}", READ | {"pytorch_model.bin": ""}
         named = model_files.state_dict(tensors)
         model_files.write_hugging_face(folder, named, config=config, files=files)
-        listed = ["config.json", *["model.safetensors"] * (name != "pickle"), *files]
+        files = [
+            path for path in folder.iterdir() if f"{name}{path.suffix}" != "pickle.safetensors"
+        ]
+        tree = [{"type": "file", "path": file.name, "oid": "c", "size": file.stat().st_size}
+                for file in files]  # fmt: skip
         answers = {"revision/older": {"id": name, "sha": OLDER}, "": {"id": name, "sha": MAIN}}
-        tree = [{"type": "file", "path": file, "size": 1, "oid": "c"} for file in listed]
         for path, answer in {**answers, f"tree/{MAIN}": tree, "revision/main": answers[""]}.items():
             file = tmp_path / f"api/models/o/{name}/{path}".rstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -56,6 +59,8 @@ def root(tmp_path, monkeypatch, tensors):
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
         url = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", url)
+        template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", f"{tmp_path}/cache")
         threading.Thread(target=server.serve_forever).start()
