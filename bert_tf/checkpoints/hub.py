@@ -59,7 +59,7 @@ def pinned(path: str, folder: str | None = None) -> str:
       path: as for `open_hub`.
       folder: of a run; a path without a revision gets the commit that the run began with.
     """
-    origin = metadata.ModelMetadata.from_json_file(f"{folder or path}/{TEXTS[-1]}").origin
+    origin = folder and metadata.ModelMetadata.from_json_file(f"{folder}/{TEXTS[-1]}").origin
     if origin and origin.startswith(f"{path}@"):
         return origin
     return f"{path.partition('@')[0]}@{_ask(path, 'resolve_revision').resolved}"

@@ -78,7 +78,7 @@ def test_what_is_read_is_fetched_once_and_the_commit_recorded(root, monkeypatch)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     names = {path.name for path in (root / CACHED / MAIN).iterdir()}
     assert names == {"config.json", "model.safetensors", *READ}
-    for part in ("config.json", "model.safetensors"):  # no file of the cache is named
+    for part in ("model.safetensors", "config.json"):  # no file of the cache is named
         (root / CACHED / MAIN / part).write_text("{")
         with pytest.raises(InputError, match=rf"^Received: {found.path}/{part}.*\n.*\n.*cache rm"):
             open_weights(found.path)
