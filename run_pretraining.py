@@ -27,8 +27,8 @@ class PretrainingFlags:
       vocab_file: The vocabulary of the data; copied to --output_dir for later use.
       do_lower_case: Whether the text of the data was lower-cased; recorded with the model. Default:
         as info_*.json beside the data says.
-      init_checkpoint: First weights: a TF1 or TF2 checkpoint, a .keras file, or a Hugging Face
-        folder.
+      init_checkpoint: First weights: a TF1 or TF2 checkpoint, a .keras file, a Hugging Face folder,
+        or hf:OWNER/NAME[@REVISION], which is fetched from their hub.
       max_seq_length: Tokens of a record, as the data were made.
       max_predictions_per_seq: Masked tokens of a record, as the data were made.
       learning_rate: The peak learning rate, above 0.
@@ -90,6 +90,7 @@ if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
 import contextlib
+import dataclasses
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -126,10 +127,11 @@ def main(_: Sequence[str]) -> None:
     # Evaluating alone writes one file; a training may go on meanwhile.
     is_run = FLAGS.do_train or FLAGS.export_dir
     with locked(FLAGS.output_dir, folder=True) if is_run else contextlib.nullcontext():
+        FLAGS.init_checkpoint = loading.pinned(FLAGS.init_checkpoint, FLAGS.output_dir)
         given = read_given()
         folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
         trainer = make_trainer(given.config, strategy)
-        load_first_weights(trainer, folder, given)
+        given = load_first_weights(trainer, folder, given)
         if FLAGS.do_train:
             trainer.train(
                 given.batches,
@@ -299,8 +301,12 @@ def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Traine
     )
 
 
-def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Given) -> None:
-    """Loads --init_checkpoint, unless the run has a checkpoint of its own to resume from."""
+def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Given) -> Given:
+    """Loads --init_checkpoint, unless the run has a checkpoint of its own to resume from.
+
+    Returns:
+      What is given, with the origin of these weights.
+    """
     latest = folder.latest()
     if path := latest or FLAGS.init_checkpoint:
         source = loading.open_weights(path)
@@ -318,10 +324,13 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
         report = loading.load_checkpoint(trainer.model, source)
         if not latest:
             logging.info("%s", report)
-    elif not FLAGS.do_train:
+        facts = dataclasses.replace(given.facts, origin=source.metadata.origin)
+        return given._replace(facts=facts)
+    if not FLAGS.do_train:
         received = f"--do_eval alone, with no checkpoint in {folder.path}"
         remedy = "add --do_train, or name a checkpoint with --init_checkpoint"
         raise InputError(received, "a trained model to evaluate", remedy)
+    return given
 
 
 def run_settings_of(given: Given, strategy: tf.distribute.Strategy) -> dict[str, Any]:

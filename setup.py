@@ -23,6 +23,7 @@ EXTRAS = {
     "vocab": ["tokenizers>=0.22,<0.24"],  # bert-tf vocab trains with it
     "wiki": ["sentencex>=1.0.32,<2"],  # sentence splitting for --input_format=wikiextractor
     "torch": ["torch>=2.10"],  # reads pytorch_model.bin without running what is in it
+    "hub": ["huggingface_hub>=2.4,<3"],  # fetches --init_checkpoint=hf:OWNER/NAME
     "plot": ["matplotlib>=3.9,<4"],  # pictures of the loss and accuracy curves
 }
 EXTRAS |= {
@@ -47,6 +48,7 @@ EXTRAS["demo"] = EXTRAS["vocab"] + EXTRAS["plot"]
 EXTRAS["notebooks"] = [*EXTRAS["plot"], "jupyterlab>=4.2,<5"]  # examples/notebooks
 EXTRAS["dev"] = [
     *EXTRAS["demo"],
+    *EXTRAS["hub"],
     *EXTRAS["wiki"],
     *EXTRAS["tasks"],
     *EXTRAS["tfds"],

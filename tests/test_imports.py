@@ -103,7 +103,7 @@ def test_training_reaches_no_serving(script):
     folders = {folder_of(name) for name in reached if name.startswith("bert_tf.")}
     assert "training" in folders
     assert not folders & {"serving", "planning", "playground"}
-    formats = ("hugging_face", "keras_files", "tf2")  # opened by a table, when such a path is met
+    formats = ("hub", "hugging_face", "keras_files", "tf2")  # opened by a table
     assert not {f"bert_tf.checkpoints.{name}" for name in formats} & reached
     of_tasks = {name for name in reached if name.startswith("bert_tf.tasks.")}
     assert bool(of_tasks) == (script == "run_classifier")

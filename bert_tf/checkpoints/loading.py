@@ -79,9 +79,8 @@ def _is_keras(path: str) -> bool:
 
 def _is_hugging_face(path: str) -> bool:
     """Whether it is one of their folders, or a file of weights in one."""
-    if path.removesuffix(PARTS_INDEX).endswith((".safetensors", ".bin")):
-        return True
-    return any(tf.io.gfile.exists(os.path.join(path, name)) for name in WEIGHT_FILES)
+    is_file = path.removesuffix(PARTS_INDEX).endswith((".safetensors", ".bin"))
+    return is_file or any(tf.io.gfile.exists(os.path.join(path, name)) for name in WEIGHT_FILES)
 
 
 def _is_tf2(path: str) -> bool:
@@ -89,7 +88,12 @@ def _is_tf2(path: str) -> bool:
 
 
 # How a path of a format is recognized, where its own file is not enough.
-RECOGNIZED = {"keras": _is_keras, "hugging_face": _is_hugging_face, "tf2": _is_tf2}
+RECOGNIZED = {
+    "hub": lambda path: path.startswith("hf:"),
+    "keras": _is_keras,
+    "hugging_face": _is_hugging_face,
+    "tf2": _is_tf2,
+}
 
 
 def _is_of(name: str, path: str) -> bool:
@@ -104,7 +108,8 @@ def open_weights(path: str | os.PathLike) -> Weights:
 
     Args:
       path: a TF1 or TF2 checkpoint (its prefix, a file of it or its folder), a .keras or
-        .weights.h5 file, or a folder (or .safetensors or .bin file) of Hugging Face's.
+        .weights.h5 file, a folder (or .safetensors or .bin file) of Hugging Face's, or the name
+        of a repository on their hub, hf:OWNER/NAME or hf:OWNER/NAME@REVISION.
 
     Raises:
       InputError: there is nothing, it is damaged, or it is not of a BERT.
@@ -114,6 +119,16 @@ def open_weights(path: str | os.PathLike) -> Weights:
         name = next((name for name in FORMATS if _is_of(name, path)), "tf1")
         module, _, function = FORMATS[name].reader.partition(":")
         return getattr(importlib.import_module(module), function)(path)
+
+
+def pinned(path: str | None, folder: str) -> str | None:
+    """The path; that of a hub with the commit that the run of a folder began with, else the newest.
+
+    Raises:
+      InputError: the commit cannot be found out.
+    """
+    is_named = path and _is_of("hub", path)
+    return importlib.import_module(f"{__package__}.hub").pinned(path, folder) if is_named else path
 
 
 # ---------------------------------------------------------------------------- loading

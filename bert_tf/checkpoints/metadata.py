@@ -36,6 +36,7 @@ class Format(NamedTuple):
 
 # In the order in which a path is recognized, by `file` unless `loading.RECOGNIZED` knows better.
 FORMATS = {
+    "hub": Format("bert_tf.checkpoints.hub:open_hub"),
     "keras": Format("bert_tf.checkpoints.keras_files:open_keras"),
     "hugging_face": Format(
         "bert_tf.checkpoints.hugging_face:open_hugging_face",
@@ -65,6 +66,7 @@ class ModelMetadata:
     architecture: str | None = declared(None, filled=True)  # such as BertForMaskedLM
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
+    origin: str | None = declared(None, filled=True)  # hf:OWNER/NAME@COMMIT of the first weights
     task: str | None = declared(None, choices=NAMES)  # where the architecture has several
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts

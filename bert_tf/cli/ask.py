@@ -76,7 +76,7 @@ class Predict:
     """The flags of predict.
 
     Attributes:
-      model: An export, or a folder with weights; local or remote.
+      model: An export, or a folder with weights, local or remote; or hf:OWNER/NAME[@REVISION].
       input_format: text: a text a line. tsv: texts with tabs between. jsonl: JSON strings, lists or
         objects; of an object, `id` is passed on. Default: by the file's ending, else text, or tsv
         for models of several texts.

@@ -33,7 +33,7 @@ class Convert:
     """The flags of this command.
 
     Attributes:
-      from_: The weights to read; several with commas for average.
+      from_: The weights to read, also hf:OWNER/NAME[@REVISION]; several with commas for average.
       to: The folder to make, not a file.
       to_format: tf1: what the original reads. bert_tf: the same with any configuration.
         hugging_face. Default: bert_tf for what comes from Hugging Face, else hugging_face; strip

@@ -6,7 +6,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.loading import PretrainedModel, open_weights
+from bert_tf.checkpoints.loading import PretrainedModel, open_weights, pinned
 from bert_tf.cli import from_flags
 from bert_tf.config import Intervals
 from bert_tf.data.by_length import BatchingConfig
@@ -29,7 +29,7 @@ def open_pretrained() -> PretrainedModel:
             *(own, given),
         )
         given = None
-    model = from_flags.complete_model(open_weights(given or own))
+    model = from_flags.complete_model(open_weights(pinned(given, own) or own))
     model.config.check_sequence_length(FLAGS.max_seq_length)
     return model
 

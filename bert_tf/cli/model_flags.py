@@ -26,8 +26,8 @@ class Pretrained:
     """A trained model.
 
     Attributes:
-      init_checkpoint: The model: a TF1 or TF2 checkpoint, a .keras file, or a folder of ours or
-        Hugging Face's.
+      init_checkpoint: The model: a TF1 or TF2 checkpoint, a .keras file, a folder of ours or
+        Hugging Face's, or hf:OWNER/NAME[@REVISION], which is fetched from their hub.
     """
 
     _title = "Model"

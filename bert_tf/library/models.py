@@ -48,7 +48,8 @@ def load(
     """A model and its tokenizer, from any format that `open_weights` reads.
 
     Args:
-      path: of a checkpoint, a folder of Hugging Face's, or a .keras file.
+      path: of a checkpoint, a folder of Hugging Face's, or a .keras file; or hf:OWNER/NAME, with
+        @REVISION behind it if need be, which is fetched from Hugging Face's hub.
       head: a name in `bert_tf.heads.NAMES`; None: the one that is found. A task's head that is
         not found is initialised, and this is logged. Outputs are those of `make_model`'s models,
         by name, also of a .keras file of a `classifier`, whose only output has no name.
@@ -137,7 +138,8 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             "document (--document_context); here a text is cut, and stands by itself.",
             weights.path,
         )
-    known = {n: v for n, v in metadata.known().items() if n not in _OF_OTHERS} if same else {}
+    known = metadata.known()
+    known = {n: known[n] for n in known if n == "origin" or (same and n not in _OF_OTHERS)}
     return known | ({"task": head.name} if _is_ambiguous(head) else {})
 
 

@@ -269,6 +269,7 @@ class Run:
             do_lower_case=tokenizer.do_lower_case,
             never_split=tokenizer.never_split or None,
             architecture=self.head.architecture,
+            origin=self.model.source.metadata.origin,
             **self.facts(),
         )
 
