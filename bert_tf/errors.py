@@ -4,8 +4,8 @@ import errno
 import os
 import sys
 
-NO_MODEL = """check the path, unpack archives; models are not downloaded by name: \
-git clone https://huggingface.co/NAME (with git LFS) makes a folder"""
+NO_MODEL = """check the path, unpack archives; a model of Hugging Face's hub is fetched \
+by its name with hf: before it, as in hf:google-bert/bert-base-uncased"""
 MOST_CHARACTERS = 2000  # of a part of a message; longer ones lose their middle
 
 

@@ -88,7 +88,12 @@ def check_inputs() -> None:
         folder = (switch and values.get("data_dir")) or ""  # of the files of a task
         for part in given.split(",") if name.endswith(("from", "input_file")) else [given]:
             path = os.path.join(folder, part)
-            if part and not ("://" in path or os.path.exists(path) or glob.glob(f"{path}*")):
+            if part and not (
+                "://" in path
+                or part.startswith("hf:")
+                or os.path.exists(path)
+                or glob.glob(f"{path}*")
+            ):
                 remedy = NO_MODEL if name in MODELS else "check the path"
                 received = f"--{name}={part}, where there is nothing"
                 raise InputError(received, FLAGS[name].help, remedy)

@@ -75,7 +75,7 @@ def test_find_checkpoint(tmp_path):
     for path in (tmp_path, tmp_path / "bert_model.ckpt", "bert-base-uncased"):
         with pytest.raises(InputError, match="where there is no checkpoint") as caught:
             find_checkpoint(path)
-        assert "models are not downloaded by name" in caught.value.remedy
+        assert "hf:google-bert/bert-base-uncased" in caught.value.remedy
     prefix = write(tmp_path / "bert_model.ckpt", {"x": np.float32(1)})
     for end in ("", ".index", DATA, ".meta"):
         path = f"{prefix}{end}"
