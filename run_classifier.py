@@ -35,6 +35,8 @@ class ClassifierFlags:
       xnli_language: The language of the task xnli.
       do_eval: Evaluate on the dev data; after training, if both.
       do_predict: Predict the test data.
+      report: Write report.html, a page about the dev data: scores of each label, what is taken for
+        what, mistakes, lengths.
       eval_batch_size: Examples of an evaluation step.
       learning_rate: The peak learning rate; several for a grid.
       num_trials: Seeds for each learning rate: --seed, --seed + 1, ...
@@ -55,6 +57,7 @@ class ClassifierFlags:
     xnli_language = "zh"
     do_eval = False
     do_predict = False
+    report = False
     eval_batch_size = 8
     learning_rate = ("5e-5",)
     num_trials = 1
@@ -107,6 +110,7 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
     model_flags.check_fine_tuning("do_eval", "do_predict")
+    shared_flags.require("report", "do_eval")
     if bool(FLAGS.data_dir) == bool(FLAGS.tfds_name):
         received = f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}"
         remedy = "give the folder of the files, or the name of a dataset"
@@ -160,7 +164,7 @@ from absl import logging
 
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
-from bert_tf.files import locked
+from bert_tf.files import locked, write_text
 from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.text_run import TextData, TextRun, train_trials
@@ -286,10 +290,23 @@ def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
     results = {"global_step": run.step}
     for data in dev:
         ending = run.task.ending(data.split)
-        results |= {f"{name}{ending}": value for name, value in run.evaluate(data).items()}
+        scores = run.evaluate(data)
+        results |= {f"{name}{ending}": value for name, value in scores.items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
+        if FLAGS.report:
+            write_report(run, data, scores)
     write_eval_results(FLAGS.output_dir, results)
     write_final_evaluation(FLAGS.output_dir, results)
+
+
+def write_report(run: TextRun, data: TextData, scores: dict[str, float]) -> None:
+    """report.html of one split of dev data."""
+    from bert_tf.tasks.report import report_html
+
+    path = f"{FLAGS.output_dir}/report{run.task.ending(data.split)}.html"
+    length = run.batching.max_seq_length
+    write_text(path, report_html(run.task, data, scores, max_seq_length=length))
+    logging.info("Wrote %s", path)
 
 
 def predict(run: TextRun, data: TextData) -> None:

@@ -65,7 +65,7 @@ setup(
             "py.typed",
             "__init__.pyi",
             "tokenization/*.npz",
-            "squad/*.html",
+            "training/*.html",
             "playground/page.*",
             "serving/card*.md",
             "planning/gpus/*.txtpb",

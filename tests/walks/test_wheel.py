@@ -50,7 +50,7 @@ def test_only_our_names_are_installed(wheel):
         names = {name.split("/")[0] for name in archive.namelist()}
         files = set(archive.namelist())
     assert {name for name in names if not name.endswith(".dist-info")} == OURS
-    needed = {"bert_tf/tokenization/unicode_14.npz", "bert_tf/squad/report.html"}
+    needed = {"bert_tf/tokenization/unicode_14.npz", "bert_tf/training/report.html"}
     needed |= {f"bert_tf/playground/page.{kind}" for kind in ("html", "css", "js")}
     assert needed <= files
     assert any(name.startswith("data_gen/sample_text/") for name in files)
