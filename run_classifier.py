@@ -164,7 +164,7 @@ from absl import logging
 
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
-from bert_tf.files import locked, write_text
+from bert_tf.files import locked
 from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.text_run import TextData, TextRun, train_trials
@@ -294,19 +294,11 @@ def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
         results |= {f"{name}{ending}": value for name, value in scores.items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
         if FLAGS.report:
+            from bert_tf.tasks.report import write_report
+
             write_report(run, data, scores)
     write_eval_results(FLAGS.output_dir, results)
     write_final_evaluation(FLAGS.output_dir, results)
-
-
-def write_report(run: TextRun, data: TextData, scores: dict[str, float]) -> None:
-    """report.html of one split of dev data."""
-    from bert_tf.tasks.report import report_html
-
-    path = f"{FLAGS.output_dir}/report{run.task.ending(data.split)}.html"
-    length = run.batching.max_seq_length
-    write_text(path, report_html(run.task, data, scores, max_seq_length=length))
-    logging.info("Wrote %s", path)
 
 
 def predict(run: TextRun, data: TextData) -> None:

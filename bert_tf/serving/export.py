@@ -137,7 +137,7 @@ def export_checkpoint(
                 signatures, converted = portable.write_portable(
                     task, folder, name=file_format, int8=int8
                 )
-        metadata = metadata_of(task, source.path, signatures, **converted)
+        metadata = metadata_of(task, source, signatures, **converted)
         text = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
         with files.path_errors(export_dir, "written"):
             files.write_text(tf.io.gfile.join(folder, METADATA_FILE), text)
@@ -257,7 +257,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 def metadata_of(
     task: ServingTask,
-    source: str,
+    source: Weights,
     signatures: Mapping[str, Signature],
     **converted: Any,
 ) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def metadata_of(
 
     Args:
       task: that is exported.
-      source: the path of its checkpoint.
+      source: its checkpoint.
       signatures: of the export.
       **converted: what `portable.write_portable` says of a conversion; nothing for a SavedModel.
     """
@@ -283,8 +283,9 @@ def metadata_of(
         "do_lower_case": tokenizer.do_lower_case,
         **({"never_split": list(tokenizer.never_split)} if tokenizer.never_split else {}),
         "config": task.sequences.config.to_dict(),
-        "source": os.path.basename(source.rstrip("/")),
-        "metrics": metrics_of(source),
+        **({"columns": columns} if (columns := source.metadata.columns) else {}),
+        "source": os.path.basename(source.path.rstrip("/")),
+        "metrics": metrics_of(source.path),
         "versions": {
             "bert-tf": __version__,
             "tensorflow": tf.__version__,

@@ -235,7 +235,7 @@ def of_weights(
     """
     task = make_task(source, config, tokenizer, options)
     signatures = task.signatures()
-    metadata = export.metadata_of(task, source.path, signatures)
+    metadata = export.metadata_of(task, source, signatures)
     # Each takes seconds to trace: only when first used.
     function = functools.cache(lambda name: signatures[name].traced())
     return ServedModel(source.path, metadata, task.model, function, lambda: tokenizer, keep=task)

@@ -17,15 +17,16 @@ Of words, texts, gold and answer are lists of the words and their tags.
 
 import html
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
+from sklearn import metrics
 
-from bert_tf.runtime import import_extra
-from bert_tf.tasks.results import METRICS, SKLEARN
-from bert_tf.tasks.task import Task
-from bert_tf.tasks.text_run import TextData
+from bert_tf.files import write_text
+from bert_tf.tasks.results import METRICS
+from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.terminal import aligned
 from bert_tf.training.report import page, picture
 
@@ -34,110 +35,113 @@ MOST_DRAWN = 30  # labels in a matrix with numbers
 LAST_DRAWN = "\u058f"  # matplotlib's own font has few characters behind it
 
 
-def report_html(
-    task: Task, data: TextData, scores: Mapping[str, float], *, max_seq_length: int
-) -> str:
-    """The page about labelled data.
+def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> None:
+    """Writes the page about labelled data.
 
     Args:
-      task: with its label names.
-      data: with the probabilities that `TextRun.evaluate` set.
+      run: with the model.
+      data: as `run.evaluate` leaves them, with probabilities.
       scores: which that returned.
-      max_seq_length: of the records.
     """
-    labels, head, shares = task.labels, task.head, data.probabilities
-    golds = [labels.ids(one.label) for one in data.examples]
+    head, labels, shares = run.head, run.task.labels, data.probabilities
+    columns, ids = [*head.columns(labels)], [labels.ids(one.label) for one in data.examples]
     if head.is_per_word:
-        kind, (golds, answers) = "words", head.for_metrics(labels, golds, shares)
-        content = _matrix(*(list(itertools.chain(*tags)) for tags in (golds, answers)))
+        kind, (golds, answers) = "words", head.for_metrics(labels, ids, shares)
+        sections = _matrix(*(list(itertools.chain(*tags)) for tags in (golds, answers)))
+        texts = [one.words for one in data.examples]
     else:
-        answers = head.decide(np.asarray(shares))
-        golds = np.reshape(golds, answers.shape)
-        named = [[labels.spell(one) for one in side] for side in (golds, answers)]
-        if answers.dtype.kind == "f":
-            kind, content = "numbers", _points(golds, answers)
-        elif answers.ndim > 1 and answers.shape[1] > 1:
-            kind, content = "several", _each(golds, answers, target_names=labels.names)
+        decided = head.decide(np.asarray(shares))
+        ids = np.reshape(ids, decided.shape)
+        golds, answers = ([labels.spell(one) for one in side] for side in (ids, decided))
+        texts = [(one.pairs[0][0], *(b for _, b in one.pairs if b)) for one in data.examples]
+        if decided.dtype.kind == "f":
+            kind, sections = "numbers", _points(ids.ravel(), decided.ravel())
+        elif decided.ndim > 1 and len(columns) > 1:
+            kind, sections = "several", _each(ids, decided, target_names=columns)
         else:
-            kind, content = "classes", _matrix(*named)
-        golds, answers = named
-    cards = []
-    for one, gold, answer, share in zip(data.examples, golds, answers, shares, strict=True):
-        pairs = () if head.is_per_word else one.pairs
-        texts = one.words if head.is_per_word else (pairs[0][0], *(b for _, b in pairs if b))
-        card = {"id": one.guid, "texts": [text[:MOST_CHARACTERS] for text in texts]}
-        card |= {"gold": gold, "answer": answer, "shares": np.round(share, 4).tolist()}
-        cards.append(card)
-    main = {METRICS[name].label: f"{scores[f'eval_{name}']:.3f}" for name in task.metrics}
-    return page(
-        title=f"Task {task.name}: predictions of the {data.split.name} data",
+            kind, sections = "classes", _matrix(golds, answers)
+    cards = [
+        {
+            "id": one.guid,
+            "gold": gold,
+            "answer": answer,
+            "shares": np.round(p, 4).tolist(),
+            "texts": [part[:MOST_CHARACTERS] for part in parts],
+        }
+        for one, gold, answer, p, parts in zip(
+            *(data.examples, golds, answers, shares, texts), strict=True
+        )
+    ]
+    main = {METRICS[name].label: f"{scores[f'eval_{name}']:.3f}" for name in run.task.metrics}
+    path = f"{run.output_dir}/report{run.task.ending(data.split)}.html"
+    text = page(
+        title=f"Task {run.task.name}: predictions of the {data.split.name} data",
         main={"examples": f"{len(cards):,}", **main},
         scores=scores,
-        sections=content + _lengths(data, max_seq_length),
-        data={"kind": kind, "labels": [*head.columns(labels)], "examples": cards},
+        sections=sections + _lengths(data, run.batching.max_seq_length),
+        data={"kind": kind, "labels": columns, "examples": cards},
         notes="The worst mistakes come first.",
     )
+    write_text(path, text)
+    logging.info("Wrote %s", path)
 
 
-def _sklearn() -> Any:
-    return import_extra(SKLEARN, package="scikit-learn", extra="tasks", needed_by="a report")
-
-
-def _section(title: str, *parts: str) -> str:
-    return f"<section><h2>{title}</h2>{''.join(parts)}</section>"
-
-
-def _text(text: str) -> str:
-    return f"<pre>{html.escape(text)}</pre>"
+def _section(title: str, draw: Callable[[Any], None] | None, size: Sequence, text: str) -> str:
+    """A picture and a text, or where it cannot be drawn, the text alone."""
+    image = draw and picture(draw, size, title)
+    return f"<section><h2>{title}</h2>{image or ''}<pre>{html.escape(text)}</pre></section>"
 
 
 def _each(golds: Any, answers: Any, **names: Any) -> str:
     """The scores of each label."""
-    found = _sklearn().classification_report(golds, answers, digits=3, zero_division=0, **names)
-    return _section("Scores of each label", _text(found))
+    text = metrics.classification_report(golds, answers, digits=3, zero_division=0, **names)
+    return _section("Scores of each label", None, (), text)
 
 
 def _matrix(golds: list[str], answers: list[str]) -> str:
     """Which label is taken for which, and the scores of each."""
-    sklearn, names = _sklearn(), sorted({*golds, *answers})
+    names = sorted({*golds, *answers})
+    counts, most = metrics.confusion_matrix(golds, answers), len(names)
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     shown = [f"{name:.24}".replace("$", r"\$") for name in names]  # no formulas
 
     def draw(axes: Any) -> None:
-        sklearn.ConfusionMatrixDisplay.from_predictions(
-            *(golds, answers),
-            normalize="true",
-            values_format=".2f",
-            include_values=len(names) <= MOST_DRAWN,
-            display_labels=shown,
-            xticks_rotation="vertical",
-            cmap="Blues",
-            ax=axes,
-        )
+        matrix = metrics.ConfusionMatrixDisplay(shares, display_labels=shown)
+        look = {"xticks_rotation": "vertical", "cmap": "Blues", "values_format": ".2f"}
+        matrix.plot(ax=axes, include_values=most <= MOST_DRAWN, **look)
         axes.set(xlabel="predicted", ylabel="label; shares of its examples")
 
-    side = min(3 + 0.5 * len(names), 20)
-    is_drawn = max("".join(names), default="") <= LAST_DRAWN
-    image = is_drawn and picture(draw, (side + 1, side), "Labels in rows, predictions in columns")
-    if not image:
-        rows = zip(names, *sklearn.confusion_matrix(golds, answers).T, strict=True)
-        image = _text("\n".join(aligned([["label \\ predicted", *names], *rows])))
-    return _section("Labels and predictions", image) + _each(golds, answers)
+    side, is_drawn = min(3 + 0.5 * most, 20), max("".join(names), default="") <= LAST_DRAWN
+    text = "\n".join(
+        aligned(
+            [
+                ["label \\ predicted", *names],
+                *([n, *row] for n, row in zip(names, counts, strict=True)),
+            ]
+        )
+    )
+    title = "Labels and predictions"
+    return _section(title, draw if is_drawn else None, (side + 1, side), text) + _each(
+        golds, answers
+    )
 
 
 def _points(golds: np.ndarray, answers: np.ndarray) -> str:
+    """A point for each example."""
+
     def draw(axes: Any) -> None:
-        _sklearn().PredictionErrorDisplay.from_predictions(
-            *(golds.ravel(), answers.ravel()), kind="actual_vs_predicted", ax=axes
+        metrics.PredictionErrorDisplay(y_true=golds, y_pred=answers).plot(
+            ax=axes, kind="actual_vs_predicted"
         )
         axes.set(xlabel="predicted", ylabel="label")
 
     errors = np.abs(golds - answers)
-    text = f"Absolute errors: mean {errors.mean():.3g}, greatest {errors.max():.3g}."
-    image = picture(draw, (5, 5), "A point for each example: its prediction and its label")
-    return _section("Labels and predictions", image, text)
+    text = f"absolute error: mean {errors.mean():.3g}, greatest {errors.max():.3g}"
+    return _section("Labels and predictions", draw, (5, 5), text)
 
 
 def _lengths(data: TextData, most: int) -> str:
+    """How long the sequences are."""
     lengths = data.lengths
 
     def draw(axes: Any) -> None:
@@ -146,7 +150,7 @@ def _lengths(data: TextData, most: int) -> str:
 
     text = (
         f"{len(lengths):,} sequences of {min(lengths)} to {max(lengths)} tokens, median "
-        f"{np.median(lengths):g}, at most {most} (--max_seq_length). {data.num_cut:,} of "
-        f"{len(data.examples):,} examples were longer and were cut."
+        f"{np.median(lengths):g}.\n{data.num_cut:,} of {len(data.examples):,} examples had more "
+        f"than {most} (--max_seq_length) and were cut."
     )
-    return _section("Lengths", picture(draw, (5, 3.5), "How many sequences are how long"), text)
+    return _section("Lengths", draw, (5, 3.5), text)

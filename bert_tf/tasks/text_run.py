@@ -30,7 +30,7 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
-from bert_tf.checkpoints.metadata import Weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
@@ -162,6 +162,12 @@ class TextRun(Run):
             "doc_stride": self.doc_stride or None,
             "document_context": self.document_context or None,
         }
+
+    def metadata(self) -> ModelMetadata:
+        """As of `Run`, with the columns that predict reads as well."""
+        texts = (getattr(self.task.layout, field, None) for field in ("text_a", "text_b"))
+        names = tuple(name for name in texts if isinstance(name, str))  # else positions
+        return dataclasses.replace(super().metadata(), columns=names or None)
 
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
