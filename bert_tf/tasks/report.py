@@ -72,7 +72,8 @@ def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> N
             *(data.examples, golds, answers, shares, texts), strict=True
         )
     ]
-    main = {METRICS[name].label: f"{scores[f'eval_{name}']:.3f}" for name in run.task.metrics}
+    named = {name: METRICS[name].label.partition(" (")[0] for name in run.task.metrics}
+    main = {label: f"{scores[f'eval_{name}']:.3f}" for name, label in named.items()}
     path = f"{run.output_dir}/report{run.task.ending(data.split)}.html"
     text = page(
         title=f"Task {run.task.name}: predictions of the {data.split.name} data",
@@ -148,9 +149,9 @@ def _lengths(data: TextData, most: int) -> str:
         axes.hist(lengths, bins=range(0, most + 2, max(1, most // 32)))
         axes.set(xlabel="tokens", ylabel="sequences", xlim=(0, most + 1))
 
+    ends, cut = f"{min(lengths)} to {max(lengths)}", f"{data.num_cut:,} of {len(data.examples):,}"
     text = (
-        f"{len(lengths):,} sequences of {min(lengths)} to {max(lengths)} tokens, median "
-        f"{np.median(lengths):g}.\n{data.num_cut:,} of {len(data.examples):,} examples had more "
-        f"than {most} (--max_seq_length) and were cut."
+        f"{len(lengths):,} sequences of {ends} tokens, median {np.median(lengths):g}\n"
+        f"{cut} examples had more than {most} and were cut"
     )
     return _section("Lengths", draw, (5, 3.5), text)
