@@ -254,10 +254,10 @@ def read_items(
         texts = {name: item[column] for name, column in columns.items()}
         return others | texts if others.keys().isdisjoint(texts) else item
 
-    columns = ", ".join([*names, *(f"each of the {name}" for name in lists)])
+    listed = ", ".join([*names, *(f"each of the {name}" for name in lists)])
     parse, expected = {
         "text": (str, ""),
-        "tsv": (tsv, f"with tabs between: {columns}"),
+        "tsv": (tsv, f"with tabs between: {listed}"),
         "jsonl": (jsonl, f"JSON with each key once, such as {_object(inputs)}"),
     }[input_format]
     for number, raw in enumerate(lines, 1):

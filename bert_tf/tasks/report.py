@@ -60,18 +60,14 @@ def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> N
             kind, sections = "several", _each(ids, decided, target_names=columns)
         else:
             kind, sections = "classes", _matrix(golds, answers)
-    cards = [
-        {
-            "id": one.guid,
-            "gold": gold,
-            "answer": answer,
-            "shares": np.round(p, 4).tolist(),
-            "texts": [part[:MOST_CHARACTERS] for part in parts],
-        }
-        for one, gold, answer, p, parts in zip(
-            *(data.examples, golds, answers, shares, texts), strict=True
-        )
-    ]
+    parts = {
+        "id": [one.guid for one in data.examples],
+        "gold": golds,
+        "answer": answers,
+        "shares": [np.round(share, 4).tolist() for share in shares],
+        "texts": [[part[:MOST_CHARACTERS] for part in of_one] for of_one in texts],
+    }
+    cards = [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
     named = {name: METRICS[name].label.partition(" (")[0] for name in run.task.metrics}
     main = {label: f"{scores[f'eval_{name}']:.3f}" for name, label in named.items()}
     path = f"{run.output_dir}/report{run.task.ending(data.split)}.html"
@@ -110,30 +106,21 @@ def _matrix(golds: list[str], answers: list[str]) -> str:
         matrix = metrics.ConfusionMatrixDisplay(shares, display_labels=shown)
         look = {"xticks_rotation": "vertical", "cmap": "Blues", "values_format": ".2f"}
         matrix.plot(ax=axes, include_values=most <= MOST_DRAWN, **look)
-        axes.set(xlabel="predicted", ylabel="label; shares of its examples")
+        axes.set(xlabel="predicted", ylabel="label; shares of each row")
 
     side, is_drawn = min(3 + 0.5 * most, 20), max("".join(names), default="") <= LAST_DRAWN
-    text = "\n".join(
-        aligned(
-            [
-                ["label \\ predicted", *names],
-                *([n, *row] for n, row in zip(names, counts, strict=True)),
-            ]
-        )
-    )
-    title = "Labels and predictions"
-    return _section(title, draw if is_drawn else None, (side + 1, side), text) + _each(
-        golds, answers
-    )
+    rows = [["label \\ predicted", *names], *zip(names, *counts.T, strict=True)]
+    shape, text = (side + 1, side), "\n".join(aligned(rows))
+    matrix = _section("Labels and predictions", draw if is_drawn else None, shape, text)
+    return matrix + _each(golds, answers)
 
 
 def _points(golds: np.ndarray, answers: np.ndarray) -> str:
     """A point for each example."""
 
     def draw(axes: Any) -> None:
-        metrics.PredictionErrorDisplay(y_true=golds, y_pred=answers).plot(
-            ax=axes, kind="actual_vs_predicted"
-        )
+        points = metrics.PredictionErrorDisplay(y_true=golds, y_pred=answers)
+        points.plot(ax=axes, kind="actual_vs_predicted")
         axes.set(xlabel="predicted", ylabel="label")
 
     errors = np.abs(golds - answers)
