@@ -117,10 +117,12 @@ def predict(_: Sequence[str]) -> None:
         columns = rows.columns_of(metadata, given)
         is_header = kind == "tsv" and (given or (path and rows.has_header(path, columns)))
         is_table = kind == "csv" or is_header
-        if (is_table and not path) or (given and kind == "text"):
-            received = f"{'columns' if given else kind} of {name} in the format {kind}"
-            remedy = "name the file with --input_file, or give JSON lines"
-            raise InputError(received, "a file with columns: csv, tsv or jsonl", remedy)
+        if is_table and not path:
+            remedy = "name it with --input_file, or give JSON lines"
+            raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
+        if given and kind == "text":
+            remedy = "add --input_format, or leave out --text_a_column"
+            raise InputError(f"columns, but lines of text in {name}", "csv, tsv or jsonl", remedy)
         lines = files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN)
         if is_table:
             items = rows.read_table(path, columns, kind)
