@@ -35,6 +35,8 @@ class ClassifierFlags:
       xnli_language: The language of the task xnli.
       do_eval: Evaluate on the dev data; after training, if both.
       do_predict: Predict the test data.
+      report: Write report.html, a page about the dev data: scores of each label, what is taken for
+        what, mistakes, lengths.
       eval_batch_size: Examples of an evaluation step.
       learning_rate: The peak learning rate; several for a grid.
       num_trials: Seeds for each learning rate: --seed, --seed + 1, ...
@@ -55,6 +57,7 @@ class ClassifierFlags:
     xnli_language = "zh"
     do_eval = False
     do_predict = False
+    report = False
     eval_batch_size = 8
     learning_rate = ("5e-5",)
     num_trials = 1
@@ -107,6 +110,7 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
     model_flags.check_fine_tuning("do_eval", "do_predict")
+    shared_flags.require("report", "do_eval")
     if bool(FLAGS.data_dir) == bool(FLAGS.tfds_name):
         received = f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}"
         remedy = "give the folder of the files, or the name of a dataset"
@@ -286,8 +290,13 @@ def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
     results = {"global_step": run.step}
     for data in dev:
         ending = run.task.ending(data.split)
-        results |= {f"{name}{ending}": value for name, value in run.evaluate(data).items()}
+        scores = run.evaluate(data)
+        results |= {f"{name}{ending}": value for name, value in scores.items()}
         run.write_labeled(data, f"{FLAGS.output_dir}/{data.split.name}_predictions.tsv")
+        if FLAGS.report:
+            from bert_tf.tasks.report import write_report
+
+            write_report(run, data, scores)
     write_eval_results(FLAGS.output_dir, results)
     write_final_evaluation(FLAGS.output_dir, results)
 

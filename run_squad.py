@@ -169,7 +169,9 @@ def answer(run: SquadRun, asked: QuestionData, threshold: float) -> None:
         scores["global_step"] = run.step
         write_scores(scores, evaluation.threshold_to_keep(asked.questions, predictions, scores))
     if FLAGS.report:
-        page = files.report_html(asked.questions, predictions, answers, totals=scores)
+        from bert_tf.squad.report import report_html
+
+        page = report_html(asked.questions, predictions, answers, totals=scores)
         write_text(f"{FLAGS.output_dir}/report.html", page)
         logging.info("Wrote %s/report.html", FLAGS.output_dir)
 

@@ -102,7 +102,7 @@ setup(
             "py.typed",
             "*.pyi",
             "tokenization/*.npz",
-            "squad/*.html",
+            "training/*.html",
             "playground/page.*",
             "serving/card*.md",
             "planning/gpus/*.txtpb",

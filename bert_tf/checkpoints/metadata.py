@@ -70,6 +70,7 @@ class ModelMetadata:
     task: str | None = declared(None, choices=NAMES)  # where the architecture has several
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
+    columns: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of its texts
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
     max_seq_length: int | None = size(None)  # word pieces of a sequence at most
     doc_stride: int | None = size(None)  # from the beginning of a window to that of the next

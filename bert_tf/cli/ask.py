@@ -77,15 +77,19 @@ class Predict:
 
     Attributes:
       model: An export, or a folder with weights, local or remote; or hf:OWNER/NAME[@REVISION].
-      input_format: text: a text a line. tsv: texts with tabs between. jsonl: JSON strings, lists or
-        objects; of an object, `id` is passed on. Default: by the file's ending, else text, or tsv
-        for models of several texts.
+      input_format: text: a text a line. tsv: texts with tabs between, or a header and columns. csv:
+        a header and columns. jsonl: JSON strings, lists or objects. Of columns and objects, `id` is
+        passed on. Default: by the file's ending, else text, or tsv for models of several texts.
+      text_a_column: The column of the text; default: as in training.
+      text_b_column: The column of the second text; default: as in training.
       interactive: Answer each line before the next is read. Default: if it is typed into a
         terminal.
     """
 
     model = REQUIRED
     input_format = Choice(None, INPUT_FORMATS)
+    text_a_column = None
+    text_b_column = None
     interactive = YES_OR_NO
 
 
@@ -94,11 +98,13 @@ def predict(_: Sequence[str]) -> None:
     """Answers of a model to texts: a line in, a line of JSON out.
 
         bert-tf predict --model=/serving/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
+        bert-tf predict --model=/models/topics --input_file=test.csv
         bert-tf predict --model=/serving/squad < questions.jsonl
         echo "A fine film." | bert-tf predict --model=/models/sst2
 
     The model is an export of bert-tf export, or the folder of a checkpoint. A file of any size
-    takes the same memory. Typed into a terminal, each line is answered at once.
+    takes the same memory, but for csv, and tsv with a header, which are read whole as in training.
+    Typed into a terminal, each line is answered at once.
     """
     from bert_tf.serving import rows
 
@@ -107,12 +113,25 @@ def predict(_: Sequence[str]) -> None:
         predictor = make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
         metadata = predictor.model.metadata
         kind = FLAGS.input_format or rows.format_of(path, metadata)
+        given = [name for name in (FLAGS.text_a_column, FLAGS.text_b_column) if name]
+        columns = rows.columns_of(metadata, given)
+        is_header = kind == "tsv" and (given or (path and rows.has_header(path, columns)))
+        is_table = kind == "csv" or is_header
+        if is_table and not path:
+            remedy = "name it with --input_file, or give JSON lines"
+            raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
+        if given and kind == "text":
+            remedy = "add --input_format, or leave out --text_a_column"
+            raise InputError(f"columns, but lines of text in {name}", "csv, tsv or jsonl", remedy)
         lines = files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN)
-        answers = answer(
-            predictor, rows.read_items(lines, metadata, input_format=kind, name=name), name
-        )
+        if is_table:
+            items = rows.read_table(path, columns, kind)
+        else:
+            items = rows.read_items(lines, metadata, input_format=kind, name=name, columns=columns)
+        answers = answer(predictor, items, name)
         if FLAGS.output_file:  # otherwise the answers themselves show how far it is
-            answers = counted(answers, "answer", path and rows.num_lines(path), "lines")
+            total = rows.num_lines(path) if path and not is_table else None
+            answers = counted(answers, "answer", total, "rows" if is_table else "lines")
         count = write_lines(file, answers)
     if FLAGS.output_file:
         logging.info("Wrote %s to %s", number_of(count, "answers"), FLAGS.output_file)

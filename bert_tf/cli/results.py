@@ -182,7 +182,8 @@ def evaluate_squad(argv: Sequence[str]) -> None:
     """
     from bert_tf.squad import data, evaluation
     from bert_tf.squad.answers import Prediction
-    from bert_tf.squad.files import read_na_probs, read_nbest, read_predictions, report_html
+    from bert_tf.squad.files import read_na_probs, read_nbest, read_predictions
+    from bert_tf.squad.report import report_html
 
     questions, answers = data.read_squad(argv[1]), read_predictions(argv[2])
     if FLAGS.na_prob_file and not questions.version_2:

@@ -285,6 +285,7 @@ def metadata_of(
         "config": task.sequences.config.to_dict(),
         "source": os.path.basename(source.path.rstrip("/")),
         **({"origin": source.metadata.origin} if source.metadata.origin else {}),
+        **({"columns": columns} if (columns := source.metadata.columns) else {}),
         "metrics": metrics_of(source.path),
         "versions": {
             "bert-tf": __version__,

@@ -10,6 +10,9 @@ A line of a file is one item, even if it is empty, so that answers and lines cor
     tsv      texts with tabs between; a list of texts takes all columns that are left
     jsonl    a JSON string, list or object
 
+A file with a header, csv or tsv, has the texts in columns: those that the model was trained on, or
+other ones that the caller names. So does a JSON object.
+
 Shapes: B rows, C texts of a list.
 """
 
@@ -17,7 +20,8 @@ import codecs
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,7 +29,7 @@ import numpy as np
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
-from bert_tf.tasks.examples import TEXT_NAME
+from bert_tf.tasks.examples import BYTE_ORDER_MARK, TEXT_NAME, Columns, read_rows
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
@@ -161,17 +165,44 @@ def _decoded(value: bytes | list) -> Any:
 
 
 def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
-    """The format of a file's lines: by its ending, otherwise by the texts that the model takes.
+    """The format of a file: by its ending, otherwise by the texts that the model takes."""
+    ending = os.path.splitext(path or "")[1]
+    otherwise = "text" if len(metadata["texts"]) == 1 else "tsv"
+    known = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
+    return known.get(ending, otherwise)
+
+
+def columns_of(metadata: Mapping[str, Any], given: Sequence[str] = ()) -> dict[str, str]:
+    """The column of each text of a model: given, else as it was trained, else its own name.
 
     Raises:
-      InputError: it is a .csv file, whose rows may span several lines.
+      InputError: there are not as many as texts, or a text is a list.
     """
-    ending = os.path.splitext(path or "")[1]
-    if ending == ".csv":
-        remedy = "convert it, or say with --input_format=text that its lines are texts"
-        raise InputError(f"{path} without --input_format", "tsv, jsonl, or one text a line", remedy)
-    otherwise = "text" if len(metadata["texts"]) == 1 else "tsv"
-    return {".tsv": "tsv", ".jsonl": "jsonl", ".json": "jsonl"}.get(ending, otherwise)
+    inputs = text_inputs(metadata)
+    trained = metadata.get("columns", ())
+    columns = tuple(given or (trained if len(trained) == len(inputs) else inputs))
+    if len({*columns}) != len(inputs) or (given and any(inputs.values())):
+        received = f"the columns {', '.join(columns)}"
+        expected = f"one of its own for each of the model's texts: {', '.join(inputs)}"
+        raise InputError(received, expected, "correct --text_a_column and --text_b_column")
+    return dict(zip(inputs, columns, strict=True))
+
+
+def has_header(path: str, columns: Mapping[str, str]) -> bool:
+    """Whether the first line of a tsv file names these columns."""
+    first = next(files.read_text_lines(path), "").removeprefix(BYTE_ORDER_MARK)
+    return {*columns.values()} <= {name.strip() for name in first.split("\t")}
+
+
+def read_table(path: str, columns: Mapping[str, str], file_format: str) -> Iterator[dict[str, str]]:
+    """The item of each row of a csv or tsv file with a header; a column `id` is passed on.
+
+    Raises:
+      InputError: the file lacks a column, or has a broken row.
+    """
+    wanted = Columns({"id": "id", **columns}, {"id"} - {*columns.values()}, {})
+    for row in read_rows(path, file_format, wanted):
+        yield {name: cell for name, cell in row.cells.items() if cell is not None}
 
 
 def lines_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
@@ -184,15 +215,21 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
 
 
 def read_items(
-    lines: Iterable[bytes], metadata: Mapping[str, Any], *, input_format: str, name: str
+    lines: Iterable[bytes],
+    metadata: Mapping[str, Any],
+    *,
+    input_format: str,
+    name: str,
+    columns: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Any]:
     """The item of each line.
 
     Args:
       lines: with their line ends.
       metadata: of the model, as in export.json.
-      input_format: one of INPUT_FORMATS.
+      input_format: text, tsv or jsonl.
       name: of the file, for messages.
+      columns: other keys of the texts in JSON objects, as of `columns_of`.
 
     Raises:
       InputError: a line cannot be parsed; the message names it.
@@ -210,12 +247,17 @@ def read_items(
         return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)
 
     def jsonl(text: str) -> Any:
-        return json.loads(text, object_pairs_hook=files.each_key_once)
+        item = json.loads(text, object_pairs_hook=files.each_key_once)
+        if not isinstance(item, dict) or not item.keys() >= {*columns.values()}:
+            return item
+        others = {key: value for key, value in item.items() if key not in columns.values()}
+        texts = {name: item[column] for name, column in columns.items()}
+        return others | texts if others.keys().isdisjoint(texts) else item
 
-    columns = ", ".join([*names, *(f"each of the {name}" for name in lists)])
+    listed = ", ".join([*names, *(f"each of the {name}" for name in lists)])
     parse, expected = {
         "text": (str, ""),
-        "tsv": (tsv, f"with tabs between: {columns}"),
+        "tsv": (tsv, f"with tabs between: {listed}"),
         "jsonl": (jsonl, f"JSON with each key once, such as {_object(inputs)}"),
     }[input_format]
     for number, raw in enumerate(lines, 1):

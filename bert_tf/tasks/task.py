@@ -133,7 +133,7 @@ class Task:
         path = self.find_file(data_dir, split)
         if path is None:
             received = f"{data_dir}, where there is no {split.files.replace('|', ' or ')}"
-            remedy = "check --data_dir, which names the folder of this one task"
+            remedy = f"check --data_dir; of your own files --{name}_file names this one"
             raise InputError(received, f"the {name} data of the task {self.name}", remedy)
         return (split.layout or self.layout).read(path, self.labels, labelled=split.labelled)
 

@@ -30,7 +30,7 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.loading import load_checkpoint, open_weights
-from bert_tf.checkpoints.metadata import Weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
@@ -65,6 +65,8 @@ class TextData(SplitData):
       guids: of each record; the windows of a long text or sentence share one. Of training data
         there are none, as nothing is compared with them.
       label_ids: of each record, as in it.
+      lengths: of each record, its longest sequence in tokens; of training data there are none.
+      num_cut: examples that were longer than --max_seq_length, and were cut.
       probabilities: of each example, set by `TextRun.predict`: [N, L], or [W, L] of each sentence.
     """
 
@@ -72,6 +74,8 @@ class TextData(SplitData):
     split: Split
     guids: list[str] = dataclasses.field(default_factory=list)
     label_ids: list[list] = dataclasses.field(default_factory=list)
+    lengths: list[int] = dataclasses.field(default_factory=list)
+    num_cut: int = 0
     probabilities: Sequence[np.ndarray] = ()
 
     def __post_init__(self):
@@ -119,7 +123,7 @@ class TextRun(Run):
 
     def rows(self, data: TextData) -> Iterator[dict]:
         """The values of each record; sets guids and label ids of data for predictions."""
-        length, num_cut = self.batching.max_seq_length, 0
+        length = self.batching.max_seq_length
         for features in make_features(
             data.examples,
             self.task.labels,
@@ -128,16 +132,17 @@ class TextRun(Run):
             doc_stride=self.doc_stride,
             document_context=self.document_context,
         ):
-            num_cut += features.is_cut
+            data.num_cut += features.is_cut
             values = features.values(length)
             if data.split.kind != "train":
                 data.guids.append(features.guid)
                 data.label_ids.append(values["label_ids"])
+                data.lengths.append(max(map(len, features.input_ids)))
             yield values
-        if num_cut:
+        if data.num_cut:
             logging.warning(
                 "%d of %d examples have more than %d tokens (--max_seq_length) and were cut.",
-                *(num_cut, len(data.examples), length),
+                *(data.num_cut, len(data.examples), length),
             )
 
     def num_examples(self, train: TextData) -> int:
@@ -157,6 +162,12 @@ class TextRun(Run):
             "doc_stride": self.doc_stride or None,
             "document_context": self.document_context or None,
         }
+
+    def metadata(self) -> ModelMetadata:
+        """As of `Run`, with the columns that predict reads as well."""
+        texts = (getattr(self.task.layout, field, None) for field in ("text_a", "text_b"))
+        names = tuple(name for name in texts if isinstance(name, str))  # else positions
+        return dataclasses.replace(super().metadata(), columns=names or None)
 
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.

@@ -8,7 +8,7 @@ import pathlib
 from readers import Reader
 
 from bert_tf.heads.labels import Labels
-from bert_tf.squad import data, evaluation, files
+from bert_tf.squad import data, evaluation, files, report
 from bert_tf.squad.answers import Prediction
 from bert_tf.tasks.examples import ChoiceColumns, TextColumns, WordColumns
 from data_gen.documents import DocumentReader
@@ -145,7 +145,7 @@ def squad_answers(folder: pathlib.Path) -> Reader:
             Prediction(one.qas_id, lists.get(one.qas_id, []), na_probs.get(one.qas_id))
             for one in file.examples
         ]
-        files.report_html(file, predictions, answers, totals=scores).encode()
+        report.report_html(file, predictions, answers, totals=scores).encode()
 
     return Reader(folder, dict.fromkeys(("dev.json", *ANSWERS), "json"), read)
 

@@ -134,12 +134,37 @@ def test_a_line_that_is_none_is_named(content, metadata, input_format, received,
 
 
 def test_the_format_is_known_by_the_ending():
-    names = ("a.tsv", "a.jsonl", "a.json", "a.txt", None)
+    names = ("a.tsv", "a.csv", "a.jsonl", "a.json", "a.txt", None)
     for metadata, others in ((SINGLE, "text"), (PAIR, "tsv"), (CHOICE, "tsv")):
         found = [rows.format_of(name, metadata) for name in names]
-        assert found == ["tsv", "jsonl", "jsonl", others, others]
-    with pytest.raises(InputError, match=r"a\.csv without --input_format"):
-        rows.format_of("a.csv", SINGLE)
+        assert found == ["tsv", "csv", "jsonl", "jsonl", others, others]
+
+
+def test_texts_are_found_in_the_columns_of_training(tmp_path):
+    trained = SINGLE | {"columns": ["headline"]}
+    columns = rows.columns_of(trained)
+    assert columns == {"text": "headline"}
+    assert rows.columns_of(PAIR | {"columns": ["headline"]}) == {
+        "question": "question",
+        "context": "context",
+    }
+    for kind, content in {
+        "csv": 'id,headline\n7,"a, ""b""\nc"\n8,\n',
+        "tsv": "headline\nd\n",
+    }.items():
+        (tmp_path / kind).write_text("\ufeff" + content, encoding="utf-8")
+    assert list(rows.read_table(str(tmp_path / "csv"), columns, "csv")) == [
+        {"id": "7", "text": 'a, "b"\nc'}, {"id": "8", "text": ""},
+    ]  # fmt: skip
+    assert rows.has_header(str(tmp_path / "tsv"), columns)
+    assert not rows.has_header(str(tmp_path / "tsv"), rows.columns_of(SINGLE))
+    with pytest.raises(InputError, match=r"the columns 'id | headline', expected .*'title'"):
+        list(rows.read_table(str(tmp_path / "csv"), rows.columns_of(SINGLE, ["title"]), "csv"))
+    lines = io.BytesIO(b'{"headline": "e", "id": 9}\n{"text": "f"}\n{"text": "f", "headline": "g"}')
+    told = {"input_format": "jsonl", "name": "x", "columns": columns}
+    assert list(rows.read_items(lines, trained, **told)) == [
+        {"id": 9, "text": "e"}, {"text": "f"}, {"text": "f", "headline": "g"},
+    ]  # fmt: skip
 
 
 def test_lines_are_those_of_the_file_and_counted(tmp_path):

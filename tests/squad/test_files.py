@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.errors import InputError
-from bert_tf.squad import files
+from bert_tf.squad import files, report
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 
@@ -74,7 +74,7 @@ FILE = small.squad_file(*QUESTIONS, version_2=True)
 
 
 def page(with_golds: bool = True, file=FILE, predictions=PREDICTIONS, answers=ANSWERS) -> str:
-    return files.report_html(
+    return report.report_html(
         dataclasses.replace(file, has_golds=with_golds),
         predictions,
         answers,
@@ -110,7 +110,7 @@ def test_the_data_of_the_page():
     assert second["golds"] == [{"text": "1386", "span": [3, 7]}]  # annotators agree: once
     assert (third["golds"], third["exact"], third["context"]) == ([], 1.0, 0)
     assert (fourth["span"], fourth["context"], fourth["nullOdds"]) == ([2, 5], 1, 0.0)
-    assert len(fourth["nbest"]) == files.NBEST_SHOWN
+    assert len(fourth["nbest"]) == report.NBEST_SHOWN
     for name, value in (("questions", "4"), ("exact", "62.5"), ("total", "10,570")):
         assert f"<dt>{name}</dt><dd>{value}</dd>" in page()
 
@@ -135,13 +135,13 @@ def test_places_of_answers():
     """Where it is known; otherwise where it occurs first."""
     text = "May, the May of May"
     nbest = [NbestEntry("the", 1, 0, 0, (5, 8)), NbestEntry("May", 1, 0, 0, (9, 12))]
-    assert files.predicted_span(text, "May", nbest) == (9, 12)
-    assert files.predicted_span(text, "May", []) == (0, 3)
-    assert files.predicted_span(text, "", [NbestEntry("", 1, 0, 0)]) is None
+    assert report.predicted_span(text, "May", nbest) == (9, 12)
+    assert report.predicted_span(text, "May", []) == (0, 3)
+    assert report.predicted_span(text, "", [NbestEntry("", 1, 0, 0)]) is None
     golds = {("May", 9): (9, 12), ("of May", 999): (13, 19), ("May", -3): (0, 3)}
     golds |= {("May", None): (0, 3), ("June", 0): None, ("", 0): None}
     for gold, span in golds.items():
-        assert files.gold_span(text, Answer(*gold)) == span
+        assert report.gold_span(text, Answer(*gold)) == span
 
 
 class Outline(html.parser.HTMLParser):

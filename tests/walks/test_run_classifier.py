@@ -76,7 +76,7 @@ def flags(inputs: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:
 @pytest.fixture(scope="module")
 def trained(inputs, classify, tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("run")
-    classify(**flags(inputs, folder, do_train=True, do_eval=True, do_predict=True))
+    classify(**flags(inputs, folder, do_train=True, do_eval=True, do_predict=True, report=True))
     return folder
 
 
@@ -97,6 +97,7 @@ def test_it_learns_and_says_so(trained):
     rows = read_table(trained / "dev_predictions.tsv")
     assert len(rows) == ROWS["dev"]
     assert share_of_right(rows) == pytest.approx(results["eval_accuracy"])
+    assert f"<dd>{results['eval_accuracy']:.3f}</dd>" in (trained / "report.html").read_text()
     drawn = read_curves(str(trained))["eval/eval_accuracy"]
     assert drawn == {200: pytest.approx(results["eval_accuracy"])}
 

@@ -54,7 +54,7 @@ def test_only_our_names_are_installed(wheel):
     assert description.count("](https://") > 30
     assert "](" not in description.replace("](https://", "")  # a package index has no other files
     assert {name for name in names if not name.endswith(".dist-info")} == OURS
-    needed = {"bert_tf/tokenization/unicode_14.npz", "bert_tf/squad/report.html"}
+    needed = {"bert_tf/tokenization/unicode_14.npz", "bert_tf/training/report.html"}
     needed |= {f"bert_tf/playground/page.{kind}" for kind in ("html", "css", "js")}
     assert needed <= files
     assert any(name.startswith("data_gen/sample_text/") for name in files)
