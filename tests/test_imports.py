@@ -129,12 +129,12 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
 # to be reached: 4,800; 6,400; 5,900; 2,900.
 BUDGET = {
-    "run_pretraining.py": (30, 5_000),
-    "run_classifier.py": (40, 6_770),
-    "run_squad.py": (39, 6_170),
+    "run_pretraining.py": (30, 5_005),
+    "run_classifier.py": (39, 6_780),
+    "run_squad.py": (38, 6_110),
     "create_pretraining_data.py": (20, 2_900),
 }
-WHOLE, TESTS = 15_700, 20_000
+WHOLE, TESTS = 15_830, 20_300
 
 
 @functools.cache
