@@ -5,10 +5,11 @@ Their functions import what loads TensorFlow: flags are parsed first.
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from absl import flags, logging
@@ -125,10 +126,13 @@ def predict(_: Sequence[str]) -> None:
             raise InputError(f"columns, but lines of text in {name}", "csv, tsv or jsonl", remedy)
         lines = files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN)
         if is_table:
-            items = rows.read_table(path, columns, kind)
+            table = list(rows.read_table(path, columns, kind))
+            items, places = [item for _, item in table], ["", *(place for place, _ in table)]
+            where = places.__getitem__
         else:
+            where = functools.partial(rows.place, name)
             items = rows.read_items(lines, metadata, input_format=kind, name=name, columns=columns)
-        answers = answer(predictor, items, name)
+        answers = answer(predictor, items, where)
         if FLAGS.output_file:  # otherwise the answers themselves show how far it is
             total = rows.num_lines(path) if path and not is_table else None
             answers = counted(answers, "answer", total, "rows" if is_table else "lines")
@@ -137,16 +141,16 @@ def predict(_: Sequence[str]) -> None:
         logging.info("Wrote %s to %s", number_of(count, "answers"), FLAGS.output_file)
 
 
-def answer(predictor: Any, items: Iterable[Any], name: str) -> Iterator[dict[str, Any]]:
-    """The answer to each item of the input of a name, with its `id` if it has one."""
-    from bert_tf.serving.rows import place
-
+def answer(
+    predictor: Any, items: Iterable[Any], where: Callable[[int], str]
+) -> Iterator[dict[str, Any]]:
+    """The answer to each item, with its `id` if it has one; `where` names the place of the nth."""
     interactive = FLAGS.interactive
     if interactive is None:
         interactive = not FLAGS.input_file and sys.stdin.isatty()
     asked, again = itertools.tee(items)
     window = 1 if interactive else None
-    found = predictor.stream(asked, window=window, place=lambda number: place(name, number))
+    found = predictor.stream(asked, window=window, place=where)
     for one, item in zip(found, again, strict=False):  # the answer first: it reads the item
         has_id = isinstance(item, Mapping) and "id" in item
         yield ({"id": item["id"]} if has_id else {}) | one

@@ -194,15 +194,19 @@ def has_header(path: str, columns: Mapping[str, str]) -> bool:
     return {*columns.values()} <= {name.strip() for name in first.split("\t")}
 
 
-def read_table(path: str, columns: Mapping[str, str], file_format: str) -> Iterator[dict[str, str]]:
-    """The item of each row of a csv or tsv file with a header; a column `id` is passed on.
+def read_table(
+    path: str, columns: Mapping[str, str], file_format: str
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """The place and the item of each row of a csv or tsv file with a header.
+
+    A column `id` is passed on.
 
     Raises:
       InputError: the file lacks a column, or has a broken row.
     """
     wanted = Columns({"id": "id", **columns}, {"id"} - {*columns.values()}, {})
     for row in read_rows(path, file_format, wanted):
-        yield {name: cell for name, cell in row.cells.items() if cell is not None}
+        yield row.place, {name: cell for name, cell in row.cells.items() if cell is not None}
 
 
 def lines_of(stream: BinaryIO, name: str) -> Iterator[bytes]:

@@ -147,9 +147,10 @@ def test_texts_are_found_in_the_columns_of_training(tmp_path):
     assert [*rows.columns_of(PAIR | {"columns": ["headline"]}).values()] == ["question", "context"]
     (tmp_path / "csv").write_bytes(b'\xef\xbb\xbfid,headline\n7,"a, ""b""\nc"\n8,\n')
     (tmp_path / "tsv").write_bytes(b"\xef\xbb\xbfheadline\nd\n")
-    assert list(rows.read_table(str(tmp_path / "csv"), columns, "csv")) == [
-        {"id": "7", "text": 'a, "b"\nc'}, {"id": "8", "text": ""},
-    ]  # fmt: skip
+    assert list(rows.read_table(path := str(tmp_path / "csv"), columns, "csv")) == [
+        (f"{path}, line 2", {"id": "7", "text": 'a, "b"\nc'}),
+        (f"{path}, line 4", {"id": "8", "text": ""}),
+    ]
     assert rows.has_header(str(tmp_path / "tsv"), columns)
     assert not rows.has_header(str(tmp_path / "tsv"), rows.columns_of(SINGLE))
     with pytest.raises(InputError, match=r"the columns 'id | headline', expected .*'title'"):
