@@ -28,8 +28,9 @@ SAMPLES = importlib.resources.files("data_gen")
 FLAGS = flags.FLAGS
 
 VOCAB_SIZE = 1500
-MAX_SEQ_LENGTH = 48
-MAX_PREDICTIONS_PER_SEQ = 8
+MAX_SEQ_LENGTH = 24  # short ones, with many masks: most is learned in the least time
+MASKED_LM_PROB = 0.3
+MAX_PREDICTIONS_PER_SEQ = 7
 QUESTIONS = {  # and the word that the texts have there
     "Bread is made from [MASK], water and salt.": "flour",
     "The sun rises in the [MASK] and sets in the west.": "east",
@@ -106,7 +107,8 @@ def learn_vocabulary(output_dir: pathlib.Path) -> None:
 def make_records(output_dir: pathlib.Path) -> None:
     """Texts -> records to train on, and others, with other masks, to evaluate on."""
     title("2. Pre-training records: sentence pairs with masked pieces")
-    for name, seed, dupe_factor in (("train", 12345, 20), ("eval", 54321, 1)):
+    # Many passes, each with its own masks: of few, the masks are learned and not the texts.
+    for name, seed, dupe_factor in (("train", 12345, 150), ("eval", 54321, 1)):
         run(
             "data",
             input_file=f"{output_dir}/sample_text/*.txt",
@@ -114,6 +116,7 @@ def make_records(output_dir: pathlib.Path) -> None:
             vocab_file=f"{output_dir}/vocab.txt",
             max_seq_length=MAX_SEQ_LENGTH,
             max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
+            masked_lm_prob=MASKED_LM_PROB,
             random_seed=seed,
             dupe_factor=dupe_factor,
         )
@@ -122,6 +125,7 @@ def make_records(output_dir: pathlib.Path) -> None:
 def train(output_dir: pathlib.Path) -> None:
     """Records -> checkpoints, with an evaluation now and then."""
     title("3. Pre-training: masked pieces and next sentences")
+    say("Evaluated on the same texts with other masks: it shows what was learned by heart.")
     run(
         "pretrain",
         input_file=f"{output_dir}/train.tfrecord",
@@ -135,8 +139,8 @@ def train(output_dir: pathlib.Path) -> None:
         max_predictions_per_seq=MAX_PREDICTIONS_PER_SEQ,
         num_train_steps=FLAGS.num_train_steps,
         num_warmup_steps=FLAGS.num_train_steps // 12,
-        learning_rate=6e-4,
-        train_batch_size=8,  # small batches: many updates, and so few texts are soon learned
+        learning_rate=1e-3,
+        train_batch_size=16,  # small batches: many updates, and so few texts are soon learned
         eval_batch_size=24,
         log_steps=FLAGS.num_train_steps // 25,
         eval_steps=FLAGS.num_train_steps // 5,
@@ -157,9 +161,7 @@ def guess(output_dir: pathlib.Path) -> None:
 def fine_tune(output_dir: pathlib.Path) -> None:
     """Pre-trained model, labelled sentences -> classifier, scored on sentences it has not seen."""
     title("5. Fine-tuning: is a sentence about animals, food, travel or weather?")
-    say(
-        "240 sentences to train on and 80 others to evaluate on, in sample_topics. By chance: 25 %."
-    )
+    say("240 sentences to train on and 80 others to evaluate on. By chance 25 % would be right.")
     run(
         "classify",
         task_name="csv",
@@ -170,7 +172,7 @@ def fine_tune(output_dir: pathlib.Path) -> None:
         do_eval=True,
         init_checkpoint=f"{output_dir}/model",
         output_dir=f"{output_dir}/topics",
-        max_seq_length=24,
+        max_seq_length=MAX_SEQ_LENGTH,
         num_train_epochs=20,
         learning_rate=5e-4,
         train_batch_size=16,
