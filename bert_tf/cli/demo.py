@@ -161,7 +161,7 @@ def guess(output_dir: pathlib.Path) -> None:
 def fine_tune(output_dir: pathlib.Path) -> None:
     """Pre-trained model, labelled sentences -> classifier, scored on sentences it has not seen."""
     title("5. Fine-tuning: is a sentence about animals, food, travel or weather?")
-    say("240 sentences to train on and 80 others to evaluate on. By chance 25 % would be right.")
+    say("Trained on 240 sentences, evaluated on 80 that it has not seen. Chance would be 25 %.")
     run(
         "classify",
         task_name="csv",
@@ -198,8 +198,8 @@ Try both in the browser, or type sentences of your own into the terminal:
   bert-tf playground {output_dir}/topics
   bert-tf predict --model={output_dir}/topics
 
-Models that know more than these few texts need larger ones. With your own (a sentence a line, a
-blank line between documents) and a released vocabulary and configuration:
+A model that knows more needs more text. With yours (a sentence a line, a blank line between
+documents) and a released vocabulary and configuration:
 
   bert-tf data --input_file='corpus/*.txt' --output_file=train.tfrecord \\
       --vocab_file=vocab.txt --dupe_factor=5
@@ -209,7 +209,7 @@ blank line between documents) and a released vocabulary and configuration:
 
 def title(text: str) -> None:
     """A heading between the steps."""
-    print(f"\n=== {text}", flush=True)
+    print(f"=== {text}", flush=True)
 
 
 def say(text: str) -> None:
@@ -229,7 +229,8 @@ def run(verb: str, *arguments: str, lines: Sequence[str] = (), **values) -> str:
     Returns:
       The answers of fill-mask and predict, which are printed too.
     """
-    shown = [f"--{name}={value}" for name, value in values.items()] + list(arguments)
+    given = [f"--{name}" + f"={value}" * (value is not True) for name, value in values.items()]
+    shown = [*given, *arguments]
     piped = f"printf '%s\\n' {shlex.join(lines)} | " if lines else ""
     print(f"$ {piped}bert-tf {verb} {shlex.join(shown)}\n", flush=True)
     ended = subprocess.run(
