@@ -107,7 +107,7 @@ setup(
             "serving/card*.md",
             "planning/gpus/*.txtpb",
         ],
-        "data_gen": ["sample_text/*.txt"],
+        "data_gen": ["sample_text/*.txt", "sample_topics/*.csv"],
     },
     py_modules=[  # the original's commands; all others are verbs of bert-tf
         "create_pretraining_data",

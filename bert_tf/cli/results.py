@@ -18,7 +18,7 @@ from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
 FLAGS = flags.FLAGS
-LOSSES = ("loss", "masked_lm_loss", "next_sentence_loss")
+PRETRAINING_LOSSES = ("masked_lm_loss", "next_sentence_loss")  # "loss" is their sum
 
 
 class Plot:
@@ -102,13 +102,14 @@ def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
 def panels_of(curves: dict[str, Curve]) -> dict[str, list[Line]]:
     """The losses and the scores of evaluations, by title; a run without one has no such panel."""
     losses, scores = [], []
-    for name in LOSSES:
+    parts = [name for name in PRETRAINING_LOSSES if {name, f"eval/{name}"} & curves.keys()]
+    for number, name in enumerate(parts or ["loss"]):
         for whole, kind, style in ((name, "training", "-"), (f"eval/{name}", "evaluation", "o--")):
             if whole in curves:
-                losses.append(Line(curves[whole], f"{kind} {name}", style))
+                losses.append(Line(curves[whole], f"{kind} {name}", f"C{number}{style}"))
     for name in sorted(curves):
         if name.startswith("eval/") and "loss" not in name:
-            scores.append(Line(curves[name], name.removeprefix("eval/"), "o-"))
+            scores.append(Line(curves[name], name.removeprefix("eval/"), f"C{len(scores)}o-"))
     return {title: lines for title, lines in (("Loss", losses), ("Evaluation", scores)) if lines}
 
 
@@ -124,7 +125,9 @@ def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
         for line in lines:
             steps = sorted(line.curve)
             values = [line.curve[step] for step in steps]
-            style = line.style if len(steps) > 1 else "o"  # a line needs two points
+            style = (
+                line.style if len(steps) > 1 else f"{line.style[:2]}o"
+            )  # a line needs two points
             axes.plot(steps, values, style, label=line.label, markersize=4)
         axes.set(xlabel="step", title=title)
         if title == "Loss":

@@ -25,6 +25,9 @@ def test_losses_and_scores():
         "Evaluation": ["eval_accuracy"],
     }
     assert panels["Evaluation"][0].curve == {0: 0.5, 2: 0.75}
+    parts = {name: {1: 1.0} for name in ("loss", "masked_lm_loss", "eval/next_sentence_loss")}
+    drawn = {line.label: line.style for line in panels_of(parts)["Loss"]}  # not their sum
+    assert drawn == {"training masked_lm_loss": "C0-", "evaluation next_sentence_loss": "C1o--"}
 
 
 def test_the_pictures(tmp_path):

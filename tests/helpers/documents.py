@@ -6,7 +6,8 @@ import re
 import shlex
 
 ROOT = pathlib.Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md", "data_gen/sample_text/README.md"]
+DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md"]
+DOCUMENTS += [f"data_gen/sample_{name}/README.md" for name in ("text", "topics")]
 DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 MODULES = {"bert_tf.playground": "playground"}
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.walk
 MADE = {
     ("README.md", "docs/get_started.md"): (
         "demo/curves.png",
+        "demo/topics/eval_results.txt",
         "models/topics/eval_results.txt",
         "models/squad/predictions.json",
         "serving/topics/1/saved_model.pb",
@@ -129,14 +130,16 @@ def run_command(words: list[str], folder: pathlib.Path, monkeypatch) -> None:
 def run_demo(monkeypatch) -> None:
     """Runs `bert-tf demo`, which starts processes, in this one."""
 
-    def run_step(verb: str, *words: str, **values) -> None:
+    def run_step(verb: str, *words: str, lines=(), **values) -> str:
         run_quickly(verb, *words, *(f"--{name}={value}" for name, value in values.items()))
+        return ""
 
-    monkeypatch.setattr(demo, "run", run_step)
-    monkeypatch.setattr(
-        demo, "FLAGS", types.SimpleNamespace(output_dir="demo", num_train_steps=7500)
-    )
-    demo.main([])
+    asked = types.SimpleNamespace(output_dir="demo", num_train_steps=7500)
+    with monkeypatch.context() as patch:
+        patch.setitem(QUICKLY, "classify", ("--num_train_epochs=0.1", *TRAIN))
+        patch.setattr(demo, "run", run_step)
+        patch.setattr(demo, "FLAGS", asked)
+        demo.main([])
 
 
 def run_quickly(verb: str, *words: str) -> None:
