@@ -13,17 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import walking
-from generation import (
-    LETTERS,
-    ROOT,
-    SAMPLE_TEXT,
-    P,
-    S,
-    make_job,
-    names,
-    serialized,
-    write_chinese,
-)
+from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names, serialized, write_chinese
 
 import bert_tf
 from bert_tf.data.records import pretraining_record
@@ -215,10 +205,7 @@ def test_pieces_that_are_never_split(tmp_path, vocab_file):
 
 @pytest.mark.parametrize(
     ("name", "flag", "lower"),
-    [
-        ("chinese_21128", [], True),
-        ("cased_en_28996", ["--do_lower_case=False"], False),
-    ],
+    [("chinese_21128", [], True), ("cased_en_28996", ["--do_lower_case=False"], False)],
 )
 def test_the_original_commands_of_the_released_vocabularies(data_dir, tmp_path, name, flag, lower):
     text = tmp_path / "text.txt"

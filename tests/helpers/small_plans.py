@@ -21,11 +21,7 @@ CONFIG = BertConfig(
     type_vocab_size=4,
 )
 WORK = Workload(
-    config=CONFIG,
-    max_seq_length=S,
-    train_batch_size=B,
-    max_predictions_per_seq=P,
-    num_classes=C,
+    config=CONFIG, max_seq_length=S, train_batch_size=B, max_predictions_per_seq=P, num_classes=C
 )
 BASE = Workload(config=tables.PUBLISHED["BERT-Base"])
 LARGE = Workload(config=tables.PUBLISHED["BERT-Large"])

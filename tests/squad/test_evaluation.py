@@ -189,8 +189,7 @@ def test_the_threshold_that_is_kept_is_not_that_of_a_question(odds, best, kept):
 
 
 @pytest.mark.parametrize(
-    ("odds", "kept"),
-    [((-2.0, -1.0, 3.0), -2.5), ((0.0, 1.0, 3.0), -0.5), ((2.0, 5.0, 3.0), 0.5)],
+    ("odds", "kept"), [((-2.0, -1.0, 3.0), -2.5), ((0.0, 1.0, 3.0), -0.5), ((2.0, 5.0, 3.0), 0.5)]
 )
 def test_where_no_answer_at_all_is_best_the_threshold_says_so(odds, kept):
     golds = (None, "1386", None)  # the answer to the second is wrong
