@@ -78,16 +78,10 @@ def test_v1_counts_what_is_missing_as_wrong(caplog):
 def test_v2_with_and_without_answers():
     scores = evaluation.official_scores(FILE, PREDICTIONS | {"q2": "", "q3": "Ruprecht I"})
     assert scores == {
-        "exact": 50.0,
-        "f1": pytest.approx((1 + 1 + 2 / 3) * 25),
-        "total": 4,
-        "HasAns_exact": 50.0,
-        "HasAns_f1": pytest.approx((1 + 2 / 3) * 50),
-        "HasAns_total": 2,
-        "NoAns_exact": 50.0,
-        "NoAns_f1": 50.0,
-        "NoAns_total": 2,
-    }
+        "exact": 50.0, "f1": pytest.approx((1 + 1 + 2 / 3) * 25), "total": 4, "HasAns_exact": 50.0,
+        "HasAns_f1": pytest.approx((1 + 2 / 3) * 50), "HasAns_total": 2, "NoAns_exact": 50.0,
+        "NoAns_f1": 50.0, "NoAns_total": 2,
+    }  # fmt: skip
     assert list(scores)[:4] == ["exact", "f1", "total", "HasAns_exact"]
 
 

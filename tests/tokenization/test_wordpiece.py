@@ -135,19 +135,8 @@ def test_texts_of_a_batch_do_not_touch_each_other(tokenizers):
     tokenizer = tokenizers[True]
     # Sigmas that would be final or not; marks that would change places; accents; words; spaces.
     texts = [
-        "A\u03a3",
-        "B",
-        "A",
-        "\u03a3",
-        "",
-        "\u302e",
-        "\u1734",
-        "a",
-        "\u0301\u0301",
-        "b",
-        "",
-        "É",
-    ]
+        "A\u03a3", "B", "A", "\u03a3", "", "\u302e", "\u1734", "a", "\u0301\u0301", "b", "", "É",
+    ]  # fmt: skip
     alone = [
         [column.to_list()[0] for column in tokenizer.tokenize_with_offsets([text])]
         for text in texts
