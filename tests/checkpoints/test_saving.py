@@ -117,10 +117,7 @@ def test_a_place_where_nothing_can_be_made(tmp_path, tensors):
 @pytest.mark.parametrize("to_format", [name for name in WRITTEN if name != "tf1"])
 @pytest.mark.parametrize(
     "error",
-    [
-        KeyboardInterrupt(),
-        tf.errors.DataLossError(None, None, "x"),
-    ],
+    [KeyboardInterrupt(), tf.errors.DataLossError(None, None, "x")],
     ids=lambda error: type(error).__name__,
 )
 def test_a_failure_in_the_middle(tmp_path, tensors, to_format, error):

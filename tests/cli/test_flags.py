@@ -145,16 +145,13 @@ ANSWERED = {  # what: the command line, the exit code, what is said
     "an unknown verb": (["bert-tf", "xyzzy"], 1, "bert-tf --help lists them"),
     "a word": (
         [
-            "create_pretraining_data.py",
-            "--input_file=x",
-            "--output_file=x",
-            "--vocab_file=x",
+            "create_pretraining_data.py", "--input_file=x", "--output_file=x", "--vocab_file=x",
             "outside",
         ],
         1,
         "'outside' outside any flag",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -12,14 +12,11 @@ from bert_tf.training.trainer import TrainingLog, write_final_evaluation
 def test_losses_and_scores():
     panels = panels_of(
         {
-            "loss": {1: 3.0, 2: 2.0},
-            "learning_rate": {1: 0.1},
-            "eval/loss": {2: 2.5},
-            "eval/eval_loss": {2: 2.5},
-            "eval/eval_loss_mismatched": {2: 2.5},
+            "loss": {1: 3.0, 2: 2.0}, "learning_rate": {1: 0.1}, "eval/loss": {2: 2.5},
+            "eval/eval_loss": {2: 2.5}, "eval/eval_loss_mismatched": {2: 2.5},
             "eval/eval_accuracy": {0: 0.5, 2: 0.75},
         }
-    )
+    )  # fmt: skip
     assert {title: [line.label for line in lines] for title, lines in panels.items()} == {
         "Loss": ["training loss", "evaluation loss"],
         "Evaluation": ["eval_accuracy"],

@@ -225,21 +225,10 @@ def test_other_shards_are_seen_however_their_folder_is_written(tmp_path):
 # ------------------------------------------------------------------------- the report
 
 COUNTS = Counts(
-    files=1,
-    documents=4,
-    documents_of_one_sentence=1,
-    sentences=40,
-    sentences_without_tokens=3,
-    tokens=400,
-    unknown_tokens=60,
-    instances=10,
-    instance_tokens=90,
-    full_instances=4,
-    random_next=6,
-    masked=20,
-    masked_as_mask=15,
-    masked_as_itself=3,
-)
+    files=1, documents=4, documents_of_one_sentence=1, sentences=40, sentences_without_tokens=3,
+    tokens=400, unknown_tokens=60, instances=10, instance_tokens=90, full_instances=4,
+    random_next=6, masked=20, masked_as_mask=15, masked_as_itself=3,
+)  # fmt: skip
 
 
 def test_shares_by_hand():

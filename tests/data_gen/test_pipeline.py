@@ -13,17 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import walking
-from generation import (
-    LETTERS,
-    ROOT,
-    SAMPLE_TEXT,
-    P,
-    S,
-    make_job,
-    names,
-    serialized,
-    write_chinese,
-)
+from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names, serialized, write_chinese
 
 import bert_tf
 from bert_tf.data.records import pretraining_record
@@ -176,18 +166,12 @@ def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_fi
     create(job)
     pieces = pathlib.Path(vocab_file).read_bytes()
     assert json.loads((tmp_path / "info_b.json").read_text()) == {
-        **dataclasses.asdict(job.settings),
-        "bert_tf_version": bert_tf.__version__,
-        "do_lower_case": True,
-        "num_bytes": (tmp_path / "b").stat().st_size,
-        "num_records": len(serialized(tmp_path / "b")),
-        "num_shards": 2,
-        "shard": 2,
-        "text_digest": "",
-        "vocab_file": "vocab.txt",
-        "vocab_sha256": hashlib.sha256(pieces).hexdigest(),
-        "vocab_size": pieces.count(b"\n"),
-    }
+        **dataclasses.asdict(job.settings), "bert_tf_version": bert_tf.__version__,
+        "do_lower_case": True, "num_bytes": (tmp_path / "b").stat().st_size,
+        "num_records": len(serialized(tmp_path / "b")), "num_shards": 2, "shard": 2,
+        "text_digest": "", "vocab_file": "vocab.txt",
+        "vocab_sha256": hashlib.sha256(pieces).hexdigest(), "vocab_size": pieces.count(b"\n"),
+    }  # fmt: skip
 
 
 def test_pieces_that_are_never_split(tmp_path, vocab_file):
@@ -215,10 +199,7 @@ def test_pieces_that_are_never_split(tmp_path, vocab_file):
 
 @pytest.mark.parametrize(
     ("name", "flag", "lower"),
-    [
-        ("chinese_21128", [], True),
-        ("cased_en_28996", ["--do_lower_case=False"], False),
-    ],
+    [("chinese_21128", [], True), ("cased_en_28996", ["--do_lower_case=False"], False)],
 )
 def test_the_original_commands_of_the_released_vocabularies(data_dir, tmp_path, name, flag, lower):
     text = tmp_path / "text.txt"

@@ -38,14 +38,9 @@ def models(tmp_path_factory) -> dict[str, str]:
     """A pre-trained model and one for questions, by the variables that name them."""
     vocabulary = pieces()
     config = BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=22,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        intermediate_size=37,
-        max_position_embeddings=80,
-        type_vocab_size=2,
-    )
+        vocab_size=len(vocabulary), hidden_size=22, num_hidden_layers=3, num_attention_heads=2,
+        intermediate_size=37, max_position_embeddings=80, type_vocab_size=2,
+    )  # fmt: skip
     root = tmp_path_factory.mktemp("models")
     for kind in ("pretraining", "span"):
         tensors = model_files.tensors_of(kind, config)

@@ -19,14 +19,9 @@ WORDS = (*string.ascii_lowercase, "the", "una", "snow", "team", ".", ",", "?")
 ENDS = (*string.ascii_lowercase, "ffa", "ble")
 PIECES = (*SPECIAL, *WORDS, *(f"##{end}" for end in ENDS))
 SIZES = {
-    "vocab_size": len(PIECES),
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 12,
-    "max_position_embeddings": 512,
-    "type_vocab_size": 2,
-}
+    "vocab_size": len(PIECES), "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 12, "max_position_embeddings": 512, "type_vocab_size": 2,
+}  # fmt: skip
 CONFIG = bert_tf.BertConfig(**SIZES)
 LABELS = ("bad", "fair", "good")
 TEXT = "The team lost.\nSnow, snow.\n\nThe cat is on the hill.\nIt left.\n"

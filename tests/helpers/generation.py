@@ -12,14 +12,9 @@ ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE_TEXT = str(ROOT / "data_gen" / "sample_text" / "*.txt")
 S, P = 37, 7
 SETTINGS = Settings(
-    max_seq_length=S,
-    max_predictions_per_seq=P,
-    masked_lm_prob=0.15,
-    short_seq_prob=0.1,
-    dupe_factor=3,
-    random_seed=12345,
-    do_whole_word_mask=False,
-)
+    max_seq_length=S, max_predictions_per_seq=P, masked_lm_prob=0.15, short_seq_prob=0.1,
+    dupe_factor=3, random_seed=12345, do_whole_word_mask=False,
+)  # fmt: skip
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # No character is in two of them.
 CHINESE_WORDS = ["使用", "语言", "模型", "来", "预测", "下", "一个", "词"]

@@ -31,14 +31,9 @@ def make_model(longest: int = 11) -> keras.Model:
     It has `longest` places.
     """
     config = BertConfig(
-        vocab_size=len(PIECES),
-        hidden_size=2,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=3,
-        max_position_embeddings=longest,
-        type_vocab_size=2,
-    )
+        vocab_size=len(PIECES), hidden_size=2, num_hidden_layers=1, num_attention_heads=1,
+        intermediate_size=3, max_position_embeddings=longest, type_vocab_size=2,
+    )  # fmt: skip
     model = heads.make_model("pretraining", config)
     weights = {checkpoint_name(variable): variable for variable in model.trainable_variables}
     for name, variable in weights.items():

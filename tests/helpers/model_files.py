@@ -48,15 +48,10 @@ def weights_of(
 ) -> Weights:
     """Weights that were read from nowhere."""
     return Weights(
-        path=path,
-        format="tf1",
-        shapes={name: np.shape(value) for name, value in tensors.items()},
-        read=lambda name: tensors[name],
-        config=config,
-        pieces=pieces and tuple(pieces),
-        vocab_file="/memory/vocab.txt",
-        metadata=metadata,
-    )
+        path=path, format="tf1", shapes={name: np.shape(value) for name, value in tensors.items()},
+        read=lambda name: tensors[name], config=config, pieces=pieces and tuple(pieces),
+        vocab_file="/memory/vocab.txt", metadata=metadata,
+    )  # fmt: skip
 
 
 def all_tensors(weights: Weights) -> dict[str, np.ndarray]:

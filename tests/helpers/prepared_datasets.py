@@ -12,14 +12,10 @@ def store(folder: str, name: str, config: str | None, features: dict, parts: dic
     tfds = pytest.importorskip("tensorflow_datasets")
     data = {part: tf.data.Dataset.from_tensor_slices(columns) for part, columns in parts.items()}
     tfds.dataset_builders.store_as_tfds_dataset(
-        name=name,
-        config=config,
-        version=VERSIONS[name],
-        features=tfds.features.FeaturesDict(features),
-        split_datasets=data,
-        data_dir=folder,
+        name=name, config=config, version=VERSIONS[name],
+        features=tfds.features.FeaturesDict(features), split_datasets=data, data_dir=folder,
         disable_shuffling=True,
-    )
+    )  # fmt: skip
 
 
 def numbers(*values: int) -> tf.Tensor:

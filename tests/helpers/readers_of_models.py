@@ -221,13 +221,8 @@ def export(folder: pathlib.Path) -> Reader:
 
 
 MAKERS = {
-    "bert_config": bert_config,
-    "model_facts": model_facts,
-    "vocabulary": vocabulary,
+    "bert_config": bert_config, "model_facts": model_facts, "vocabulary": vocabulary,
     **{name: functools.partial(_hugging_face, files) for name, files in HUGGING_FACE.items()},
-    "safetensors_index": safetensors_index,
-    "keras_files": keras_files,
-    "tf1_checkpoint": tf1_checkpoint,
-    "run_settings": run_settings,
-    "export": export,
-}
+    "safetensors_index": safetensors_index, "keras_files": keras_files,
+    "tf1_checkpoint": tf1_checkpoint, "run_settings": run_settings, "export": export,
+}  # fmt: skip

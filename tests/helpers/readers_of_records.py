@@ -15,10 +15,7 @@ from bert_tf.data.records import Record, description_path, index_path, pretraini
 from bert_tf.data.shards import RecordFiles, read_description
 from bert_tf.tasks.features import classifier_record
 
-MODEL = {
-    "vocab_size": small.CONFIG.vocab_size,
-    "type_vocab_size": small.CONFIG.type_vocab_size,
-}
+MODEL = {"vocab_size": small.CONFIG.vocab_size, "type_vocab_size": small.CONFIG.type_vocab_size}
 PRETRAINING = pretraining_record(max_seq_length=small.S, max_predictions_per_seq=small.P, **MODEL)
 
 

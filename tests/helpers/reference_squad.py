@@ -96,15 +96,11 @@ def features(
             positions = (span[0] + shift, span[1] + shift)
         result.append(
             {
-                "tokens": tokens,
-                "input_ids": input_ids,
-                "input_mask": input_mask,
-                "segment_ids": segment_ids,
-                "word_of_token": word_of_token,
-                "is_max_context": is_max_context,
-                "positions": positions,
+                "tokens": tokens, "input_ids": input_ids, "input_mask": input_mask,
+                "segment_ids": segment_ids, "word_of_token": word_of_token,
+                "is_max_context": is_max_context, "positions": positions,
             }
-        )
+        )  # fmt: skip
     return result
 
 

@@ -10,15 +10,10 @@ import unicodedata
 UNKNOWN = "[UNK]"
 LONGEST_WORD = 200
 CJK = frozenset().union(
-    range(0x4E00, 0xA000),
-    range(0x3400, 0x4DC0),
-    range(0x20000, 0x2A6E0),
-    range(0x2A700, 0x2B740),
-    range(0x2B740, 0x2B820),
-    range(0x2B820, 0x2CEB0),
-    range(0xF900, 0xFB00),
+    range(0x4E00, 0xA000), range(0x3400, 0x4DC0), range(0x20000, 0x2A6E0), range(0x2A700, 0x2B740),
+    range(0x2B740, 0x2B820), range(0x2B820, 0x2CEB0), range(0xF900, 0xFB00),
     range(0x2F800, 0x2FA20),
-)
+)  # fmt: skip
 
 
 def tokenize(text: str, vocab: dict[str, int], *, do_lower_case: bool) -> list[str]:

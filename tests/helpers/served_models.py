@@ -125,11 +125,7 @@ def export(kind: str, folder: pathlib.Path) -> str:
     """Exports a folder of random weights; returns the folder of the version."""
     weights = write_folder(kind, folder / "model")
     return export_checkpoint(
-        weights,
-        weights.config,
-        TOKENIZER,
-        str(folder / "export"),
-        options=options(kind),
+        weights, weights.config, TOKENIZER, str(folder / "export"), options=options(kind)
     )
 
 

@@ -8,14 +8,9 @@ from bert_tf.data.records import Record, pretraining_record
 
 ROWS, S, P = 5, 7, 3  # examples, sequence, predictions
 CONFIG = BertConfig(
-    vocab_size=41,
-    hidden_size=22,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=37,
-    max_position_embeddings=13,
-    type_vocab_size=4,
-)
+    vocab_size=41, hidden_size=22, num_hidden_layers=2, num_attention_heads=2, intermediate_size=37,
+    max_position_embeddings=13, type_vocab_size=4,
+)  # fmt: skip
 RECORD = pretraining_record(
     max_seq_length=S,
     max_predictions_per_seq=P,

@@ -12,20 +12,11 @@ from bert_tf.planning.workload import HEADS, Workload
 V, D, L, N, F = 997, 60, 2, 3, 140
 B, S, P, C = 11, 53, 7, 5
 CONFIG = BertConfig(
-    vocab_size=V,
-    hidden_size=D,
-    num_hidden_layers=L,
-    num_attention_heads=N,
-    intermediate_size=F,
-    max_position_embeddings=71,
-    type_vocab_size=4,
-)
+    vocab_size=V, hidden_size=D, num_hidden_layers=L, num_attention_heads=N, intermediate_size=F,
+    max_position_embeddings=71, type_vocab_size=4,
+)  # fmt: skip
 WORK = Workload(
-    config=CONFIG,
-    max_seq_length=S,
-    train_batch_size=B,
-    max_predictions_per_seq=P,
-    num_classes=C,
+    config=CONFIG, max_seq_length=S, train_batch_size=B, max_predictions_per_seq=P, num_classes=C
 )
 BASE = Workload(config=tables.PUBLISHED["BERT-Base"])
 LARGE = Workload(config=tables.PUBLISHED["BERT-Large"])

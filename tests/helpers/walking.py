@@ -29,14 +29,9 @@ from bert_tf.tokenization.wordpiece import vocabulary_sha256
 ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 900  # a script that runs longer hangs; generous, for a machine that is busy otherwise
 TINY = {
-    "vocab_size": 101,
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "max_position_embeddings": 24,
-    "type_vocab_size": 2,
-}
+    "vocab_size": 101, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
+    "intermediate_size": 20, "max_position_embeddings": 24, "type_vocab_size": 2,
+}  # fmt: skip
 SIZES = {"max_seq_length": 17, "max_predictions_per_seq": 5}
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # Models this small train no faster for being compiled well; and a third of the time is saved.
@@ -97,22 +92,13 @@ def describe(records: pathlib.Path, vocab_file: pathlib.Path, **changes: Any) ->
     """Writes the description that data generation writes beside records."""
     pieces = vocab_file.read_text(encoding="utf-8").splitlines()
     values = {
-        "bert_tf_version": "0.2.0",
-        "do_lower_case": False,
-        "vocab_file": vocab_file.name,
-        "vocab_sha256": vocabulary_sha256(pieces),
-        "vocab_size": len(pieces),
-        **SIZES,
-        "masked_lm_prob": 0.15,
-        "short_seq_prob": 0.1,
-        "do_whole_word_mask": True,
-        "dupe_factor": 5,
-        "random_seed": 12345,
-        "shard": 1,
-        "num_shards": 1,
+        "bert_tf_version": "0.2.0", "do_lower_case": False, "vocab_file": vocab_file.name,
+        "vocab_sha256": vocabulary_sha256(pieces), "vocab_size": len(pieces), **SIZES,
+        "masked_lm_prob": 0.15, "short_seq_prob": 0.1, "do_whole_word_mask": True, "dupe_factor": 5,
+        "random_seed": 12345, "shard": 1, "num_shards": 1,
         "num_records": sum(1 for _ in tf.data.TFRecordDataset(str(records))),
         "num_bytes": records.stat().st_size,
-    }
+    }  # fmt: skip
     description = pathlib.Path(description_path(str(records)))
     description.write_text(json.dumps(values | changes), encoding="utf-8")
 

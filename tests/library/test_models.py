@@ -129,10 +129,7 @@ def test_a_model_of_windows_is_warned_of(folders, tmp_path, caplog):
 def test_a_new_head_is_expected_of_a_classifier_alone(folders, caplog):
     caplog.set_level("INFO")
     of_load = {"head": "classification"}
-    for make, head, level in (
-        (bert_tf.classifier, {}, "INFO"),
-        (bert_tf.load, of_load, "WARNING"),
-    ):
+    for make, head, level in ((bert_tf.classifier, {}, "INFO"), (bert_tf.load, of_load, "WARNING")):
         caplog.clear()
         make(folders["span"], labels=LABELS, **head)
         new = [x.levelname for x in caplog.records if "these weights are new" in x.message]

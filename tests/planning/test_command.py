@@ -40,14 +40,9 @@ def command(*words, **options) -> subprocess.CompletedProcess:
 
 def test_a_gpu_by_its_figures(tmp_path, capsys):
     printed = plan(
-        tmp_path,
-        capsys,
-        memory_gb=16,
-        fits=True,
-        device_tflops=15.7,
-        device_gb_per_s=900,
+        tmp_path, capsys, memory_gb=16, fits=True, device_tflops=15.7, device_gb_per_s=900,
         num_train_steps=1000,
-    )
+    )  # fmt: skip
     lines = printed.splitlines()
     assert lines[0] == "Parameters: 110,106,428"
     batch = tables.usable_batch(BASE, 16, 0.75)
@@ -199,15 +194,11 @@ def test_the_tiny_model_goes_through_the_real_compiler(device, tmp_path):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"{module} is not installed: pip install 'bert-tf[compile-check]'")
     ended = command(
-        f"--for={device}",
-        f"--bert_config_file={write_config(tmp_path / 'bert_config.json')}",
-        "--head=pretraining",
-        "--steps=train,predict",
-        "--nolargest_batch",
-        "--recompute",
+        f"--for={device}", f"--bert_config_file={write_config(tmp_path / 'bert_config.json')}",
+        "--head=pretraining", "--steps=train,predict", "--nolargest_batch", "--recompute",
         *(f"--{name}={value}" for name, value in SHAPES.items()),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
     found = re.findall(rf"^  {device} +(train|predict) +(\d+) +([\d.]+ k?M?B)", ended.stdout, re.M)
     assert [(step, batch) for step, batch, _ in found] == [("train", "6"), ("predict", "8")]

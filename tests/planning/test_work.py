@@ -25,10 +25,7 @@ def test_variables_are_those_of_the_model(head):
 
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [
-        ({"max_seq_length": 72}, "max_seq_length 72"),
-        ({"num_replicas": 2}, "--train_batch_size=11"),
-    ],
+    [({"max_seq_length": 72}, "max_seq_length 72"), ({"num_replicas": 2}, "--train_batch_size=11")],
 )
 def test_what_cannot_be_is_refused(changes, named):
     with pytest.raises(InputError) as error:

@@ -2,17 +2,7 @@
 
 import numpy as np
 import pytest
-from exported_answers import (
-    CHOICES,
-    MASKED,
-    PAIRS,
-    QUESTIONS,
-    TEXTS,
-    WORDS,
-    near,
-    records,
-    strings,
-)
+from exported_answers import CHOICES, MASKED, PAIRS, QUESTIONS, TEXTS, WORDS, near, records, strings
 from served_models import CONFIG, KINDS, LABELS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K
 
 from bert_tf.heads import head_named

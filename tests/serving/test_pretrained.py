@@ -17,14 +17,7 @@ from bert_tf import FullTokenizer, make_model
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.serving import pretrained
-from bert_tf.serving.pretrained import (
-    Extractor,
-    Score,
-    Scorer,
-    Vectors,
-    parse_layers,
-    read_lines,
-)
+from bert_tf.serving.pretrained import Extractor, Score, Scorer, Vectors, parse_layers, read_lines
 
 CONFIG = small.CONFIG
 LENGTH = 11  # below the 13 positions of the model

@@ -78,16 +78,10 @@ def test_v1_counts_what_is_missing_as_wrong(caplog):
 def test_v2_with_and_without_answers():
     scores = evaluation.official_scores(FILE, PREDICTIONS | {"q2": "", "q3": "Ruprecht I"})
     assert scores == {
-        "exact": 50.0,
-        "f1": pytest.approx((1 + 1 + 2 / 3) * 25),
-        "total": 4,
-        "HasAns_exact": 50.0,
-        "HasAns_f1": pytest.approx((1 + 2 / 3) * 50),
-        "HasAns_total": 2,
-        "NoAns_exact": 50.0,
-        "NoAns_f1": 50.0,
-        "NoAns_total": 2,
-    }
+        "exact": 50.0, "f1": pytest.approx((1 + 1 + 2 / 3) * 25), "total": 4, "HasAns_exact": 50.0,
+        "HasAns_f1": pytest.approx((1 + 2 / 3) * 50), "HasAns_total": 2, "NoAns_exact": 50.0,
+        "NoAns_f1": 50.0, "NoAns_total": 2,
+    }  # fmt: skip
     assert list(scores)[:4] == ["exact", "f1", "total", "HasAns_exact"]
 
 
@@ -189,8 +183,7 @@ def test_the_threshold_that_is_kept_is_not_that_of_a_question(odds, best, kept):
 
 
 @pytest.mark.parametrize(
-    ("odds", "kept"),
-    [((-2.0, -1.0, 3.0), -2.5), ((0.0, 1.0, 3.0), -0.5), ((2.0, 5.0, 3.0), 0.5)],
+    ("odds", "kept"), [((-2.0, -1.0, 3.0), -2.5), ((0.0, 1.0, 3.0), -0.5), ((2.0, 5.0, 3.0), 0.5)]
 )
 def test_where_no_answer_at_all_is_best_the_threshold_says_so(odds, kept):
     golds = (None, "1386", None)  # the answer to the second is wrong

@@ -94,17 +94,10 @@ def test_the_data_of_the_page():
         {"title": "<b>", "text": QUESTIONS[3].context},
     ]
     assert data["questions"][0] == {
-        "id": "q1",
-        "question": "Who founded it?",
-        "context": 0,
-        "answer": "Ruprecht",
-        "span": [8, 16],
-        "golds": [{"text": "Ruprecht I", "span": [8, 18]}],
-        "exact": 0.0,
-        "f1": 0.6667,
-        "nullOdds": -3.5,
-        "nbest": [["Ruprecht", 0.7123, 3.12, 2.4]],
-    }
+        "id": "q1", "question": "Who founded it?", "context": 0, "answer": "Ruprecht",
+        "span": [8, 16], "golds": [{"text": "Ruprecht I", "span": [8, 18]}], "exact": 0.0,
+        "f1": 0.6667, "nullOdds": -3.5, "nbest": [["Ruprecht", 0.7123, 3.12, 2.4]],
+    }  # fmt: skip
     second, third, fourth = data["questions"][1:]
     assert (second["answer"], second["span"], second["exact"]) == ("", None, 0.0)
     assert second["golds"] == [{"text": "1386", "span": [3, 7]}]  # annotators agree: once

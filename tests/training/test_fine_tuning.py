@@ -101,16 +101,10 @@ def test_evaluations_that_are_damaged(tmp_path, content):
 def test_settings_of_a_run(tmp_path):
     """Those of the command, what the data decide, and its own learning rate and seed."""
     assert ScriptedRun(tmp_path).settings_of(make_config(), TRAIN, DEV) == {
-        "hidden_dropout_prob": 0.1,
-        "learning_rate": 3e-5,
-        "seed": 5,
-        "train_data": "t1",
-        "dev_data": "digest of dev",
-        "num_records": 70,
-        "num_train_steps": 24,
-        "task": "classification",
-        "init_checkpoint": "begun/with",
-    }
+        "hidden_dropout_prob": 0.1, "learning_rate": 3e-5, "seed": 5, "train_data": "t1",
+        "dev_data": "digest of dev", "num_records": 70, "num_train_steps": 24,
+        "task": "classification", "init_checkpoint": "begun/with",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -159,14 +159,9 @@ def test_keras_updates_as_the_training_loop_does(name):
         with keras.name_scope(*scope or ["classifier"]):
             variables.append(keras.Variable(value, name=last))
     ours = make_optimizer(
-        np.int64(steps),
-        learning_rate=0.1,
-        warmup_proportion=0.3,
-        end_learning_rate=0.02,
-        optimizer=name,
-        bias_correction=True,
-        layerwise_lr_decay=0.5,
-    )
+        np.int64(steps), learning_rate=0.1, warmup_proportion=0.3, end_learning_rate=0.02,
+        optimizer=name, bias_correction=True, layerwise_lr_decay=0.5,
+    )  # fmt: skip
     again = keras.optimizers.deserialize(keras.optimizers.serialize(ours))
     assert again.get_config() == ours.get_config()
     ours = again
@@ -203,27 +198,19 @@ LAYER = "bert/encoder/layer_{}/output/dense/kernel"
 def test_every_level_down_is_scaled_once_more():
     """Of two layers, with 1/2: as ELECTRA's code has them, the pooler on the level it leaves."""
     expected = {
-        "output_weights": 1,
-        "cls/squad/output_bias": 1,
-        "cls/predictions/transform/LayerNorm/beta": 1,
-        "bert/pooler/dense/bias": 1 / 2,
-        LAYER.format(1): 1 / 4,
-        LAYER.format(0): 1 / 8,
-        "bert/embeddings/LayerNorm/gamma": 1 / 16,
+        "output_weights": 1, "cls/squad/output_bias": 1,
+        "cls/predictions/transform/LayerNorm/beta": 1, "bert/pooler/dense/bias": 1 / 2,
+        LAYER.format(1): 1 / 4, LAYER.format(0): 1 / 8, "bert/embeddings/LayerNorm/gamma": 1 / 16,
         "bert/embeddings/position_embeddings": 1 / 16,
-    }
+    }  # fmt: skip
     assert layer_scales(expected, 0.5) == expected
     assert set(layer_scales(expected, 1.0).values()) == {1.0}
 
 
 NAMES = [
-    "bert/embeddings/word_embeddings",
-    "bert/embeddings/LayerNorm/beta",
-    LAYER.format(1),
-    LAYER.format(10),
-    "bert/pooler/dense/bias",
-    "output_bias",
-]
+    "bert/embeddings/word_embeddings", "bert/embeddings/LayerNorm/beta", LAYER.format(1),
+    LAYER.format(10), "bert/pooler/dense/bias", "output_bias",
+]  # fmt: skip
 
 
 def test_patterns_of_what_is_frozen():

@@ -79,13 +79,9 @@ def linear_trainer(strategy, **step_config) -> Trainer:
         return keras.Model({"x": x}, {"logits": dense(x)})
 
     return Trainer(
-        model,
-        heads.Regression(),
-        AdamWeightDecay(Schedule(learning_rate=1.0, num_train_steps=1)),
-        strategy=strategy,
-        seed=3,
-        step_config=StepConfig(**step_config),
-    )
+        model, heads.Regression(), AdamWeightDecay(Schedule(learning_rate=1.0, num_train_steps=1)),
+        strategy=strategy, seed=3, step_config=StepConfig(**step_config),
+    )  # fmt: skip
 
 
 def test_every_replica_clips_its_own(two_replicas):

@@ -152,23 +152,15 @@ CASES = {
 }  # fmt: skip
 GOOD_FLAGS = {
     CREATE: {
-        "input_file": "{}/text.txt",
-        "output_file": "{}/made.tfrecord",
-        "vocab_file": "{}/vocab.txt",
-        "num_workers": 1,
+        "input_file": "{}/text.txt", "output_file": "{}/made.tfrecord",
+        "vocab_file": "{}/vocab.txt", "num_workers": 1,
     },
     PRETRAIN: {
-        "input_file": "{}/good.tfrecord",
-        "bert_config_file": "{}/bert_config.json",
-        "output_dir": "{}/run",
-        "do_train": True,
-        "strategy": "one",
-        "train_batch_size": 4,
-        "num_train_steps": 2,
-        "num_warmup_steps": 0,
-        **SIZES,
+        "input_file": "{}/good.tfrecord", "bert_config_file": "{}/bert_config.json",
+        "output_dir": "{}/run", "do_train": True, "strategy": "one", "train_batch_size": 4,
+        "num_train_steps": 2, "num_warmup_steps": 0, **SIZES,
     },
-}
+}  # fmt: skip
 
 
 def prepared(script: str, name: str, folder: pathlib.Path) -> dict[str, Any]:

@@ -84,13 +84,9 @@ ELSEWHERE = {
 }
 # Values of flags that the documents give, where they are too large for a test.
 SMALLER = {
-    "stop_at_step": 2,
-    "eval_steps": 1,
-    "max_eval_steps": 1,
-    "num_shards": 2,
-    "vocab_size": SIZES["vocab_size"],
-    "layers": "-1",
-}
+    "stop_at_step": 2, "eval_steps": 1, "max_eval_steps": 1, "num_shards": 2,
+    "vocab_size": SIZES["vocab_size"], "layers": "-1",
+}  # fmt: skip
 TRAIN = ("--train_batch_size=2", "--noxla", "--strategy=one")  # the tests have two devices
 QUICKLY = {
     "data": ("--dupe_factor=1", "--num_workers=1"),

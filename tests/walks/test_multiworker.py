@@ -31,19 +31,11 @@ from bert_tf.training.trainer import Trainer
 pytestmark = pytest.mark.walk
 RECORDS_OF_FILES, BATCH = (23, 14), 12
 PRETRAIN = {
-    "do_train": True,
-    "train_batch_size": BATCH,
-    "gradient_accumulation_steps": 2,
-    "num_train_steps": 9999,
-    "num_warmup_steps": 5,
-    "learning_rate": 1e-3,
-    "save_checkpoints_steps": 1,
-    "keep_checkpoint_max": 0,
-    "iterations_per_loop": 3,
-    "log_steps": 2,
-    "xla": "false",
-    **SIZES,
-}
+    "do_train": True, "train_batch_size": BATCH, "gradient_accumulation_steps": 2,
+    "num_train_steps": 9999, "num_warmup_steps": 5, "learning_rate": 1e-3,
+    "save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "iterations_per_loop": 3, "log_steps": 2,
+    "xla": "false", **SIZES,
+}  # fmt: skip
 FINE_TUNE = {
     **dict.fromkeys(["do_train", "do_predict"], True),
     "max_seq_length": 17,
@@ -51,15 +43,9 @@ FINE_TUNE = {
     "learning_rate": "1e-4",
 }
 CLASSIFY = FINE_TUNE | {
-    "task_name": "csv",
-    "text_a_column": "words",
-    "label_column": "kind",
-    "test_file": "dev.csv",
-    "do_eval": True,
-    "train_batch_size": 8,
-    "eval_batch_size": 4,
-    "gradient_accumulation_steps": 2,
-}
+    "task_name": "csv", "text_a_column": "words", "label_column": "kind", "test_file": "dev.csv",
+    "do_eval": True, "train_batch_size": 8, "eval_batch_size": 4, "gradient_accumulation_steps": 2,
+}  # fmt: skip
 SQUAD = FINE_TUNE | {
     "version_2_with_negative": True,
     "doc_stride": 6,

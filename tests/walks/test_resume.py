@@ -27,21 +27,11 @@ BATCH = 4  # most epochs end within a batch
 KILLED_AT, SAVED_EVERY = 26, 4
 SMALL_PIPE = 4096  # bytes, some 25 lines: the run cannot get far ahead of what is read here
 FLAGS = {
-    "do_lower_case": True,
-    "do_train": True,
-    "train_batch_size": BATCH,
-    "num_train_steps": 120,
-    "num_warmup_steps": 20,
-    "learning_rate": 3e-3,
-    "save_checkpoints_steps": SAVED_EVERY,
-    "keep_checkpoint_max": 3,
-    "log_steps": 2,
-    "iterations_per_loop": 3,
-    "seed": 17,
-    "xla": "false",
-    "strategy": "one",
-    **SIZES,
-}
+    "do_lower_case": True, "do_train": True, "train_batch_size": BATCH, "num_train_steps": 120,
+    "num_warmup_steps": 20, "learning_rate": 3e-3, "save_checkpoints_steps": SAVED_EVERY,
+    "keep_checkpoint_max": 3, "log_steps": 2, "iterations_per_loop": 3, "seed": 17, "xla": "false",
+    "strategy": "one", **SIZES,
+}  # fmt: skip
 
 
 def leave_half_written(folder: pathlib.Path, step: int) -> None:

@@ -21,18 +21,10 @@ from bert_tf.training import distribution
 pytestmark = pytest.mark.walk
 ROWS = {"train": 60, "dev": 21, "test": 13}
 FLAGS = {
-    "task_name": "csv",
-    "text_a_column": "words",
-    "label_column": "kind",
-    "id_column": "key",
-    "max_seq_length": 17,
-    "learning_rate": "2e-3",
-    "train_batch_size": 6,
-    "num_train_epochs": 20,
-    "save_checkpoints_steps": 10,
-    "log_steps": 20,
-    "xla": "false",
-}
+    "task_name": "csv", "text_a_column": "words", "label_column": "kind", "id_column": "key",
+    "max_seq_length": 17, "learning_rate": "2e-3", "train_batch_size": 6, "num_train_epochs": 20,
+    "save_checkpoints_steps": 10, "log_steps": 20, "xla": "false",
+}  # fmt: skip
 
 
 def write_rows(path: pathlib.Path, num_rows: int, *, seed: int) -> None:

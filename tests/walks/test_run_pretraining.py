@@ -44,14 +44,9 @@ def one_step(folder, records: str = "t.tfrecord", **config) -> dict:
     return {
         "input_file": write_records(folder / records, 7, seed=6),
         "bert_config_file": write_config(folder / "c.json", **{"num_hidden_layers": 1} | config),
-        "do_train": True,
-        "num_train_steps": 1,
-        "num_warmup_steps": 0,
-        "train_batch_size": 3,
-        "xla": False,
-        "strategy": "one",
-        **SIZES,
-    }
+        "do_train": True, "num_train_steps": 1, "num_warmup_steps": 0, "train_batch_size": 3,
+        "xla": False, "strategy": "one", **SIZES,
+    }  # fmt: skip
 
 
 def known(folder) -> dict:
@@ -90,18 +85,12 @@ def test_four_records_of_the_original(main, goldens_dir, tmp_path):
     (tmp_path / "bert_config.json").write_text(json.dumps(config))
     golden = np.load(tiny / "train_repeat.npz")
     main(
-        input_file=tmp_path / "batch_0.tfrecord",
-        bert_config_file=tmp_path / "bert_config.json",
-        output_dir=tmp_path / "run",
-        init_checkpoint=tiny / "bert_model.ckpt",
-        do_train=True,
-        train_batch_size=4,
-        learning_rate=float(golden["init_lr"]),
+        input_file=tmp_path / "batch_0.tfrecord", bert_config_file=tmp_path / "bert_config.json",
+        output_dir=tmp_path / "run", init_checkpoint=tiny / "bert_model.ckpt", do_train=True,
+        train_batch_size=4, learning_rate=float(golden["init_lr"]),
         num_train_steps=int(golden["num_train_steps"]),
-        num_warmup_steps=int(golden["num_warmup_steps"]),
-        log_steps=1,
-        **sizes,
-    )
+        num_warmup_steps=int(golden["num_warmup_steps"]), log_steps=1, **sizes,
+    )  # fmt: skip
     losses = read_curves(str(tmp_path / "run"))["loss"]
     np.testing.assert_allclose([losses[s] for s in range(1, 13)], golden["losses"], atol=1e-4)
     final = weights(tmp_path / "run")
@@ -118,28 +107,17 @@ def test_records_of_the_original(main, goldens_dir, data_dir, tmp_path):
         bert_config_file=write_config(
             tmp_path / "c.json", vocab_size=30522, max_position_embeddings=128
         ),
-        vocab_file=data_dir / "vocab" / "uncased_en_30522.txt",
-        do_lower_case=True,
-        output_dir=tmp_path / "run",
-        do_train=True,
-        do_eval=True,
-        num_train_steps=4,
-        num_warmup_steps=1,
-        max_eval_steps=3,
-        strategy="one",
-        export_dir=tmp_path / "serving",
-    )
+        vocab_file=data_dir / "vocab" / "uncased_en_30522.txt", do_lower_case=True,
+        output_dir=tmp_path / "run", do_train=True, do_eval=True, num_train_steps=4,
+        num_warmup_steps=1, max_eval_steps=3, strategy="one", export_dir=tmp_path / "serving",
+    )  # fmt: skip
     facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
     assert facts["num_records"] == 128
     values = read_results(tmp_path / "run")
     assert list(values) == [
-        "global_step",
-        "loss",
-        "masked_lm_accuracy",
-        "masked_lm_loss",
-        "next_sentence_accuracy",
+        "global_step", "loss", "masked_lm_accuracy", "masked_lm_loss", "next_sentence_accuracy",
         "next_sentence_loss",
-    ]
+    ]  # fmt: skip
     total = values["masked_lm_loss"] + values["next_sentence_loss"]
     assert values["loss"] == pytest.approx(total, abs=1e-2)
     assert known(tmp_path / "run") == {
@@ -162,20 +140,11 @@ def test_one_and_four_devices_then_guesses(tmp_path, capsys):
         "input_file": write_records(tmp_path / "train.tfrecord", 45, seed=3),
         "eval_input_file": write_records(tmp_path / "held_out.tfrecord", 29, seed=4),
         "bert_config_file": write_config(tmp_path / "c.json"),
-        "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
-        "do_lower_case": True,
-        "do_train": True,
-        "do_eval": True,
-        "train_batch_size": 8,
-        "num_train_steps": 5,
-        "num_warmup_steps": 2,
-        "learning_rate": 1e-3,
-        "save_checkpoints_steps": 2,
-        "keep_checkpoint_max": 2,
-        "eval_steps": 3,
-        "xla": "false",
-        **SIZES,
-    }
+        "vocab_file": write_vocabulary(tmp_path / "vocab.txt"), "do_lower_case": True,
+        "do_train": True, "do_eval": True, "train_batch_size": 8, "num_train_steps": 5,
+        "num_warmup_steps": 2, "learning_rate": 1e-3, "save_checkpoints_steps": 2,
+        "keep_checkpoint_max": 2, "eval_steps": 3, "xla": "false", **SIZES,
+    }  # fmt: skip
     one, four = tmp_path / "one", tmp_path / "four"
     mirrored = {"strategy": "mirrored", "num_cpu_devices": 4, "gradient_accumulation_steps": 2}
     ended = run("run_pretraining.py", **flags, output_dir=four, eval_batch_size=4, **mirrored)
@@ -210,15 +179,9 @@ def test_masked_lm_only(main, tmp_path):
         "num_warmup_steps": 1,
     }
     main(
-        **flags,
-        output_dir=tmp_path / "run",
-        masked_lm_only=True,
-        do_eval=True,
-        optimizer="lamb",
-        bias_correction=True,
-        clip_per_replica=True,
-        max_eval_steps=2,
-    )
+        **flags, output_dir=tmp_path / "run", masked_lm_only=True, do_eval=True, optimizer="lamb",
+        bias_correction=True, clip_per_replica=True, max_eval_steps=2,
+    )  # fmt: skip
     keys = {"global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"}
     assert set(read_results(tmp_path / "run")) == keys
     assert not any("seq_relationship" in name for name in weights(tmp_path / "run"))
