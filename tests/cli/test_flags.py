@@ -128,7 +128,7 @@ REFUSED = {  # what is said of a command line
     "run_squad.py --output_dir": "Received: Missing value for flag --output_dir",
     f"{PRETRAIN} --do_train": "Received: --input_file=/nowhere/*.tf, where there is nothing",
     f"{CLASSIFY} --do_train": "Received: --train_file=no.csv, where there is nothing",
-    "bert-tf convert --to=x --from=/no/model.ckpt": "git clone https://huggingface.co",
+    "bert-tf convert --to=x --from=/no/model.ckpt": "hf:google-bert/bert-base-uncased",
 }
 ANSWERED = {  # what: the command line, the exit code, what is said
     **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in {*COMMANDS.values(), "score"}},

@@ -127,7 +127,7 @@ def test_a_model_of_windows_is_warned_of(folders, tmp_path, caplog):
 
 
 def test_a_new_head_is_expected_of_a_classifier_alone(folders, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="absl")
     of_load = {"head": "classification"}
     for make, head, level in ((bert_tf.classifier, {}, "INFO"), (bert_tf.load, of_load, "WARNING")):
         caplog.clear()

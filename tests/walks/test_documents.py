@@ -77,6 +77,8 @@ ELSEWHERE = {
     "make demo": "makes an environment for bert-tf demo, which is run here",
     "make test": "runs this test",
     "git ": "needs a network",
+    "--init_checkpoint=hf:": "needs a network: checkpoints/test_hub, with a server of its own",
+    "--from=hf:": "the same",
     "wikiextractor ": "needs a network and 20 GB",
     "pip install": "needs a network: walks/test_wheel, without one",
     "python3 -m venv": "the same",
