@@ -213,7 +213,8 @@ def make_task() -> Task:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
     task = registry.get_task(name, **options)
     if FLAGS.do_eval:
-        check_libraries(task.metrics)
+        of_report = ["accuracy"] if FLAGS.report else []  # its page needs scikit-learn as well
+        check_libraries([*task.metrics, *of_report])
     return task
 
 

@@ -118,6 +118,8 @@ def predict(_: Sequence[str]) -> None:
         columns = rows.columns_of(metadata, given)
         is_header = kind == "tsv" and (given or (path and rows.has_header(path, columns)))
         is_table = kind == "csv" or is_header
+        if is_header:
+            logging.info("%s: the first line is taken as the names of the columns", name)
         if is_table and not path:
             remedy = "name it with --input_file, or give JSON lines"
             raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)

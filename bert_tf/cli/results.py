@@ -42,6 +42,7 @@ class Line(NamedTuple):
     curve: Curve
     label: str
     style: str
+    color: str
 
 
 @verb(Plot)
@@ -106,10 +107,10 @@ def panels_of(curves: dict[str, Curve]) -> dict[str, list[Line]]:
     for number, name in enumerate(parts or ["loss"]):
         for whole, kind, style in ((name, "training", "-"), (f"eval/{name}", "evaluation", "o--")):
             if whole in curves:
-                losses.append(Line(curves[whole], f"{kind} {name}", f"C{number}{style}"))
+                losses.append(Line(curves[whole], f"{kind} {name}", style, f"C{number}"))
     for name in sorted(curves):
         if name.startswith("eval/") and "loss" not in name:
-            scores.append(Line(curves[name], name.removeprefix("eval/"), f"C{len(scores)}o-"))
+            scores.append(Line(curves[name], name.removeprefix("eval/"), "o-", f"C{len(scores)}"))
     return {title: lines for title, lines in (("Loss", losses), ("Evaluation", scores)) if lines}
 
 
@@ -125,10 +126,8 @@ def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
         for line in lines:
             steps = sorted(line.curve)
             values = [line.curve[step] for step in steps]
-            style = (
-                line.style if len(steps) > 1 else f"{line.style[:2]}o"
-            )  # a line needs two points
-            axes.plot(steps, values, style, label=line.label, markersize=4)
+            style = line.style if len(steps) > 1 else "o"  # a line needs two points
+            axes.plot(steps, values, style, color=line.color, label=line.label, markersize=4)
         axes.set(xlabel="step", title=title)
         if title == "Loss":
             axes.set(ylabel="nats", ylim=(0, None))

@@ -23,8 +23,9 @@ def test_losses_and_scores():
     }
     assert panels["Evaluation"][0].curve == {0: 0.5, 2: 0.75}
     parts = {name: {1: 1.0} for name in ("loss", "masked_lm_loss", "eval/next_sentence_loss")}
-    drawn = {line.label: line.style for line in panels_of(parts)["Loss"]}  # not their sum
-    assert drawn == {"training masked_lm_loss": "C0-", "evaluation next_sentence_loss": "C1o--"}
+    drawn = [(line.label, line.style, line.color) for line in panels_of(parts)["Loss"]]  # no sum
+    evaluation = ("evaluation next_sentence_loss", "o--", "C1")
+    assert drawn == [("training masked_lm_loss", "-", "C0"), evaluation]
 
 
 def test_the_pictures(tmp_path):
