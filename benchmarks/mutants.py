@@ -1,14 +1,15 @@
 """Changes the core at random places, one at a time, and counts the changes that the tests find.
 
     python benchmarks/mutants.py --count=300 --seed=1
-    python benchmarks/mutants.py --count=300 --seed=1 --beside=../before       the same, twice
+    python benchmarks/mutants.py --count=300 --seed=1 --beside=../before
 
 A mutant differs in one place: a comparison, an operator, a number, a condition, a returned value.
 It is killed if one of the tests of its folder fails or runs into the limit; those of its own module
-come first. --beside takes lines that stand in both checkouts, word for word, and asks the tests of
-each. Prints a line for each mutant and the share killed, by folder; the survivors are to be looked
-at. The places depend on the code and the seed alone. Each process works on a copy; the tests of the
-unchanged code have to pass first.
+come first. --beside takes lines that stand in both checkouts, word for word, and asks the other's
+tests about those that survive here: how many more they may find, at most. Prints a line for each
+mutant and the share killed, by folder; the survivors are to be looked at. The places depend on the
+code and the seed alone. Each process works on a copy; the tests of the unchanged code have to pass
+first.
 """
 
 import argparse
@@ -145,8 +146,8 @@ def main() -> None:
     found = [places_of(checkout) for checkout in checkouts]
     in_all = [key for key in found[0] if all(key in places for places in found)]
     chosen = random.Random(options.seed).sample(in_all, options.count)
-    counts = [collections.Counter() for _ in checkouts]
-    totals = [collections.Counter() for _ in checkouts]
+    total: collections.Counter[str] = collections.Counter()
+    killed, killed_beside = total.copy(), 0
     local = threading.local()
 
     def tried(key: tuple) -> list[str]:
@@ -159,6 +160,8 @@ def main() -> None:
             (copied / path).write_text(with_change(source, place), encoding="utf-8")
             says.append(outcome(copied, path))
             (copied / path).write_text(source, encoding="utf-8")
+            if says[0] != "SURVIVES":
+                break
         return says
 
     with (
@@ -179,18 +182,17 @@ def main() -> None:
                 sys.exit(f"the tests of {one[1].parent} fail without a change in {one[0]}")
         for key, says in zip(chosen, pool.map(tried, chosen), strict=True):
             path, place = found[0][key]
-            for where, count, total, one in zip(found, counts, totals, says, strict=True):
-                folder = str(where[key][0].parent)
-                count[folder] += one != "SURVIVES"
-                total[folder] += 1
+            total[str(path.parent)] += 1
+            killed[str(path.parent)] += says[0] != "SURVIVES"
+            killed_beside += len(says) == 2 and says[1] != "SURVIVES"
             words = " ".join(f"{one:8}" for one in says)
             print(f"{words} {path}:{place[0]} {place[-1].splitlines()[0][:70]}", flush=True)
-    for checkout, count, total in zip(checkouts, counts, totals, strict=True):
-        print(checkout.name)
-        for folder in sorted(total):
-            print(f"{folder:24} {count[folder]:4} of {total[folder]:4}")
-        share = count.total() / total.total()
-        print(f"{'all':24} {count.total():4} of {total.total():4}, {share:.1%}")
+    for folder in sorted(total):
+        print(f"{folder:24} {killed[folder]:4} of {total[folder]:4}")
+    share = killed.total() / total.total()
+    print(f"{'all':24} {killed.total():4} of {total.total():4}, {share:.1%}")
+    if options.beside:
+        print(f"{killed_beside} of those that survive are killed in {options.beside}")
 
 
 if __name__ == "__main__":
