@@ -86,7 +86,9 @@ def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> N
 def _section(title: str, draw: Callable[[Any], None] | None, size: Sequence, text: str) -> str:
     """A picture and a text, or where it cannot be drawn, the text alone."""
     image = draw and picture(draw, size, title)
-    return f"<section><h2>{title}</h2>{image or ''}<pre>{html.escape(text)}</pre></section>"
+    wide = ' class="wide"' if image and size[0] > 8 else ""
+    text = html.escape(text)
+    return f"<section{wide}><h2>{title}</h2>{image or ''}<pre>{text}</pre></section>"
 
 
 def _each(golds: Any, answers: Any, **names: Any) -> str:
