@@ -1,5 +1,6 @@
 // The page of the playground; with #example behind its address it begins with an example. Texts reach the page as text nodes only, never as HTML.
 const $ = (id) => document.getElementById(id);
+const counted = (number, name) => `${number} ${name}${number === 1 ? "" : "s"}`;
 const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : `${(share * 100).toFixed(1)} %`);
 const TITLES = {
   classification: "Which label fits?", multi_label: "Which labels apply?", regression: "What score does it get?",
@@ -226,8 +227,8 @@ const VIEWS = {
       at = end;
     }
     passage.append(points.slice(at).join(""));
-    const counted = kinds.length ? `Labels found: ${kinds.join(", ")}.` : "No word has a label but O.";
-    return [passage, note(`${counted} Hold the pointer over a mark for its probability.`)];
+    if (!kinds.length) return [passage, note("No word has a label but O.")];
+    return [passage, note(`Labels found: ${kinds.join(", ")}. Hold the pointer over a mark for its probability.`)];
   },
 
   embeddings(answer) {
@@ -450,8 +451,8 @@ async function begin() {
   const name = model.name.filter(Boolean).join(", version ").replace(/, version (?!\d+$)/, "/");
   const config = model.config;
   $("facts").textContent = [
-    name, model.task.replace("_", " "), `${config.num_hidden_layers} layers`,
-    `${config.num_attention_heads} heads`,
+    name, model.task.replace("_", " "), counted(config.num_hidden_layers, "layer"),
+    counted(config.num_attention_heads, "head"),
     `${config.hidden_size} numbers a piece`, model.do_lower_case ? "lower-cased" : "cased",
     `at most ${model.options.max_seq_length} pieces`,
   ].join(" · ");
