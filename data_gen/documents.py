@@ -416,7 +416,7 @@ def tokenize_block(
     tokenized = marked if words_from_spaces else tokenizer.iter_batches(sentences)
     parts = [(np.empty(0, TOKEN_TYPE), np.empty(0, np.int64)), *tokenized]
     tokens = np.concatenate([ids for ids, _ in parts])
-    lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
+    lengths = np.concatenate([np.diff(splits) for _, splits in parts])
     # How many sentences with a token stand before each document. One without a token repeats the
     # number of the one before it, and `np.unique` leaves it out.
     before = bounds_of(lengths > 0)[bounds_of(map(len, texts))]
@@ -466,7 +466,7 @@ def iter_marked_batches(
         is_kept = np.isin(values, kept_whole)
         continues[1:] &= ~is_kept[:-1]
         continues &= ~is_kept
-        yield values | continues * np.int32(CONTINUES_WORD), ids.row_splits.numpy()[1:]
+        yield values | continues * np.int32(CONTINUES_WORD), ids.row_splits.numpy()
 
 
 @functools.cache
