@@ -321,7 +321,7 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
             received = f"data of {data.vocab_file}, another vocabulary than that of {source.path}"
             remedy = "make them with it; if only pieces [unusedN] were replaced, add --vocab_file"
             raise InputError(received, f"data made with {source.vocab_file}", remedy)
-        report = loading.load_checkpoint(trainer.model, source)
+        report = loading.load_weights(trainer.model, source)
         if not latest:
             logging.info("%s", report)
         facts = dataclasses.replace(given.facts, origin=source.metadata.origin)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from absl import logging
 
 from bert_tf.checkpoints import loading
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.classes import classes_of, in_order_of
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.checkpoints.shown_heads import shown_head
 from bert_tf.errors import InputError
@@ -180,10 +182,10 @@ def _match_labels(
     labels = _checked(labels, head)
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
-    kept = loading.in_order_of(weights, labels)
+    kept = in_order_of(weights, labels)
     if kept is None:
-        classes = loading.classes_of(weights)
-        logging.warning("%s has a head for %s, which is not taken.", weights.path, classes)
+        says = "%s has a head for %s, which is not taken."
+        logging.warning(says, weights.path, classes_of(weights))
     return kept or weights, labels, kept is not None
 
 

@@ -24,7 +24,6 @@ from absl import logging
 
 from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
-from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
 from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.config import BertConfig, Intervals, StepConfig
@@ -235,7 +234,7 @@ class Run:
 
     def load_pretrained(self) -> None:
         """Loads the initial weights of training."""
-        logging.info("%s", load_checkpoint(self.trainer.model, self.model.source))
+        logging.info("%s", loading.load_weights(self.trainer.model, self.model.source))
 
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
@@ -247,7 +246,7 @@ class Run:
         schedule = optimization.Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
         trainer = self.make_trainer(optimization.AdamWeightDecay(schedule), seed=0)
         source = self.model.source
-        logging.info("%s", load_checkpoint(trainer.model, source, required=self.head.required))
+        logging.info("%s", loading.load_weights(trainer.model, source, required=self.head.required))
         self.step = tf1.step_of(source.path)
 
     def _warn_of_other_facts(self) -> None:
@@ -469,6 +468,7 @@ class BestCheckpoint:
 
     def __post_init__(self):
         self.folder = tf1.CheckpointFolder(f"{self.run_dir}/{BEST}", keep_max=1)
+        refuse_other_model(self.folder, self.run.model, self.run.metadata())
         self._path = f"{self.folder.path}/evaluations.json"
         found = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
         self.values = {step: value for step, value in found.items() if step <= self.last}
