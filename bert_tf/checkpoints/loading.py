@@ -373,16 +373,3 @@ def refuse_other_case(weights: Weights, given: bool | None) -> None:
         received = f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}"
         remedy = f"use --{'' if known else 'no'}do_lower_case"
         raise InputError(received, "text in the case that the model was trained with", remedy)
-
-
-def refuse_lost_pieces(weights: Weights, kept: Sequence[str]) -> None:
-    """Raises `InputError` if a piece that the model never splits is not among those of its data.
-
-    Data may keep more pieces whole than the model did before: those are learned.
-    """
-    own = weights.metadata.never_split or ()
-    if {*own} - {*kept}:
-        made = f"with --never_split={','.join(kept)}" if kept else "without --never_split"
-        received = f"data made {made}, for {weights.path} with never_split {', '.join(own)}"
-        remedy = f"make the data again with --never_split={','.join(sorted({*own, *kept}))}"
-        raise InputError(received, "data in which the model's pieces are whole", remedy)
