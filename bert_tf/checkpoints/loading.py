@@ -7,7 +7,6 @@ Everything has the original's names and shapes in between (`metadata.Weights`). 
 is compared with what belongs to the weights:
 
     config_of, tokenizer_of   configuration and tokenizer: the ones given, else their own
-    length_of                 the longest sequence
     classes.py                the classes and the task of a head
     matching.py               all of it, with a model that has labels and a tokenizer
 
@@ -237,7 +236,7 @@ def refuse_quantized(model: keras.Model) -> None:
         raise InputError(received, "a model of floating-point numbers", remedy)
 
 
-# ---------------------------------------------------------------------------- configuration, length
+# ---------------------------------------------------------------------------- configuration
 
 
 def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConfig:
@@ -268,12 +267,6 @@ def _refuse_other_config(
         mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
         remedy = "use the model's own configuration; a command needs no --bert_config_file for it"
         raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
-
-
-def length_of(weights: Weights, config: BertConfig) -> int:
-    """The longest sequence: as the model's files say, else the number of its positions."""
-    longest = config.max_position_embeddings
-    return min(weights.metadata.max_seq_length or longest, longest)
 
 
 # ---------------------------------------------------------------------------- vocabulary and case
