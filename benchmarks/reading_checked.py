@@ -23,7 +23,8 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 import numpy as np
 from bert_tf.data.batches import Batches, ShuffledSampler
 from bert_tf.data.records import Feature, Record, pretraining_record
-from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.data.shards import RecordFiles
+from bert_tf.training.fine_tuning import write_records
 
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}
 SIZES = {128: 20, 512: 80}  # S: P, as the original's README has them

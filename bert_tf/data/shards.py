@@ -1,4 +1,4 @@
-"""TFRecord files: written whole or not at all, and read as one sequence of records, by blocks."""
+"""TFRecord files, read as one sequence of records, by blocks."""
 
 import concurrent.futures
 import contextlib
@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,12 +16,12 @@ from absl import logging
 # A function's threads cannot be chosen otherwise; test_on_one_processor covers it.
 from tensorflow.python.eager import context
 
-from bert_tf import files, runtime
+from bert_tf import files
 from bert_tf.data import records as record_files
 from bert_tf.data.records import FRAME_BYTES, BlockIndex, DataDescription, Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.terminal import announced, counted, number_of
+from bert_tf.terminal import announced, number_of
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
 FEW_BYTES = 1 << 28  # in which records are found within a second
@@ -368,36 +368,3 @@ def check_described(path: str, index: BlockIndex) -> bool:
         remedy = "copy both files again, or make the records again"
         raise InputError(f"{path}, with {found[0]}", expected, remedy)
     return data is not None
-
-
-# ---------------------------------------------------------------------------- writing
-
-
-def write_records(
-    path: str, record: Record, rows: Iterable[Mapping], *, total: int | None = None
-) -> int:
-    """Writes a TFRecord file that appears when it is whole; returns the number of records.
-
-    Args:
-      path: local or remote.
-      record: the declaration.
-      rows: for each record the values of its features.
-      total: about how many there are, for the progress.
-
-    Raises:
-      InputError: the file cannot be written, or other processes of the run have other rows.
-    """
-    count = checksum = 0
-    with (
-        files.path_errors(path, "written"),
-        files.whole_file(path) as temporary,
-        tf.io.TFRecordWriter(temporary) as writer,
-    ):
-        label = f"write {os.path.basename(path)}"
-        for count, row in enumerate(counted(rows, label, total, "records"), 1):  # noqa: B007
-            serialized = record.serialize(row)
-            checksum = zlib.crc32(serialized, checksum)
-            writer.write(serialized)
-    # Waits for the chief, whose file they all read.
-    runtime.check_same({f"records of {path}": checksum})
-    return count

@@ -15,6 +15,8 @@ OUTPUT_DIR/best/evaluations.json    {"100": 0.71, "200": 0.84}, the metric after
 import dataclasses
 import gc
 import json
+import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -29,11 +31,12 @@ from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.config import BertConfig, Intervals, StepConfig
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
-from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.data.shards import RecordFiles
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.files import BEST, digest_of, read_json, write_text
+from bert_tf.files import BEST, digest_of, path_errors, read_json, whole_file, write_text
 from bert_tf.heads.head import Head
+from bert_tf.terminal import counted
 from bert_tf.training import optimization
 from bert_tf.training.trainer import StopTraining, Trainer
 
@@ -399,7 +402,37 @@ def _padded(values: list[np.ndarray]) -> np.ndarray:
     return padded
 
 
-# ---------------------------------------------------------------------------- folder, optimizer
+# ---------------------------------------------------------------------------- parts of a run
+
+
+def write_records(
+    path: str, record: Record, rows: Iterable[Mapping], *, total: int | None = None
+) -> int:
+    """Writes a TFRecord file that appears when it is whole; returns the number of records.
+
+    Args:
+      path: local or remote.
+      record: the declaration.
+      rows: for each record the values of its features.
+      total: about how many there are, for the progress.
+
+    Raises:
+      InputError: the file cannot be written, or other processes of the run have other rows.
+    """
+    count = checksum = 0
+    with (
+        path_errors(path, "written"),
+        whole_file(path) as temporary,
+        tf.io.TFRecordWriter(temporary) as writer,
+    ):
+        label = f"write {os.path.basename(path)}"
+        for count, row in enumerate(counted(rows, label, total, "records"), 1):  # noqa: B007
+            serialized = record.serialize(row)
+            checksum = zlib.crc32(serialized, checksum)
+            writer.write(serialized)
+    # Waits for the chief, whose file they all read.
+    runtime.check_same({f"records of {path}": checksum})
+    return count
 
 
 def refuse_other_model(
