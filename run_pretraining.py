@@ -359,9 +359,8 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
             received = f"data of {data.vocab_file}, another vocabulary than that of {source.path}"
             remedy = "make them with it; if only pieces [unusedN] were replaced, add --vocab_file"
             raise InputError(received, f"data made with {source.vocab_file}", remedy)
-        report = loading.load_weights(trainer.model, source)
-        if not latest:
-            logging.info("%s", report)
+        if not latest:  # else `Trainer.restore` loads it, with the moments
+            logging.info("%s", loading.load_weights(trainer.model, source))
         facts = dataclasses.replace(given.facts, origin=source.metadata.origin)
         return given._replace(facts=facts)
     if not FLAGS.do_train:
