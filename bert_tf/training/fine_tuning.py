@@ -501,10 +501,11 @@ class BestCheckpoint:
 
     def __post_init__(self):
         self.folder = tf1.CheckpointFolder(f"{self.run_dir}/{BEST}", keep_max=1)
-        refuse_other_model(self.folder, self.run.model, self.run.metadata())
         self._path = f"{self.folder.path}/evaluations.json"
         found = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
         self.values = {step: value for step, value in found.items() if step <= self.last}
+        if self.values:  # else the first evaluation replaces whatever is there
+            refuse_other_model(self.folder, self.run.model, self.run.metadata())
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """As `evaluate`; raises `StopTraining` if training is to end."""
