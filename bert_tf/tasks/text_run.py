@@ -31,7 +31,6 @@ from bert_tf import runtime
 from bert_tf.checkpoints import classes, tf1
 from bert_tf.checkpoints.loading import load_weights, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
-from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
@@ -334,7 +333,7 @@ def train_or_read(
     settings = run.settings_of(config, run.prepare(train), dev)
     is_finished = tf.io.gfile.exists(path)
     old = read_trial(path).facts if is_finished else run_settings_of(latest)
-    if other := changed_settings(old, settings):
+    if other := tf1.changed_settings(old, settings):
         received = f"{folder}, a trial with another {', '.join(other)}"
         raise InputError(received, "the trials of this command, or an empty folder", REMEDY)
     if not is_finished:

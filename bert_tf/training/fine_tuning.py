@@ -27,7 +27,6 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
-from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.config import BertConfig, Intervals, StepConfig
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
@@ -353,8 +352,8 @@ class Run:
         num_train_steps = settings["num_train_steps"]
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
         latest = checkpoints.latest()
-        if latest and is_finished(latest):  # to be trained further, it may differ in its length
-            check_finished_run(latest, settings, besides=_MAY_CHANGE)
+        if latest and tf1.is_finished(latest):  # to be trained further, it may differ in its length
+            tf1.check_finished_run(latest, settings, besides=_MAY_CHANGE)
         optimizer = make_optimizer(config.schedule, num_train_steps)
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
         if latest is None:
@@ -371,7 +370,7 @@ class Run:
                     raise InputError(received, "the dev data that the run began with", REMEDY)
         if best and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
-            check_finished_run(latest, settings, besides=("early_stopping",))
+            tf1.check_finished_run(latest, settings, besides=("early_stopping",))
             trainer.restore(checkpoints, settings)
         else:
             batches = self.batching.training(

@@ -25,7 +25,6 @@ from bert_tf.checkpoints.loading import load_weights, open_weights
 from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
-from bert_tf.files import path_errors
 from bert_tf.heads.head import Head
 from bert_tf.terminal import Progress, aligned, announced, progress_line
 from bert_tf.training import distribution
@@ -461,7 +460,7 @@ def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> Non
     """
     folder = tf.io.gfile.join(output_dir, "eval")
     scores = {name: value for name, value in results.items() if name != "global_step"}
-    with path_errors(folder, "written"):
+    with files.path_errors(folder, "written"):
         writer = _summary_writer(folder)
         _write_scalars(writer, int(results["global_step"]), scores)
         writer.close()
