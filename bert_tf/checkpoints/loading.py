@@ -19,7 +19,7 @@ import importlib
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -152,7 +152,10 @@ class LoadReport:
 def load_weights(
     model: keras.Model, weights: Weights, *, required: str = ENCODER, skip: str | None = None
 ) -> LoadReport:
-    """As `matching.load_checkpoint`, into a model without labels and tokenizer of its own."""
+    """Puts weights into a model without labels and a tokenizer of its own, by name.
+
+    Arguments, result and errors as of `matching.load_checkpoint`, which is for other models.
+    """
     report = report_on(model, weights, required=required, skip=skip)
     names = counted(report.matched, "load the weights", len(report.matched), "variables")
     values = {name: weights.read(name) for name in names}
@@ -184,18 +187,6 @@ def report_on(
         unused=[name for name in weights.names if name not in variables or name not in taken],
         slots=weights.slots,
     )
-    _check_report(report, variables, weights.shapes, required)
-    if config := config_of_model(model):
-        _refuse_other_config(weights, config, model.name, _SILENT)
-    return report
-
-
-def _check_report(
-    report: LoadReport,
-    variables: Mapping[str, keras.Variable],
-    shapes: Mapping[str, Sequence[int]],
-    required: str,
-) -> None:
     remedy = "check that the checkpoint and --bert_config_file belong together"
     lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
@@ -204,10 +195,13 @@ def _check_report(
         received = f"{report.path}, which {lacks}; it has {unused or 'nothing'} besides"
         raise InputError(received, "the weights of this model", remedy)
     for name in report.matched:
-        theirs, own = tuple(shapes[name]), tuple(variables[name].shape)
+        theirs, own = tuple(weights.shapes[name]), tuple(variables[name].shape)
         if theirs != own:
             received = f"{report.path}, whose {name} has the shape {theirs}"
             raise InputError(received, f"{own}, as the configuration says", remedy)
+    if config := config_of_model(model):
+        _refuse_other_config(weights, config, model.name, _SILENT)
+    return report
 
 
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
