@@ -38,27 +38,15 @@ def load_checkpoint(
     """
     weights = path if isinstance(path, Weights) else loading.open_weights(path)
     names = loading.report_on(model, weights, required=required, skip=skip).matched
-    with_head = any(re.match(OUTPUT, name) for name in names)
-    weights = match_model(weights, model, with_head=with_head)
-    return loading.load_weights(model, weights, required=required, skip=skip)
-
-
-def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Weights:
-    """The weights, their classes in the order of the labels of `model`; checks that both match.
-
-    Raises:
-      InputError: the model has another vocabulary or case or, if its classifier is loaded too
-        (`with_head`), another task or other labels.
-    """
     if tokenizer := getattr(model, "tokenizer", None):
         loading.refuse_other_pieces(weights, tokenizer.pieces, model.name)
         loading.refuse_other_case(weights, tokenizer.do_lower_case)
     head = getattr(model, "metadata", {}).get("task") or model.name
-    if not with_head or head not in NAMES:
-        return weights
-    refuse_other_task(weights, head)
-    labels = getattr(model, "labels", None)
-    return with_labels(weights, labels) if labels else weights
+    if head in NAMES and any(re.match(OUTPUT, name) for name in names):
+        refuse_other_task(weights, head)
+        if labels := getattr(model, "labels", None):
+            weights = with_labels(weights, labels)
+    return loading.load_weights(model, weights, required=required, skip=skip)
 
 
 def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) -> None:
