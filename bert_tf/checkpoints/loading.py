@@ -193,7 +193,7 @@ def report_on(
         such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
         lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
         received = f"{report.path}, which {lacks}; it has {unused or 'nothing'} besides"
-        raise InputError(received, "the weights of this model", remedy)
+        raise InputError(received, "all weights of this model; training adds a head's", remedy)
     for name in report.matched:
         theirs, own = tuple(weights.shapes[name]), tuple(variables[name].shape)
         if theirs != own:

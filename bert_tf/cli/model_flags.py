@@ -10,8 +10,8 @@ class ModelFiles:
     """Files that belong to weights and may not lie beside them.
 
     Attributes:
-      bert_config_file: Default: the configuration beside the weights.
-      vocab_file: Default: the vocabulary beside the weights.
+      bert_config_file: The sizes of the model. Default: the configuration beside the weights.
+      vocab_file: The word pieces. Default: the vocabulary beside the weights.
       do_lower_case: Lower-case the text, as in the model's training. If not given: as its files
         say, else as its vocabulary shows.
     """
