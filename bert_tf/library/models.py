@@ -62,9 +62,10 @@ def load(
         do, these must match; only pieces [unusedN] of the vocabulary may be replaced.
 
     Returns:
-      The model, whose vectors are those of word pieces; `Predictor(path)` gives vectors of texts.
-      Its `labels` and `tokenizer` are saved with it in a .keras file. The tokenizer cuts
-      to the length that the model's files name (max_seq_length), else to the model's positions.
+      The model, whose vectors are those of word pieces; vectors of whole texts are what
+      `Predictor(path, task="embeddings")` gives. Its `labels` and `tokenizer` are saved with it in
+      a .keras file. The tokenizer cuts to the length that the model's files name
+      (max_seq_length), else to the model's positions.
 
     Raises:
       InputError: there is no such model, it lacks a head that predicts tokens, what is given is

@@ -95,7 +95,8 @@ class BertModel(keras.Model):
       tokenizer: the `FullTokenizer` of the model's vocabulary; None if it is unknown.
       metadata: what else belongs to the model, by the names in its model_facts.json.
 
-    All three are saved in a .keras file.
+    All three are saved in a .keras file. In a new process, `import bert_tf.library` before
+    `keras.models.load_model`: it registers the classes; `import bert_tf` alone does not.
     """
 
     labels: tuple[str, ...] | None = None

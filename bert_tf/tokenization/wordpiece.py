@@ -199,8 +199,8 @@ class FullTokenizer:
         """The ids of the word pieces of each text.
 
         Args:
-          texts: string tensor [N] of UTF-8, or a list of strings. Bytes that are not UTF-8 are
-            skipped.
+          texts: string tensor [N] of UTF-8, or a list of strings, not a single one. Bytes that
+            are not UTF-8 are skipped.
 
         Returns:
           RaggedTensor int32 [N, (pieces)].
