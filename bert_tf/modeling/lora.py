@@ -41,9 +41,9 @@ def add_lora(
 
     The heads stay trainable. Call it when the weights are loaded, and before `model.compile`.
     `model.save` and `bert_tf.save_weights` write the merged kernels, W + alpha / rank * A B, under
-    their own names: what is saved is a model without LoRA, as large as before. Of
-    a .keras file `bert_tf.load` trains all weights again; `keras.models.load_model` leaves the
-    encoder frozen.
+    their own names: what is saved is a model without LoRA, as large as before.
+    Loaded by `bert_tf.load`, all its weights are trainable; by `keras.models.load_model`, the
+    encoder is still frozen.
 
     Args:
       model: a model of this package; it is changed.
