@@ -187,7 +187,7 @@ def report_on(
         unused=[name for name in weights.names if name not in variables or name not in taken],
         slots=weights.slots,
     )
-    remedy = "check that the checkpoint and --bert_config_file belong together"
+    remedy = "give the checkpoint of such a model; --bert_config_file must be its own"
     lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
         such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
@@ -226,7 +226,7 @@ def refuse_quantized(model: keras.Model) -> None:
     """Raises `InputError` if layers of a model are quantized."""
     if quantized := [x for x in model._flatten_layers() if x.quantization_mode is not None]:
         received = f"{model.name}, of which {len(quantized)} layers are quantized"
-        remedy = "use the model as it was before `quantize`, which `model.save` alone can write"
+        remedy = "give the model from before `quantize`; Keras alone saves and loads it quantized"
         raise InputError(received, "a model of floating-point numbers", remedy)
 
 

@@ -179,6 +179,9 @@ def test_ids_and_pieces_are_each_others_inverse(tokenizers):
         tokenizer.convert_tokens_to_ids(["nosuchpiece"])
     with pytest.raises(KeyError):
         tokenizer.convert_ids_to_tokens([tokenizer.vocab_size])
+    for method in (tokenizer.tokenize_ids, tokenizer.tokenize_with_offsets):
+        with pytest.raises(InputError, match="a single text, 'ab'"):
+            method("ab")
 
 
 def test_many_texts_are_tokenized_as_one_would_be(tokenizers, monkeypatch):
