@@ -187,13 +187,13 @@ def report_on(
         unused=[name for name in weights.names if name not in variables or name not in taken],
         slots=weights.slots,
     )
-    remedy = "give the checkpoint of such a model; --bert_config_file must be its own"
+    remedy = "use a model that was trained for this, and the --bert_config_file that belongs to it"
     lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
         such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
         lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
         received = f"{report.path}, which {lacks}; it has {unused or 'nothing'} besides"
-        raise InputError(received, "all weights of this model; training adds a head's", remedy)
+        raise InputError(received, "the weights of this model and its head", remedy)
     for name in report.matched:
         theirs, own = tuple(weights.shapes[name]), tuple(variables[name].shape)
         if theirs != own:
