@@ -156,7 +156,11 @@ def load_weights(
 
     Arguments, result and errors as of `matching.load_checkpoint`, which is for other models.
     """
-    report = report_on(model, weights, required=required, skip=skip)
+    return assign(model, weights, report_on(model, weights, required=required, skip=skip))
+
+
+def assign(model: keras.Model, weights: Weights, report: LoadReport) -> LoadReport:
+    """Reads what a report on this model and these weights names, and puts it in; the report."""
     names = counted(report.matched, "load the weights", len(report.matched), "variables")
     values = {name: weights.read(name) for name in names}
     for name, value in values.items():
@@ -172,7 +176,7 @@ def load_weights(
 def report_on(
     model: keras.Model, weights: Weights, *, required: str, skip: str | None
 ) -> LoadReport:
-    """What `load_weights` will load; nothing is read yet.
+    """What `assign` will load; nothing is read yet.
 
     Raises:
       InputError: a required weight is missing, one has another shape, or nothing matches; the
