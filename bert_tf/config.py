@@ -5,6 +5,7 @@ Loads no TensorFlow: flags come first.
 
 import dataclasses
 import json
+import os
 import pathlib
 import re
 from collections.abc import Mapping
@@ -80,6 +81,9 @@ class BertConfig:
         Raises:
           InputError: a key is unknown, vocab_size is missing, or a value is wrong.
         """
+        if isinstance(values, str | os.PathLike):
+            remedy = "give BertConfig.from_json_file(path); bert_tf.load(path) reads a whole model"
+            raise InputError(f"{str(values)!r} as configuration", "a BertConfig or a dict", remedy)
         if isinstance(values, Mapping):
             values = {key: value for key, value in values.items() if not _UNUSED.match(str(key))}
             act = values.get("hidden_act", "gelu")  # null, "" and capitals: as in the original
@@ -95,7 +99,11 @@ class BertConfig:
           InputError: it is of another architecture, or has what BERT does not have.
         """
         values = _HUGGING_FACE_DEFAULTS | typed(dict[str, Any], values, source=source)
-        theirs = typed(_HuggingFace, values, source=source)
+        try:
+            theirs = typed(_HuggingFace, values, source=source)
+        except InputError as error:
+            remedy = "give a model of the architecture BERT: the weights of others do not fit"
+            raise InputError(error.received, error.expected, remedy) from None
         names = {field.name for field in dataclasses.fields(cls)}
         sizes = {key: value for key, value in values.items() if key in names}
         sizes["hidden_act"] = HUGGING_FACE_ACTIVATIONS[theirs.hidden_act]

@@ -264,7 +264,7 @@ SHARES = {  # in the report: two counts
 }
 SENTENCES = """\
 %(documents)d documents, %(sentences)d sentences, %(tokens)d tokens \
-(%(unknown_share).2f %% [UNK]) in %(files)d files
+(%(unknown_share).2f %% [UNK]) in %(in_files)s
 %(instances)d instances: %(mean_length).1f tokens on average, \
 %(full_length_share).1f %% of them full, %(random_next_share).1f %% random next
 %(masked_share).1f %% of the tokens to predict: %(mask_share).1f %% [MASK], \
@@ -386,9 +386,10 @@ def in_a_line(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str
 
 def log_report(report: Mapping[str, Any]) -> None:
     """Logs the report as sentences."""
-    percent = {name: 100 * report[name] for name in report if name.endswith("_share")}
+    shown = {name: 100 * report[name] for name in report if name.endswith("_share")}
+    shown["in_files"] = number_of(report["files"], "files")
     for line in SENTENCES.splitlines():
-        logging.info(line, {**report, **percent})
+        logging.info(line, {**report, **shown})
     dropped = [f"{number} {name.replace('_', ' ')}" for name, number in report["dropped"].items()]
     logging.info("dropped: %s", ", ".join(dropped) or "nothing")
     for warning in report["warnings"]:

@@ -12,17 +12,25 @@ POOLER, OUTPUT_BIAS = "bert/pooler/dense/kernel", "cls/predictions/output_bias" 
 def shown_head(weights: Weights) -> str | None:
     """The name of the head that architecture and names of weights show.
 
-    None: the head is of another architecture. Heads for one label, a score and any number of labels
-    look alike; which it is may be in the metadata's `task`.
+    None: the head is another one, by its architecture or its weights. Heads for one label, a score
+    and any number of labels look alike; which it is may be in the metadata's `task`.
     """
     architecture = weights.metadata.architecture
     named = [name for name in NAMES if head_named(name).architecture == architecture]
     if len(named) == 1:
         return named[0]
-    if not named and architecture and any(re.match(f"{OUTPUT}|cls/", n) for n in weights.shapes):
+    of_head = head_weights(weights)
+    if not named and architecture and any(re.match(f"{OUTPUT}|cls/", name) for name in of_head):
         return None
+    if any(weights.shapes[name] and not re.match(f"{OUTPUT}$|cls/", name) for name in of_head):
+        return None  # scalars are counters of other optimizers
     found = "classification" if named else heads_of(weights.shapes)[0]
     return "regression" if found == "classification" and weights.num_classes == 1 else found
+
+
+def head_weights(weights: Weights) -> list[str]:
+    """The names of weights that are not of the encoder."""
+    return [name for name in weights.names if not name.startswith("bert/")]
 
 
 def heads_of(names: Container[str]) -> list[str]:

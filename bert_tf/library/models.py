@@ -11,7 +11,7 @@ model.fit(bert_tf.make_dataset(frame, model.tokenizer, labels=model.labels, seed
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any
 
 from absl import logging
 
@@ -20,7 +20,7 @@ from bert_tf.checkpoints.classes import classes_of, in_order_of
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
-from bert_tf.checkpoints.shown_heads import shown_head
+from bert_tf.checkpoints.shown_heads import head_weights, shown_head
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
@@ -28,9 +28,6 @@ from bert_tf.heads.head import Head
 from bert_tf.heads.pretraining import Pretraining
 from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
-
-if TYPE_CHECKING:
-    from bert_tf.options import FileOptions
 
 DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
 # Metadata that the model's own parts say, that are of the weights before they are trained, or of
@@ -81,9 +78,9 @@ def _loaded(
     path: str | os.PathLike,
     head: str | None,
     labels: Sequence[str] | None,
-    bert_config_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
+    bert_config_file: str | None,
+    vocab_file: str | None,
+    do_lower_case: bool | None,
 ) -> tuple[BertModel, FullTokenizer, Sequence[str]]:
     """As `load`, with the names of new weights, which are not logged."""
     weights = open_weights(path)
@@ -96,7 +93,9 @@ def _loaded(
     head = head or found
     if head is None:
         known = f"one of {', '.join(NAMES)}"
-        raise InputError(f"{path}, with another head", known, "choose it with head=")
+        received = f"{path}, with another head ({', '.join(head_weights(weights)[:3])})"
+        remedy = "choose one of these with head=; keras.models.load_model keeps a head of your own"
+        raise InputError(received, known, remedy)
     own = head_named(head)
     weights, labels, is_kept = _match_labels(weights, own, found, labels)
     num_choices = weights.metadata.num_choices or DEFAULT_CHOICES
@@ -115,14 +114,19 @@ def length_of(weights: Weights, config: BertConfig) -> int:
 
 
 def classifier(
-    path: str | os.PathLike, *, labels: Sequence[str], **options: "Unpack[FileOptions]"
+    path: str | os.PathLike,
+    *,
+    labels: Sequence[str],
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
 ) -> BertModel:
     """A model with one output, logits [B, C] of the labels, to `compile` and `fit`.
 
     Args:
       path: as for `load`; the head of a model that has one for the same labels is kept.
       labels: the names of the C classes, in the order of the logits.
-      **options: bert_config_file, vocab_file and do_lower_case of `load`.
+      bert_config_file, vocab_file, do_lower_case: as for `load`.
 
     Returns:
       A model from the inputs of `BertModel`, such as `model.tokenizer` gives. Its loss is
@@ -131,7 +135,8 @@ def classifier(
     Raises:
       InputError: as `load`.
     """
-    whole, tokenizer, new = _loaded(path, "classification", labels, **options)
+    files = bert_config_file, vocab_file, do_lower_case
+    whole, tokenizer, new = _loaded(path, "classification", labels, *files)
     is_expected = all(re.match(OUTPUT, name) for name in new)  # not so if it has no pooler
     _log_new(logging.INFO if is_expected else logging.WARNING, path, new)
     model = BertModel(whole.input, whole.output["logits"], name=whole.name)

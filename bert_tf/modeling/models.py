@@ -54,6 +54,10 @@ def _with_checked_arrays(name: str) -> Callable:
         if all(hasattr(a, "shape") or isinstance(a, str | bytes) for a in keras.tree.flatten(x)):
             check_inputs(x, self.input, self._bert_config)
             x = keras.tree.map_structure(whole, x)
+        for y in keras.tree.flatten(kwargs.get("y", args[:1])):
+            if isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", None) in ("U", "O"):
+                remedy = "give labels.index(name) of each, or make_dataset(..., labels=labels)"
+                raise InputError(f"the label '{np.ravel(y)[0]}'", "numbers of the logits", remedy)
         if name == "fit" and self.train_function is None and kwargs.get("verbose", 1):
             print("The first step compiles, which may take a minute.", flush=True)
         return method(self, x, *args, **kwargs)
@@ -123,7 +127,7 @@ class BertModel(keras.Model):
             [B, S, D].
           **kwargs: as for `keras.Model`.
         """
-        if isinstance(config := inputs, BertConfig):
+        if isinstance(config := inputs, BertConfig | str | os.PathLike):
             inputs, name = token_inputs(), name or "bert_encoder"
             outputs, _ = encode(config, inputs, all_layers=all_layers)
         super().__init__(inputs, outputs, name=name, **kwargs)

@@ -17,7 +17,7 @@ from absl import logging
 from bert_tf.checkpoints.classes import with_labels
 from bert_tf.checkpoints.matching import load_checkpoint, refuse_other_task
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
-from bert_tf.checkpoints.shown_heads import shown_head
+from bert_tf.checkpoints.shown_heads import head_weights, shown_head
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, head_named
@@ -303,7 +303,7 @@ def head_of(source: Weights, options: ServingOptions) -> Head:
         raise InputError(
             f"{name!r} as {place}, for {source.path}"
             if name
-            else f"{source.path}, a {source.metadata.architecture}, with a head",
+            else f"{source.path}, with another head ({', '.join(head_weights(source)[:3])})",
             f"one of {', '.join(TASKS)}, or a head of your own",
             "say with --task what the model is for",
         )

@@ -273,7 +273,7 @@ def test_the_report_as_sentences(caplog):
     with caplog.at_level("INFO", logger="absl"):
         outputs.log_report(make_report(Statistics(COUNTS, Counts({1: 1})), vars(SETTINGS), {}))
     assert [record.getMessage() for record in caplog.records] == [
-        "4 documents, 40 sentences, 400 tokens (15.00 % [UNK]) in 1 files",
+        "4 documents, 40 sentences, 400 tokens (15.00 % [UNK]) in 1 file",
         "10 instances: 9.0 tokens on average, 40.0 % of them full, 60.0 % random next",
         "22.2 % of the tokens to predict: 75.0 % [MASK], 15.0 % unchanged, 10.0 % random",
         "dropped: 3 sentences without tokens",

@@ -166,6 +166,19 @@ def test_what_cannot_be_loaded(folders, kind, options, received):
         bert_tf.load(folders[kind], **options)
 
 
+def test_a_head_of_ones_own_is_not_dropped(folders, tmp_path):
+    encoder, tokenizer = bert_tf.load(folders["encoder"])
+    own = keras.layers.Dense(3, name="own")(encoder.output["pooled_output"])
+    model = bert_tf.BertModel(encoder.input, own)
+    model.tokenizer = tokenizer
+    model.save(path := str(tmp_path / "own.keras"))
+    with pytest.raises(InputError, match=r"another head .own/bias, own/kernel"):
+        bert_tf.load(path)
+    with pytest.raises(InputError, match=r"another head .own/bias, own/kernel"):
+        bert_tf.Predictor(path)
+    assert bert_tf.load(path, head="embeddings")[0].name == "embeddings"
+
+
 # ---------------------------------------------------------------------------- Keras
 
 
@@ -179,6 +192,8 @@ def test_fit_evaluate_predict(folders, capsys):
     data = bert_tf.make_dataset(rows(), model.tokenizer, **options)
     assert model.evaluate(data, verbose=0, return_dict=True)["loss"] < losses[0]
     logits = model.predict(data, verbose=0)
+    with pytest.raises(InputError, match="the label 'bad'"):
+        model.fit(model.tokenizer(rows()["text"]), np.array(rows()["label"]))
     assert logits.shape == (12, 3)
     np.testing.assert_allclose(model(model.tokenizer(rows()["text"])), logits, atol=1e-5)
 

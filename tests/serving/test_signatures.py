@@ -116,7 +116,7 @@ def test_whether_there_may_be_no_answer(source, stored, trained, given, negative
         ("classification", {}, {"task": "regression"}, "output_"),
         ("regression", {"task": "regression"}, {"task": "multiple_choice"}, "architecture = "),
         ("token_labels", {}, {"task": "classification"}, "architecture = BertForToken"),
-        ("fill_mask", {"architecture": "BertForSentiment"}, {}, "a BertForSentiment, with a head"),
+        ("fill_mask", {"architecture": "BertForSentiment"}, {}, "another head"),
     ],
 )
 def test_what_a_checkpoint_cannot_be(source, kind, known, given, says):
