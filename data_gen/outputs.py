@@ -21,6 +21,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.records import (
     FRAME_BYTES,
+    PACKED,
     DataDescription,
     IndexBuilder,
     description_path,
@@ -338,6 +339,10 @@ def make_report(
         "settings": dict(made_with),
         "output_files": dict(output_files),
     }
+    if made_with["pack"]:
+        rows, length = max(1, sum(output_files.values())), made_with["max_seq_length"]
+        report["sequences_per_row"] = counts["instances"] / rows
+        report["row_fill"] = counts["instance_tokens"] / (rows * length)
     if counts["words"]:  # with --words_from_spaces
         report["tokens_per_word"] = counts["tokens"] / counts["words"]
     return report | {"warnings": [*find_warnings(report)]}
@@ -377,13 +382,16 @@ def in_a_line(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str
     """A record in a line: each masked position shows its token and, in braces, its label.
 
     (next) [CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]
+
+    Of a packed record with `(next, random)` for its sequences.
     """
-    tokens = [pieces[number] for number in values["input_ids"][: sum(values["input_mask"])]]
+    numbers = values.get(PACKED) or values["input_mask"]
+    tokens = [pieces[i] for i, number in zip(values["input_ids"], numbers, strict=True) if number]
     for position, label in zip(values["masked_lm_positions"], values["masked_lm_ids"], strict=True):
         if position:  # padding is 0, the position of [CLS], which is never masked
             tokens[position] += f"{{{pieces[label]}}}"
-    kind = "random" if values["next_sentence_labels"][0] else "next"
-    return f"({kind}) {' '.join(tokens)}"
+    kinds = ["random" if label else "next" for label in values["next_sentence_labels"]]
+    return f"({', '.join(kinds[: max(numbers)])}) {' '.join(tokens)}"
 
 
 def log_report(report: Mapping[str, Any]) -> None:
@@ -391,6 +399,10 @@ def log_report(report: Mapping[str, Any]) -> None:
     percent = {name: 100 * report[name] for name in report if name.endswith("_share")}
     for line in SENTENCES.splitlines():
         logging.info(line, {**report, **percent})
+    if "row_fill" in report:
+        rows = "%d rows of %.2f sequences on average, %.1f %% full"
+        fill = report["sequences_per_row"], 100 * report["row_fill"]
+        logging.info(rows, sum(report["output_files"].values()), *fill)
     dropped = [f"{number} {name.replace('_', ' ')}" for name, number in report["dropped"].items()]
     logging.info("dropped: %s", ", ".join(dropped) or "nothing")
     for warning in report["warnings"]:

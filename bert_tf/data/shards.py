@@ -338,7 +338,7 @@ def _keep(path: str, index: BlockIndex) -> None:
 _BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
 # What the files of one run must have in common.
 _IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "max_seq_length",
-              "max_predictions_per_seq")  # fmt: skip
+              "max_predictions_per_seq", "pack")  # fmt: skip
 
 
 def record_paths(patterns: str | Sequence[str]) -> list[str]:
