@@ -368,24 +368,6 @@ def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SameSequence(keras.layers.Layer):
-    """The padding_mask of packed rows: tokens see those of their own sequence.
-
-    Padding sees padding, so that no row of scores is without a 0.
-    """
-
-    def call(self, sequence_numbers: Tensor) -> Tensor:
-        """[B, S] -> int8 [B, S, S]."""
-        numbers = sequence_numbers
-        return ops.cast(ops.equal(numbers[:, :, None], numbers[:, None, :]), "int8")
-
-    def compute_output_spec(self, sequence_numbers: Tensor) -> Tensor:
-        """int8 [B, S, S]."""
-        shape = sequence_numbers.shape
-        return keras.KerasTensor((*shape, shape[-1]), dtype="int8")
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
 class FirstTokens(keras.layers.Layer):
     """The vectors of the first token of each sequence of packed rows."""
 

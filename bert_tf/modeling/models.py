@@ -213,7 +213,10 @@ def encode(
       and the word table [V, D].
     """
     numbers = inputs.get("sequence_numbers")
-    mask = inputs["input_mask"] if numbers is None else layers.SameSequence()(numbers)
+    if numbers is None:
+        mask = inputs["input_mask"]  # [B, S]
+    else:  # tokens see their own sequence, and padding sees padding
+        mask = ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))  # [B, S, S]
     x, word_table = layers.Embeddings(config)(
         inputs["input_ids"], inputs["segment_ids"], with_table=True, sequence_numbers=numbers
     )  # [B, S, D], [V, D]
