@@ -26,7 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.data.records import PACKED, Record, packed_sizes, pretraining_record
+from bert_tf.config import packed_sizes
+from bert_tf.data.records import PACKED, Record, pretraining_record
 from data_gen.documents import ID_BITS, TOKEN_BYTES, TOKEN_TYPE, Corpus, Counts
 from data_gen.masking import MASKED, UNCHANGED, Masked, Pair, mask
 from data_gen.settings import NUM_SPECIAL_TOKENS, Settings

@@ -15,7 +15,6 @@ while the records are written, or found later.
 import dataclasses
 import itertools
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,13 +22,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.config import packed_sizes
 from bert_tf.declarations import declared, size
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
 PACKED = "sequence_numbers"  # the feature of packed rows, in the place of input_mask
-TOKENS_OF_A_SEQUENCE = 32  # of a packed row at least, on average: bounds the sequences of a row
 BLOCK_BYTES = 1 << 20
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 FRAME_BYTES = 16
@@ -253,21 +252,6 @@ def pretraining_record(
     label = Feature("next_sentence_labels", tf.int64, num_sequences, most=1)
     labels = (label,) if next_sentence else ()
     return Record("pre-training", (*inputs, *predictions, *labels))
-
-
-def packed_sizes(
-    max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
-) -> tuple[int, int]:
-    """K and P of a packed row: the most sequences, and the most predictions of all together.
-
-    Each sequence rounds its own number of predictions, up as often as down.
-
-    >>> packed_sizes(512, 80, 0.15)
-    (16, 85)
-    """
-    num_sequences = max(2, max_seq_length // TOKENS_OF_A_SEQUENCE)
-    of_tokens = math.ceil(max_seq_length * masked_lm_prob) + num_sequences // 2
-    return num_sequences, min(num_sequences * max_predictions_per_seq, of_tokens)
 
 
 # ---------------------------------------------------------------------------- files
