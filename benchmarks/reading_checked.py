@@ -21,8 +21,9 @@ from bert_tf import runtime
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
+from bert_tf.data import shards
 from bert_tf.data.batches import Batches, ShuffledSampler
-from bert_tf.data.records import Feature, Record, pretraining_record
+from bert_tf.data.records import Record, pretraining_record
 from bert_tf.data.shards import RecordFiles, write_records
 
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}
@@ -76,16 +77,16 @@ def random_rows(record: Record, count: int) -> Iterator[dict[str, np.ndarray]]:
 
 @contextlib.contextmanager
 def timed_checks() -> Iterator[list[float]]:
-    """Gives the seconds of CPU time of each call of `Feature.check`."""
+    """Gives the seconds of CPU time of each call of `check_values`."""
     seconds: list[float] = []
-    check = Feature.check
+    check = shards.check_values
 
     def timed(*arguments, **options) -> None:
         begin = time.thread_time()
         check(*arguments, **options)
         seconds.append(time.thread_time() - begin)
 
-    with mock.patch.object(Feature, "check", timed):
+    with mock.patch.object(shards, "check_values", timed):
         yield seconds
 
 

@@ -416,7 +416,7 @@ def tokenize_block(
     tokenized = marked if words_from_spaces else tokenizer.iter_batches(sentences)
     parts = [(np.empty(0, TOKEN_TYPE), np.empty(0, np.int64)), *tokenized]
     tokens = np.concatenate([ids for ids, _ in parts])
-    lengths = np.concatenate([np.diff(ends, prepend=0) for _, ends in parts])
+    lengths = np.concatenate([np.diff(splits) for _, splits in parts])
     # How many sentences with a token stand before each document. One without a token repeats the
     # number of the one before it, and `np.unique` leaves it out.
     before = bounds_of(lengths > 0)[bounds_of(map(len, texts))]
@@ -451,37 +451,22 @@ def iter_marked_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """What `FullTokenizer.iter_batches` gives, with CONTINUES_WORD set in the ids."""
     kept_whole = [tokenizer.vocab[piece] for piece in tokenizer.never_split]
+    separates = _separates(tokenizer.do_lower_case)
     for batch in batches(map(utf8, texts)):
         ids, starts, _ = tokenizer.tokenize_with_offsets(batch)
-        ends, values = ids.row_splits.numpy()[1:], ids.values.numpy()
-        characters, separates = [*map(bytes.decode, batch)], _separates(tokenizer.do_lower_case)
-        continues = continue_words(characters, starts.values.numpy(), ends, separates)
+        values = ids.values.numpy()  # [pieces]
+        # All texts as one, each on a line: a line feed separates, too.
+        points = np.frombuffer(b"\n".join(batch).decode().encode("utf-32-le"), "<u4")
+        separators = bounds_of(separates[points])  # how many before each code point
+        lines = bounds_of(1 + len(text.decode()) for text in batch)  # where they begin
+        place = starts.values.numpy() + lines[ids.value_rowids().numpy()]  # [pieces]
+        continues = np.zeros(len(place), bool)
+        # From the first character of a token to that of the next, both included, nothing separates.
+        continues[1:] = separators[place[:-1]] == separators[place[1:] + 1]
         is_kept = np.isin(values, kept_whole)
         continues[1:] &= ~is_kept[:-1]
         continues &= ~is_kept
-        yield values | continues * np.int32(CONTINUES_WORD), ends
-
-
-def continue_words(
-    texts: Sequence[str], starts: np.ndarray, ends: np.ndarray, separates: np.ndarray
-) -> np.ndarray:
-    """Which tokens continue the word before them: bool [pieces].
-
-    Args:
-      texts: [N].
-      starts: [pieces], where in its text each piece begins.
-      ends: [N], where each text ends among the pieces.
-      separates: bool [code points], whether each is white space or a punctuation mark.
-    """
-    points = np.frombuffer("".join(texts).encode("utf-32-le"), "<u4")  # [characters]
-    separators = bounds_of(separates[points])  # how many before each character
-    num_pieces = np.diff(ends, prepend=0)  # [N]
-    place = starts + np.repeat(bounds_of(map(len, texts))[:-1], num_pieces)  # in all texts
-    continues = np.zeros(len(place), bool)
-    # From the first character of a token to that of the next, both included, nothing separates.
-    continues[1:] = separators[place[:-1]] == separators[place[1:] + 1]
-    continues[(ends - num_pieces)[num_pieces > 0]] = False  # the first of each text
-    return continues
+        yield values | continues * np.int32(CONTINUES_WORD), ids.row_splits.numpy()
 
 
 @functools.cache

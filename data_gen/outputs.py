@@ -78,8 +78,7 @@ def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None
             expected = "names of files, separated by commas, each once, none of them an input"
             raise InputError(f"--output_file with {path!r}", expected, f"correct {path!r}")
     for folder in dict.fromkeys(os.path.dirname(path) or "." for path in output_files):
-        with files.path_errors(folder, "written"):
-            gfile().makedirs(folder)
+        files.make_folder(folder)
 
 
 def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
@@ -211,12 +210,11 @@ def working_folder(
         (folder / MARK).touch()
         if not (kept_with and (folder / kept_with).exists()):
             clear(folder)
-        is_done = False
         try:
             yield folder
-            is_done = True
+            kept_with = ""  # all is done: nothing is kept
         finally:
-            if is_done or not (kept_with and (folder / kept_with).exists()):
+            if not (kept_with and (folder / kept_with).exists()):
                 with contextlib.suppress(OSError):  # the next run removes the rest
                     clear(folder)
                     shutil.rmtree(folder)

@@ -238,8 +238,7 @@ def write_shards(
 ) -> dict[str, int]:
     """Writes the shards that are missing; returns the number of records of each, in order."""
     written = dict(finished)
-    missing = [(shard, path) for shard, path in enumerate(paths) if path not in finished]
-    tasks = ((shard, path, num_buckets) for shard, path in missing)
+    tasks = [(n, path, num_buckets) for n, path in enumerate(paths) if path not in finished]
     with Progress("write the files", len(paths), "files", done=len(written)) as progress:
         for path, num_records in workers.map(BlockWorker.write_shard, tasks):
             written[path] = num_records

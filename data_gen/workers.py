@@ -79,7 +79,7 @@ def choose_num_workers(num_workers: int, *, most: int) -> int:
     return min(num_workers, most)
 
 
-class Workers:
+class Workers(contextlib.AbstractContextManager):
     """Processes that prepare once, then work on one task after another.
 
     They end with the process that started them, even when it is killed. A single worker is this
@@ -102,9 +102,6 @@ class Workers:
             self._executor = concurrent.futures.ProcessPoolExecutor(
                 num_workers, _process_context(), initializer=_start, initargs=(prepare, *arguments)
             )
-
-    def __enter__(self) -> "Workers":
-        return self
 
     def __exit__(self, exception_type: type | None, *exception: object) -> None:
         if self._executor is None:

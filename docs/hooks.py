@@ -41,6 +41,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with its links and lines."""
     if page.file.src_uri == "errors.md":
         return markdown
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["toc"]  # it has no headings: the text takes the room
     if page.file.src_uri == "api.md":
         markdown += table_of_names()
     sources = {name: source for source, name in ELSEWHERE.items()}

@@ -30,7 +30,7 @@ class Vocabulary:
     output_file = shared_flags.REQUIRED
     vocab_size = 30522
     min_frequency = 2
-    character_coverage = data_flags.share(0.9999)
+    character_coverage = shared_flags.Number(0.9999, shared_flags.ABOVE_0, 1.0)
 
 
 @shared_flags.verb(Vocabulary, data_flags.Texts)

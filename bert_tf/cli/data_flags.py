@@ -10,11 +10,6 @@ from data_gen.settings import Settings
 FLAGS = flags.FLAGS
 
 
-def share(default: float) -> Number:
-    """A share above 0."""
-    return Number(default, ABOVE_0, 1.0)
-
-
 class Texts:
     """The texts that pre-training data or a vocabulary are made of, and their case.
 
@@ -78,7 +73,7 @@ class PretrainingData:
     max_predictions_per_seq = Count(20, most=LONGEST)
     random_seed = Count(12345, -(2**63), 2**63 - 1)
     dupe_factor = Count(10, most=10**6)
-    masked_lm_prob = share(0.15)
+    masked_lm_prob = Number(0.15, ABOVE_0, 1.0)
     short_seq_prob = Number(0.1, 0.0, 1.0)
     num_shards = Count(0, 0, 99_999)  # their names have five digits
     language = "en"

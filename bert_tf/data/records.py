@@ -1,4 +1,4 @@
-"""Records, each kind declared once: its writer, parser and checks. And the files they lie in.
+"""Records, each kind declared once: its features, writer and parser. And the files they lie in.
 
 Beside each file of records are two JSON files, its index and its description:
 
@@ -16,7 +16,7 @@ import dataclasses
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,32 +57,6 @@ class Feature:
         """Its type in a batch: int64 becomes int32, as in the original."""
         return np.dtype(np.int32 if self.dtype == tf.int64 else np.float32)
 
-    @property
-    def range(self) -> str:
-        """The numbers it may have, for messages."""
-        if self.dtype == tf.float32:
-            return "finite numbers" + (", 0 or more" if self.least == 0 else "")
-        why = f", as the model's {self.model_size} is {self.most + 1}" if self.model_size else ""
-        return f"numbers from {self.least} to {self.most}{why}"
-
-    def check(self, values: np.ndarray, where: Callable[[int], str]) -> None:
-        """Raises `InputError` if a value of records [B, size] is out of its range.
-
-        On a device such a value would be clamped, cut off, or end in NaN.
-        """
-        if self.least == 0 and self.dtype == tf.int64:  # one pass: negative ones are the greatest
-            fits = values.view(np.uint64).max() <= self.most
-        else:
-            fits = values.min() >= self.least and values.max() <= self.most  # NaN is not
-        if not fits:
-            inside = (values >= self.least) & (values <= self.most)
-            row, place = np.argwhere(~inside)[0]
-            received = f"{where(int(row))}, with the {self.name} {values[row, place]}"
-            remedy = "make the data again"
-            if self.model_size:
-                remedy = f"give the configuration that belongs to the data, or {remedy}"
-            raise InputError(received, self.range, remedy)
-
 
 @dataclasses.dataclass(frozen=True)
 class Record:
@@ -119,64 +93,6 @@ class Record:
         return tf.io.parse_example(
             serialized, {f.name: tf.io.FixedLenFeature([f.size], f.dtype) for f in self.features}
         )
-
-    def checked(
-        self, serialized: Sequence[bytes] | tf.Tensor, *, where: Callable[[int], str]
-    ) -> dict[str, np.ndarray]:
-        """Serialized records [B] -> features as in a batch, int32 or float32 [B, size].
-
-        Args:
-          serialized: the records.
-          where: gives the file and the number of record b, for the message.
-
-        Raises:
-          InputError: one of them is of another kind, or has a value that is out of its range.
-        """
-        try:
-            stored = {name: value.numpy() for name, value in self.parse(serialized).items()}
-        except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
-            self._refuse(serialized, where)
-            raise
-        for feature in self.features:
-            feature.check(stored[feature.name], where)
-        return {f.name: stored[f.name].astype(f.batch_dtype) for f in self.features}
-
-    def _refuse(self, serialized: Sequence[bytes] | tf.Tensor, where: Callable[[int], str]) -> None:
-        """Raises the `InputError` of the first record that cannot be parsed."""
-        for place, one in enumerate(np.asarray(serialized, object)):
-            self.check_kind(one, where=where(place))
-            try:
-                self.parse([one])
-            except (tf.errors.OpError, UnicodeDecodeError):
-                received = f"{where(place)}, which TensorFlow cannot parse"
-                raise InputError(received, f"a {self.name} record", "make it again") from None
-
-    def check_kind(self, serialized: bytes, *, where: str) -> None:
-        """Raises `InputError` if the record at `where` is not of this kind."""
-        try:
-            given = tf.train.Example.FromString(serialized).features.feature
-            found = f"a record with the features {sorted(given)}"
-        except Exception:  # protobuf's DecodeError; its class differs between implementations
-            given, found = {}, "a record that is not a tf.train.Example"
-        for feature in self.features:
-            if feature.name not in given:
-                expected = f"the {self.name} features {', '.join(f.name for f in self.features)}"
-                remedy = "give a file that was made for this script"
-                if PACKED in given:  # rows are read as packed when their description says so
-                    remedy = "copy its info_*.json beside it, too"
-                raise InputError(f"{where}, {found:.600}", expected, remedy)
-            kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
-            size = len(getattr(given[feature.name], kind).value)
-            if size != feature.size:
-                received = f"{where}, a record whose {feature.name} has {size} values in its {kind}"
-                expected, remedy = f"{feature.size} values", "make the data again"
-                if flag := feature.size_flag:
-                    expected += f", as --{flag} says"
-                    if length := size // feature.sequences:
-                        remedy = (
-                            f"use --{flag}={length}, with which the data were made, or {remedy}"
-                        )
-                raise InputError(received, expected, remedy)
 
 
 def input_features(

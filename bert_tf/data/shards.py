@@ -1,4 +1,4 @@
-"""TFRecord files: written whole or not at all, and read as one sequence of records, by blocks."""
+"""TFRecord files: written whole or not at all; read by blocks as one sequence, and checked."""
 
 import concurrent.futures
 import contextlib
@@ -19,7 +19,7 @@ from tensorflow.python.eager import context
 
 from bert_tf import files, runtime
 from bert_tf.data import records as record_files
-from bert_tf.data.records import FRAME_BYTES, BlockIndex, DataDescription, Record
+from bert_tf.data.records import FRAME_BYTES, PACKED, BlockIndex, DataDescription, Feature, Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.terminal import announced, counted, number_of
@@ -115,7 +115,7 @@ class RecordFiles:
                 indices = rows[places[-1]] - self._block_rows[number]
                 parts.append(tf.raw_ops.GatherV2(params=block(number), indices=indices, axis=0))
             serialized = tf.raw_ops.DynamicStitch(indices=places, data=parts)
-        return self.record.checked(serialized, where=lambda place: self.where(int(rows[place])))
+        return checked(self.record, serialized, where=lambda row: self.where(int(rows[row])))
 
     def read_block(self, block: int) -> tf.Tensor:
         """The records of a block, serialized: string [records].
@@ -143,7 +143,7 @@ class RecordFiles:
             found = _read_records(path, 0, None, 1)
             if found is None:
                 raise _damage(path)
-            self.record.check_kind(found.numpy()[0], where=f"{path}, record 1")
+            check_kind(self.record, found.numpy()[0], f"{path}, record 1")
             checksum = zlib.crc32(found.numpy()[0])
         elif not is_described:  # of more shards than records some are empty
             raise _empty_file(path)
@@ -265,6 +265,92 @@ def _opened(path: str) -> BinaryIO:
 def _size_of(path: str) -> int:
     with files.path_errors(path):
         return tf.io.gfile.stat(path).length
+
+
+# ---------------------------------------------------------------------------- checks
+
+
+def checked(
+    record: Record, serialized: Sequence[bytes] | tf.Tensor, *, where: Callable[[int], str]
+) -> dict[str, np.ndarray]:
+    """Serialized records [B] -> features as in a batch, int32 or float32 [B, size].
+
+    Args:
+      record: their declaration.
+      serialized: the records.
+      where: gives the file and the number of record b, for the message.
+
+    Raises:
+      InputError: one of them is of another kind, or has a value that is out of its range.
+    """
+    try:
+        stored = {name: value.numpy() for name, value in record.parse(serialized).items()}
+    except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
+        for place, one in enumerate(np.asarray(serialized, object)):
+            _check_parses(record, one, where(place))
+        raise
+    for feature in record.features:
+        check_values(feature, stored[feature.name], where)
+    return {f.name: stored[f.name].astype(f.batch_dtype) for f in record.features}
+
+
+def _check_parses(record: Record, serialized: bytes, where: str) -> None:
+    """Raises `InputError` if the record at `where` is of another kind, or TensorFlow refuses it."""
+    check_kind(record, serialized, where)
+    try:
+        record.parse([serialized])
+    except (tf.errors.OpError, UnicodeDecodeError):
+        received = f"{where}, which TensorFlow cannot parse"
+        raise InputError(received, f"a {record.name} record", "make it again") from None
+
+
+def check_kind(record: Record, serialized: bytes, where: str) -> None:
+    """Raises `InputError` if the record at `where` is not of this kind."""
+    try:
+        given = tf.train.Example.FromString(serialized).features.feature
+        found = f"a record with the features {sorted(given)}"
+    except Exception:  # protobuf's DecodeError; its class differs between implementations
+        given, found = {}, "a record that is not a tf.train.Example"
+    for feature in record.features:
+        if feature.name not in given:
+            expected = f"the {record.name} features {', '.join(f.name for f in record.features)}"
+            remedy = "give a file that was made for this script"
+            if PACKED in given:  # rows are read as packed if their description says so
+                remedy = "copy its info_*.json beside it, too"
+            raise InputError(f"{where}, {found:.600}", expected, remedy)
+        kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
+        size = len(getattr(given[feature.name], kind).value)
+        if size != feature.size:
+            received = f"{where}, a record whose {feature.name} has {size} values in its {kind}"
+            expected, remedy = f"{feature.size} values", "make the data again"
+            if flag := feature.size_flag:
+                expected += f", as --{flag} says"
+                if length := size // feature.sequences:
+                    remedy = f"use --{flag}={length}, with which the data were made, or {remedy}"
+            raise InputError(received, expected, remedy)
+
+
+def check_values(feature: Feature, values: np.ndarray, where: Callable[[int], str]) -> None:
+    """Raises `InputError` if a value of records [B, size] is out of its feature's range.
+
+    On a device such a value would be clamped, cut off, or end in NaN.
+    """
+    least, most = feature.least, feature.most
+    if least == 0 and feature.dtype == tf.int64:  # one pass: negative ones are the greatest
+        fits = values.view(np.uint64).max() <= most
+    else:
+        fits = values.min() >= least and values.max() <= most  # NaN is not
+    if fits:
+        return
+    row, place = np.argwhere(~((values >= least) & (values <= most)))[0]
+    received = f"{where(int(row))}, with the {feature.name} {values[row, place]}"
+    expected, remedy = f"numbers from {least} to {most}", "make the data again"
+    if feature.dtype == tf.float32:
+        expected = "finite numbers" + (", 0 or more" if least == 0 else "")
+    elif feature.model_size:
+        expected += f", as the model's {feature.model_size} is {most + 1}"
+        remedy = f"give the configuration that belongs to the data, or {remedy}"
+    raise InputError(received, expected, remedy)
 
 
 # ---------------------------------------------------------------------------- indexes

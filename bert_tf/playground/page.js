@@ -1,5 +1,6 @@
 // The page of the playground; with #example behind its address it begins with an example. Texts reach the page as text nodes only, never as HTML.
 const $ = (id) => document.getElementById(id);
+const counted = (number, name) => `${number} ${name}${number === 1 ? "" : "s"}`;
 const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : `${(share * 100).toFixed(1)} %`);
 const TITLES = {
   classification: "Which label fits?", multi_label: "Which labels apply?", regression: "What score does it get?",
@@ -85,8 +86,8 @@ const note = (text) => make("p", { class: "note" }, text);
 
 function makeFields() {
   for (const text of model.texts) {
-    const long = text.isList || model.texts.length === 1 || /any length/.test(text.what);
-    const area = make("textarea", { name: text.name, rows: long ? 6 : 2, spellcheck: "false" });
+    const rows = text.isList || /any length/.test(text.what) ? 6 : model.texts.length === 1 ? 4 : 2;
+    const area = make("textarea", { name: text.name, rows, spellcheck: "false" });
     area.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("form").requestSubmit();
     });
@@ -106,10 +107,30 @@ function readFields() {
   return texts;
 }
 
-function fillExample() {
-  const examples = { ...EXAMPLES, ...EXAMPLES_OF[model.task] };
-  for (const text of model.texts) $("form").elements[text.name].value = examples[text.name] ?? "";
+function askAgain(texts) {
+  for (const { name } of model.texts) $("form").elements[name].value = [texts[name] ?? ""].flat().join("\n");
   $("form").requestSubmit();
+}
+
+const MOST_ASKED = 30;
+const before = new Map(); // texts asked since the page was loaded, as JSON, and their buttons
+
+function remember(texts) {
+  const key = JSON.stringify(texts);
+  if (!before.has(key)) {
+    const words = Object.values(texts).flat().join(" · ").slice(0, 300);
+    const answer = [...$("answer").querySelectorAll(".big, mark:not(.tag)")].map((node) => node.textContent).join(", ");
+    const button = make("button", { type: "button", title: words, onclick: () => askAgain(texts) },
+      make("span", { class: "name" }, words || "(empty)"), make("span", { class: "value" }, answer));
+    before.set(key, button);
+    $("asked-list").prepend(make("li", {}, button));
+    if (before.size > MOST_ASKED) {
+      before.delete(before.keys().next().value);
+      $("asked-list").lastChild.remove();
+    }
+  }
+  for (const [other, button] of before) button.setAttribute("aria-current", String(other === key));
+  $("asked").hidden = false;
 }
 
 async function submit(event) {
@@ -126,6 +147,7 @@ async function submit(event) {
     const time = found.milliseconds;
     $("time").textContent = time < 1000 ? `${time.toFixed(time < 10 ? 1 : 0)} ms` : `${(time / 1000).toFixed(1)} s`;
     $("answer").replaceChildren(...VIEWS[model.task](found.answer, texts));
+    remember(texts);
     showParts(found.parts, found.part);
     await showInside();
   } catch (error) {
@@ -205,8 +227,8 @@ const VIEWS = {
       at = end;
     }
     passage.append(points.slice(at).join(""));
-    const counted = kinds.length ? `Labels found: ${kinds.join(", ")}.` : "No word has a label but O.";
-    return [passage, note(`${counted} Hold the pointer over a mark for its probability.`)];
+    if (!kinds.length) return [passage, note("No word has a label but O.")];
+    return [passage, note(`Labels found: ${kinds.join(", ")}. Hold the pointer over a mark for its probability.`)];
   },
 
   embeddings(answer) {
@@ -297,14 +319,16 @@ async function showInside() {
 const weight = (h, from, to) => seen.bytes[(h * seen.size + from) * seen.size + to] / 255;
 
 function drawHeads() {
+  const layer = `layer ${$("layer").value}`;
+  $("heads-title").textContent = `Heads of ${layer}`;
   $("heads").replaceChildren(...Array.from({ length: model.config.num_attention_heads }, (_, h) => {
     const canvas = make("canvas");
     canvas.width = canvas.height = seen.size;
     canvas.getContext("2d").drawImage(matrix(h), 0, 0);
     return make("button", {
-      type: "button", "aria-pressed": String(h === head), "aria-label": `head ${h + 1}`, title: `head ${h + 1}`,
+      type: "button", "aria-pressed": String(h === head), "aria-label": `${layer}, head ${h + 1}`, title: `${layer}, head ${h + 1}`,
       onclick: () => { head = h; drawHeads(); shadePieces(); drawPicture(); $("heads").children[h].focus(); },
-    }, canvas);
+    }, canvas, String(h + 1));
   }));
 }
 
@@ -342,17 +366,30 @@ function shadePieces() {
     node.classList.toggle("strong", shade > strong);
     node.setAttribute("aria-pressed", String(chosen === i));
   });
+  showLooks();
+}
+
+const MOST_LOOKS = 6; // pieces in the list of where one looks
+function showLooks() {
+  if (chosen === null) return $("looks").replaceChildren(note("Choose a piece, above or in the matrix, to list where it looks."));
+  const rows = seen.pieces.map((piece, i) => ({ name: `${piece} (place ${i})`, share: weight(head, chosen, i) }));
+  rows.sort((a, b) => b.share - a.share);
+  rows[0].best = true;
+  return $("looks").replaceChildren(make("h4", {}, `${seen.pieces[chosen]} (place ${chosen}) looks at`), bars(rows.slice(0, MOST_LOOKS)));
 }
 
 const MOST_NAMES = 80; // pieces of a sequence whose picture has their names beside it
+const BESIDE = 300; // pixels for the heads at the right, in a window with room for them
 function layout() {
   const named = seen.size <= MOST_NAMES;
   const paper = $("picture").getContext("2d");
   paper.font = font(13);
   const widths = named ? seen.pieces.map((piece) => paper.measureText(piece).width) : [0];
   const margin = named ? Math.min(110, Math.ceil(Math.max(...widths)) + 10) : 0;
-  const room = $("scroll").clientWidth - margin - 2;
-  const cell = named ? Math.max(11, Math.min(30, Math.floor(room / seen.size))) : Math.max(1, Math.min(8, room / seen.size));
+  const all = $("matrix").clientWidth - margin - 2;
+  const isWide = all - BESIDE >= Math.max(400, named ? 9 * seen.size : 0);
+  const room = isWide ? all - BESIDE : all;
+  const cell = named ? Math.max(9, Math.min(30, Math.floor(room / seen.size))) : Math.max(1, Math.min(8, room / seen.size));
   return { named, margin, cell, side: margin + cell * seen.size };
 }
 
@@ -414,8 +451,8 @@ async function begin() {
   const name = model.name.filter(Boolean).join(", version ").replace(/, version (?!\d+$)/, "/");
   const config = model.config;
   $("facts").textContent = [
-    name, model.task.replace("_", " "), `${config.num_hidden_layers} layers`,
-    `${config.num_attention_heads} heads`,
+    name, model.task.replace("_", " "), counted(config.num_hidden_layers, "layer"),
+    counted(config.num_attention_heads, "head"),
     `${config.hidden_size} numbers a piece`, model.do_lower_case ? "lower-cased" : "cased",
     `at most ${model.options.max_seq_length} pieces`,
   ].join(" · ");
@@ -423,7 +460,8 @@ async function begin() {
   $("layer").parentElement.hidden = config.num_hidden_layers < 2;
   makeFields();
   $("form").addEventListener("submit", submit);
-  $("example").addEventListener("click", fillExample);
+  const example = { ...EXAMPLES, ...EXAMPLES_OF[model.task] };
+  $("example").addEventListener("click", () => askAgain(example));
   const again = () => showInside().catch(showError);
   $("layer").addEventListener("input", again);
   $("part").addEventListener("change", () => { chosen = null; again(); });
@@ -439,7 +477,7 @@ async function begin() {
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   $("go").disabled = false;
   $("form").elements[model.texts[0].name].focus();
-  if (location.hash === "#example") fillExample();
+  if (location.hash === "#example") askAgain(example);
 }
 
 begin().catch((error) => {

@@ -86,7 +86,9 @@ def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> N
 def _section(title: str, draw: Callable[[Any], None] | None, size: Sequence, text: str) -> str:
     """A picture and a text, or where it cannot be drawn, the text alone."""
     image = draw and picture(draw, size, title)
-    return f"<section><h2>{title}</h2>{image or ''}<pre>{html.escape(text)}</pre></section>"
+    wide = ' class="wide"' if image and size[0] > 8 else ""
+    text = html.escape(text)
+    return f"<section{wide}><h2>{title}</h2>{image or ''}<pre>{text}</pre></section>"
 
 
 def _each(golds: Any, answers: Any, **names: Any) -> str:
@@ -119,13 +121,13 @@ def _points(golds: np.ndarray, answers: np.ndarray) -> str:
     """A point for each example."""
 
     def draw(axes: Any) -> None:
-        points = metrics.PredictionErrorDisplay(y_true=golds, y_pred=answers)
-        points.plot(ax=axes, kind="actual_vs_predicted")
+        axes.scatter(answers, golds, alpha=0.8, s=16)
+        axes.axline((golds[0], golds[0]), slope=1, color="black", linestyle="--", linewidth=1)
         axes.set(xlabel="predicted", ylabel="label")
 
     errors = np.abs(golds - answers)
     text = f"absolute error: mean {errors.mean():.3g}, greatest {errors.max():.3g}"
-    return _section("Labels and predictions", draw, (5, 5), text)
+    return _section("Labels and predictions", draw, (5, 4), text)
 
 
 def _lengths(data: TextData, most: int) -> str:

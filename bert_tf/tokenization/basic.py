@@ -27,9 +27,7 @@ COMBINING_CLASSES = 256
 
 # ---------------------------------------------------------------------------- the table
 
-UNICODE_VERSION = "14.0.0"
 FILE = pathlib.Path(__file__).with_name("unicode_14.npz")
-CODE_POINTS = 0x110000
 PAGE = 256
 
 # In `characters`: no character. Larger than any distance between two code points.
@@ -54,7 +52,7 @@ class UnicodeTable(NamedTuple):
     Nearly all of the 1,114,112 entries repeat, so code points share rows, and pages share lines.
     """
 
-    pages: np.ndarray  # [CODE_POINTS / PAGE] int32
+    pages: np.ndarray  # [all code points / PAGE] int32
     rows: np.ndarray  # [number of pages, PAGE] int32
     characters: np.ndarray  # [R, width] int32: what to add to c for each character, or ABSENT
     flags: np.ndarray  # [R] int32
@@ -85,7 +83,6 @@ class Words(NamedTuple):
     """The words of N texts, one after the other."""
 
     strings: tf.Tensor  # [W] string
-    lengths: tf.Tensor  # [W] int32: characters in each
     text_splits: tf.Tensor  # [N + 1] int64: words before each text
     characters: tf.Tensor  # [K] int32: the characters of all words
     starts: tf.Tensor  # [K] int32: where each begins in its text, in code points
@@ -125,13 +122,12 @@ def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
             lambda: character,
         )
     breaks = _breaks(flags, text_of_point)  # [C]
-    first, lengths = _runs(tf.gather(breaks, source))  # [W]
+    first = _run_starts(tf.gather(breaks, source))  # [W]
     starts, ends = _extents(points, flags)  # [C]
     return Words(
         strings=tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_lengths(character, lengths, validate=False), "UTF-8"
+            tf.RaggedTensor.from_row_starts(character, first, validate=False), "UTF-8"
         ),
-        lengths=tf.cast(lengths, tf.int32),
         text_splits=tf.searchsorted(tf.gather(source, first), points.row_splits, out_type=tf.int64),
         characters=character,
         starts=tf.gather(starts, source),
@@ -162,19 +158,15 @@ def _breaks(flags: tf.Tensor, text_of_point: tf.Tensor) -> tf.Tensor:
     return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + text_of_point
 
 
-def _runs(number: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """First index [W] and length [W] of each run of equal numbers."""
+def _run_starts(number: tf.Tensor) -> tf.Tensor:
+    """The first index of each run of equal numbers [W]."""
     begins = tf.concat([tf.ones_like(number[:1], tf.bool), number[1:] != number[:-1]], 0)
-    first = tf.where(begins)[:, 0]
-    bounds = tf.concat([first, tf.shape(number, tf.int64)], 0)
-    return first, bounds[1:] - bounds[:-1]
+    return tf.where(begins)[:, 0]
 
 
 def _extents(points: tf.RaggedTensor, flags: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Start and end in its text of each code point with its accents, [C] both."""
-    start = tf.range(tf.size(points.values, tf.int64)) - tf.gather(
-        points.row_starts(), points.value_rowids()
-    )
+    start = tf.ragged.range(points.row_lengths()).values
     # An accent extends the nearest code point before it that is neither accent nor dropped.
     owns = tf.cast(flags & (ACCENT | DROPPED) == 0, tf.int64)
     owner = tf.cumsum(owns) + points.value_rowids()
@@ -266,9 +258,8 @@ class NeverSplit:
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
         marked = tf.strings.regex_replace(texts, self._pattern, MARK + rb"\1" + MARK)
         parts = tf.strings.split(marked, MARK)  # [N, (parts)]
-        strings, rows = parts.values, parts.value_rowids()  # [M]
-        number = tf.range(tf.size(strings, tf.int64)) - tf.gather(parts.row_starts(), rows)
-        is_piece = number % 2 == 1  # [M]
+        strings = parts.values  # [M]
+        is_piece = tf.ragged.range(parts.row_lengths()).values % 2 == 1  # [M]
         pieces = tf.boolean_mask(strings, is_piece)  # [Q]
         which = tf.argmax(tf.cast(pieces[:, tf.newaxis] == self._pieces, tf.int32), 1)
         lengths = tf.strings.length(strings, "UTF8_CHAR")
@@ -280,7 +271,7 @@ class NeverSplit:
             strings=tf.where(is_piece, "", strings),
             pieces=ids.with_values(pieces),
             ids=ids,
-            starts=before - tf.gather(before, tf.gather(parts.row_starts(), rows)),
+            starts=before - tf.gather(before, tf.gather(parts.row_starts(), parts.value_rowids())),
             lengths=lengths,
             text_splits=parts.row_splits,
         )

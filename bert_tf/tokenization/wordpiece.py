@@ -176,16 +176,16 @@ class FullTokenizer:
 
     def iter_ids(self, texts: Iterable[str | bytes]) -> Iterator[list[int]]:
         """The ids of each of any number of texts, which are tokenized many at a time."""
-        for ids, ends in self.iter_batches(texts):
+        for ids, splits in self.iter_batches(texts):
             ids = ids.tolist()
-            for first, last in itertools.pairwise([0, *ends.tolist()]):
+            for first, last in itertools.pairwise(splits.tolist()):
                 yield ids[first:last]
 
     def iter_batches(self, texts: Iterable[str | bytes]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The ids of many texts at a time, int32 [pieces], and where each text ends in them [N]."""
+        """The ids of N texts at a time, int32 [pieces], and how they are split by text [N + 1]."""
         for batch in batches(map(utf8, texts)):
             ragged = self.tokenize_ids(batch)
-            yield ragged.values.numpy(), ragged.row_splits.numpy()[1:]
+            yield ragged.values.numpy(), ragged.row_splits.numpy()
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """The id of each piece; KeyError for a piece that is not in the vocabulary."""

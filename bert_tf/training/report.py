@@ -83,4 +83,5 @@ def picture(draw: Callable[[Any], None], size: tuple[float, float], shows: str) 
     draw(figure.add_subplot())
     figure.savefig(file, format="png", dpi=120)
     source = base64.b64encode(file.getvalue()).decode()
-    return f'<img alt="{html.escape(shows)}" src="data:image/png;base64,{source}">'
+    width = round(72 * size[0])  # letters are as large as those of the page
+    return f'<img alt="{html.escape(shows)}" width="{width}" src="data:image/png;base64,{source}">'

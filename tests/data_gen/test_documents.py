@@ -294,8 +294,8 @@ def tokenizers() -> dict[bool, FullTokenizer]:
 
 def marked_words(tokenizer: FullTokenizer, text: str) -> list[str]:
     """The pieces of each word, joined by spaces."""
-    ((tokens, ends),) = iter_marked_batches(tokenizer, [text])
-    assert ends.tolist() == [len(tokens)]
+    ((tokens, splits),) = iter_marked_batches(tokenizer, [text])
+    assert splits.tolist() == [0, len(tokens)]
     found: list[list[str]] = []
     for token in tokens.tolist():
         piece = tokenizer.inv_vocab[token & ID_BITS]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.data.records import Feature, Record, pretraining_record
+from bert_tf.data.shards import checked
 from bert_tf.errors import InputError
 from data_gen import instances
 from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
@@ -147,7 +148,7 @@ def test_packed_rows_hold_every_instance_once(lengths, prob, most, tokens_at_a_t
         rows = maker.make_rows(pairs, masked)
         serialized = list(maker.records(rows))
     record = pretraining_record(**sizes, packed_with=prob)
-    values = record.checked(serialized, where=str)
+    values = checked(record, serialized, where=str)
     found = []
     for row in range(len(serialized)):
         one = {name: value[row] for name, value in values.items()}

@@ -17,6 +17,9 @@ import numpy as np
 
 from bert_tf.tokenization import basic as ut
 
+UNICODE_VERSION = "14.0.0"
+CODE_POINTS = sys.maxunicode + 1
+
 # The original's blocks, not all that Unicode calls CJK: no kana, no hangul, nothing newer.
 CJK_BLOCKS = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
@@ -75,8 +78,8 @@ def make_table(*, do_lower_case: bool) -> ut.UnicodeTable:
     """The table of all code points, each row and each page kept once, in order of appearance."""
     width = 3 if do_lower_case else 1
     rows, pages, movable = {}, {}, set()
-    row_of = np.zeros(ut.CODE_POINTS, np.int32)
-    for point in range(ut.CODE_POINTS):
+    row_of = np.zeros(CODE_POINTS, np.int32)
+    for point in range(CODE_POINTS):
         kept, flags = entry(chr(point), do_lower_case=do_lower_case)
         if len(kept) > width or (len(kept) > 1 and flags & ut.BREAK_BEFORE):
             raise ValueError(f"U+{point:04X} becomes {kept!r}, for which the table has no form")
@@ -106,10 +109,10 @@ def save_unicode_tables(
 
 
 def main() -> None:
-    if unicodedata.unidata_version != ut.UNICODE_VERSION:
+    if unicodedata.unidata_version != UNICODE_VERSION:
         sys.exit(
             f"Received: a Python with Unicode {unicodedata.unidata_version}\n"
-            f"Expected: Unicode {ut.UNICODE_VERSION}\n"
+            f"Expected: Unicode {UNICODE_VERSION}\n"
             "To do: run this program with Python 3.11"
         )
     lower, cased = (make_table(do_lower_case=lower) for lower in (True, False))

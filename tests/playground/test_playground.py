@@ -223,6 +223,7 @@ def test_the_page_asks_nobody_else():
         text = (PAGE / name).read_text()
         assert not re.search(r"https?://|@import|url\(", text), name
         assert "innerHTML" not in text
+        assert not re.search(r"(local|session)Storage|indexedDB|cookie", text), name
     page = (PAGE / "page.html").read_text()
     assert set(re.findall(r'(?:src|href)="([^"]*)"', page)) == {"data:,", "/page.css", "/page.js"}
     assert not re.search(r"<script(?![^>]*src)|style=| on\w+=", page)  # the policy forbids them

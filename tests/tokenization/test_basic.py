@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from bert_tf.tokenization import basic
 
 pytestmark = pytest.mark.skipif(
-    unicodedata.unidata_version != basic.UNICODE_VERSION,
+    unicodedata.unidata_version != make_unicode_table.UNICODE_VERSION,
     reason=f"the reference asks this Python, which has Unicode {unicodedata.unidata_version}",
 )
 BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
 SURROGATES = range(0xD800, 0xE000)  # not to be had in UTF-8
-CODE_POINTS = [point for point in range(basic.CODE_POINTS) if point not in SURROGATES]
+CODE_POINTS = [p for p in range(make_unicode_table.CODE_POINTS) if p not in SURROGATES]
 
 # Each asks a question that the neighbours decide.
 CONTEXTS = (

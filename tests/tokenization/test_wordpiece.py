@@ -13,10 +13,10 @@ import reference_tokenizer as reference
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from make_unicode_table import UNICODE_VERSION
 
 from bert_tf.errors import InputError
 from bert_tf.tokenization import wordpiece
-from bert_tf.tokenization.basic import UNICODE_VERSION
 from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary, vocabulary_sha256
 
 BOTH = pytest.mark.parametrize("do_lower_case", [True, False])
