@@ -5,7 +5,6 @@ Loads no TensorFlow: flags come first.
 
 import dataclasses
 import json
-import math
 import pathlib
 import re
 from collections.abc import Mapping
@@ -202,18 +201,3 @@ class Intervals:
     def is_due(step: int, every: int) -> bool:
         """Whether something done every so many steps is due after `step`."""
         return every > 0 and step % every == 0
-
-
-def packed_sizes(
-    max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
-) -> tuple[int, int]:
-    """K and P of a packed row: the most sequences, and the most predictions of all together.
-
-    Each sequence rounds its own number of predictions, up as often as down.
-
-    >>> packed_sizes(512, 80, 0.15)
-    (16, 85)
-    """
-    num_sequences = max(2, max_seq_length // 32)
-    of_tokens = math.ceil(max_seq_length * masked_lm_prob) + num_sequences // 2
-    return num_sequences, min(num_sequences * max_predictions_per_seq, of_tokens)

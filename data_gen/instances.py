@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.config import packed_sizes
+from bert_tf.data import packed_sizes
 from bert_tf.data.records import PACKED, Record, pretraining_record
 from data_gen.documents import ID_BITS, TOKEN_BYTES, TOKEN_TYPE, Corpus, Counts
 from data_gen.masking import MASKED, UNCHANGED, Masked, Pair, mask

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import packed_sizes
+from bert_tf.data import packed_sizes
 from bert_tf.declarations import declared, size
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote

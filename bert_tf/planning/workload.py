@@ -6,7 +6,8 @@ import math
 import pathlib
 from typing import NamedTuple
 
-from bert_tf.config import BertConfig, packed_sizes
+from bert_tf.config import BertConfig
+from bert_tf.data import packed_sizes
 from bert_tf.errors import InputError
 
 FLOAT32 = INT32 = 4  # bytes of an element

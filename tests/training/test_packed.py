@@ -9,7 +9,7 @@ from generation import SETTINGS
 from small_runs import STILL, make_trainer
 
 from bert_tf import heads
-from bert_tf.config import packed_sizes
+from bert_tf.data import packed_sizes
 from bert_tf.data.records import pretraining_record
 from bert_tf.modeling.layers import first_places, places_in_sequences
 from bert_tf.training.step import model_inputs
