@@ -9,20 +9,20 @@ learning rates or trials every combination is trained, and the best by the first
     ... --learning_rate=5e-5,4e-5,3e-5,2e-5 --num_trials=5
 """
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
 
-from absl import flags
-
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
+from bert_tf.cli.flags import FLAGS
 from bert_tf.errors import InputError
 from bert_tf.tasks import registry
 from bert_tf.tasks.examples import FORMATS
 
-FLAGS = flags.FLAGS
+OWN_FILES = [field.name for field in dataclasses.fields(registry.OwnFiles)]
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
 
 
@@ -65,44 +65,9 @@ class ClassifierFlags:
     document_context = False
 
 
-class OwnFiles:
-    """The flags of the tasks csv, tsv and jsonl.
-
-    Attributes:
-      text_a_column: The column of the text.
-      text_b_column: The column of a second text.
-      label_column: The column of the label.
-      id_column: The column of an id.
-      has_header: The first line names the columns.
-      label_kind: A label is a name, a number, or names with --label_separator between, in jsonl
-        also a list of names.
-      labels: The labels' names; default: those of the training data.
-      label_separator: What is between several labels.
-      train_file: Default: train.<task_name> in --data_dir; so for the others.
-      dev_file: The dev data.
-      test_file: The test data.
-    """
-
-    _title = "Of the tasks csv, tsv, jsonl"
-    text_a_column = "text_a"
-    text_b_column = None
-    label_column = "label"
-    id_column = None
-    has_header = True
-    label_kind = shared_flags.Choice("classes", registry.LABEL_KINDS)
-    labels = ()
-    label_separator = ","
-    train_file = None
-    dev_file = None
-    test_file = None
-
-
-OWN_FILES = [name for name in vars(OwnFiles) if not name.startswith("_")]
-
-
 def define_flags() -> None:
     """The flags of this script and those that fine-tuning shares."""
-    model_flags.define_fine_tuning(ClassifierFlags, OwnFiles, max_seq_length=128)
+    model_flags.define_fine_tuning(ClassifierFlags, registry.OwnFiles, max_seq_length=128)
     FLAGS["task_name"].help += f"\n{registry.describe_tasks()}"
 
 
@@ -147,8 +112,6 @@ def check_task_flags(task_name: str) -> None:
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
     others += ["has_header"] if task_name == "jsonl" else []
-    if FLAGS["doc_stride"].present and not make_task().head.takes_windows:
-        others.append("doc_stride")
     others += [] if task_name == "ner" else ["document_context"]
     others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
     source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
@@ -174,10 +137,10 @@ from bert_tf.training.trainer import write_eval_results, write_final_evaluation
 
 def main(_: Sequence[str]) -> None:
     """Flags -> task, data -> model -> train or restore -> evaluate -> predict -> export."""
+    task = make_task()
     strategy = from_flags.make_strategy()
     with locked(FLAGS.output_dir, folder=True):
         model = fine_tuning.open_pretrained()
-        task = make_task()
         train = read_split(task, task.split("train")) if FLAGS.do_train else None
         task = with_labels(task, train, model.source)
         dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
@@ -212,6 +175,8 @@ def make_task() -> Task:
     elif name in FORMATS:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
     task = registry.get_task(name, **options)
+    if not task.head.takes_windows:
+        model_flags.refuse_without_effect("doc_stride", f"for the task {name}")
     if FLAGS.do_eval:
         of_report = ["accuracy"] if FLAGS.report else []  # its page needs scikit-learn as well
         check_libraries([*task.metrics, *of_report])

@@ -91,6 +91,7 @@ if __name__ == "__main__":
 
 import contextlib
 import dataclasses
+import itertools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -105,9 +106,17 @@ from bert_tf.data.records import DataDescription, description_path, pretraining_
 from bert_tf.files import is_file, locked
 from bert_tf.heads.pretraining import FillMask, Pretraining
 from bert_tf.terminal import log_end, number_of
-from bert_tf.tokenization.wordpiece import FullTokenizer, refuted_case, vocabulary_sha256
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    read_vocabulary,
+    refuted_case,
+    vocabulary_sha256,
+)
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer, write_eval_results, write_final_evaluation
+
+SIZES = ("max_seq_length", "max_predictions_per_seq")  # of a record
+IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "pack", *SIZES)  # of all files of a run
 
 
 class Given(NamedTuple):
@@ -232,7 +241,7 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
     train = FLAGS.do_train or not FLAGS.eval_input_file
     patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
     paths = [path for pattern in filter(None, patterns) for path in shards.record_paths(pattern)]
-    data, undescribed = shards.common_description(paths)
+    data, undescribed = common_description(paths)
     if data is not None:
         if data.never_split and undescribed:
             made = f"data made with --never_split={','.join(data.never_split)}"
@@ -242,15 +251,44 @@ def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | Non
         config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
         own = f"{FLAGS.output_dir}/{metadata.VOCAB_FILE}"  # of a run that is resumed
         for path in filter(None, (FLAGS.vocab_file, is_file(own) and own)):
-            shards.refuse_other_vocabulary(path, data)
+            refuse_other_vocabulary(path, data)
     return data, undescribed
+
+
+def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, str | None]:
+    """What record files were made with, and the first of them that does not say so.
+
+    Raises:
+      InputError: two files were made with another case, vocabulary or size.
+    """
+    found = dict(zip(paths, shards.each(shards.read_description, paths), strict=True))
+    described = {path: data for path, data in found.items() if data is not None}
+    first_path, first = next(iter(described.items()), (None, None))
+    for (path, data), name in itertools.product(described.items(), IN_COMMON):
+        one, other = getattr(first, name), getattr(data, name)
+        if one != other:
+            received = f"{first_path} with {name} {one}, {path} with {other}"
+            remedy = "leave out files of other settings, or make them again"
+            raise InputError(received, f"files that were made with one {name}", remedy)
+    return first, next((path for path in paths if path not in described), None)
+
+
+def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
+    """Raises `InputError` if a vocabulary is not that of the data."""
+    pieces = read_vocabulary(path)
+    if vocabulary_sha256(pieces) != data.vocab_sha256:
+        made = f"made with another vocabulary: {data.vocab_file} with {data.vocab_size}"
+        received = f"{path} with {len(pieces)} word pieces, for data {made}"
+        expected = f"the vocabulary with SHA-256 {data.vocab_sha256}"
+        give = "give the data's --vocab_file, and an --output_dir of its own"
+        raise InputError(received, expected, f"{give}; or make the data again")
 
 
 def open_files(
     patterns: str, config: BertConfig, data: DataDescription | None
 ) -> shards.RecordFiles:
     """The record files, checked against flags and model."""
-    sizes = {name: FLAGS[name].value for name in ("max_seq_length", "max_predictions_per_seq")}
+    sizes = {name: FLAGS[name].value for name in SIZES}
     if data and data.pack:
         for name, value in sizes.items():  # those of a packed record do not show them
             if (own := getattr(data, name)) != value:
@@ -323,7 +361,7 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
         # Refuses one of another model, before the files that belong to it are overwritten.
         loading.config_of(source, FLAGS.bert_config_file)
         loading.refuse_other_case(source, given.facts.do_lower_case)
-        loading.refuse_lost_pieces(source, given.facts.never_split or ())
+        refuse_lost_pieces(source, given.facts.never_split or ())
         data = given.data
         if given.tokenizer:  # which `describe_data` has compared with the data
             loading.refuse_other_pieces(source, given.tokenizer.pieces, FLAGS.vocab_file)
@@ -331,9 +369,8 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
             received = f"data of {data.vocab_file}, another vocabulary than that of {source.path}"
             remedy = "make them with it; if only pieces [unusedN] were replaced, add --vocab_file"
             raise InputError(received, f"data made with {source.vocab_file}", remedy)
-        report = loading.load_checkpoint(trainer.model, source)
-        if not latest:
-            logging.info("%s", report)
+        if not latest:  # else `Trainer.restore` loads it, with the moments
+            logging.info("%s", loading.load_weights(trainer.model, source))
         facts = dataclasses.replace(given.facts, origin=source.metadata.origin)
         return given._replace(facts=facts)
     if not FLAGS.do_train:
@@ -341,6 +378,19 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
         remedy = "add --do_train, or name a checkpoint with --init_checkpoint"
         raise InputError(received, "a trained model to evaluate", remedy)
     return given
+
+
+def refuse_lost_pieces(weights: metadata.Weights, kept: Sequence[str]) -> None:
+    """Raises `InputError` if a piece that the model never splits is not among those of its data.
+
+    Data may keep more pieces whole than the model did before: those are learned.
+    """
+    own = weights.metadata.never_split or ()
+    if {*own} - {*kept}:
+        made = f"with --never_split={','.join(kept)}" if kept else "without --never_split"
+        received = f"data made {made}, for {weights.path} with never_split {', '.join(own)}"
+        remedy = f"make the data again with --never_split={','.join(sorted({*own, *kept}))}"
+        raise InputError(received, "data in which the model's pieces are whole", remedy)
 
 
 def run_settings_of(given: Given, strategy: tf.distribute.Strategy) -> dict[str, Any]:

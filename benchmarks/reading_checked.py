@@ -24,7 +24,8 @@ import numpy as np
 from bert_tf.data import shards
 from bert_tf.data.batches import Batches, ShuffledSampler
 from bert_tf.data.records import Record, pretraining_record
-from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.data.shards import RecordFiles
+from bert_tf.training.fine_tuning import write_records
 
 MODEL = {"vocab_size": 30522, "type_vocab_size": 2}
 SIZES = {128: 20, 512: 80}  # S: P, as the original's README has them

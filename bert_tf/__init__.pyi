@@ -1,8 +1,8 @@
 """The public names: for editors, and for `__init__.py`, which loads each at its first use."""
 
 from bert_tf import heads as heads
-from bert_tf.checkpoints.loading import load_checkpoint as load_checkpoint
 from bert_tf.checkpoints.loading import open_weights as open_weights
+from bert_tf.checkpoints.matching import load_checkpoint as load_checkpoint
 from bert_tf.checkpoints.saving import save_weights as save_weights
 from bert_tf.config import BertConfig as BertConfig
 from bert_tf.errors import InputError as InputError

@@ -1,16 +1,14 @@
 """Weights in, from every format that a BERT comes in; and what belongs to them.
 
     open_weights(path)             names, shapes, configuration, vocabulary; tensors when read
-    load_checkpoint(model, path)   into a model, with a report of every name
+    load_weights(model, weights)   into a model, with a report of every name
 
 Everything has the original's names and shapes in between (`metadata.Weights`). What a caller gives
-is compared with what belongs to the weights here, and nowhere else:
+is compared with what belongs to the weights:
 
     config_of, tokenizer_of   configuration and tokenizer: the ones given, else their own
-    length_of                 the longest sequence
-    in_order_of, with_labels  the classes, in the order of the given labels
-    other_purpose             whether a head is used for another task than its own
-    match_model               all of it, with the model that the weights are loaded into
+    classes.py                the classes and the task of a head
+    matching.py               all of it, with a model that has labels and a tokenizer
 
 The same content is accepted from any file, and the same labels in any order; anything else is an
 `InputError` that names both sides.
@@ -21,8 +19,7 @@ import importlib
 import itertools
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import keras
 import tensorflow as tf
@@ -40,7 +37,7 @@ from bert_tf.checkpoints.metadata import (
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import path_errors
-from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
+from bert_tf.heads import ENCODER
 from bert_tf.modeling.models import config_of_model
 from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
@@ -152,31 +149,35 @@ class LoadReport:
         return "\n".join(lines)
 
 
-def load_checkpoint(
-    model: keras.Model,
-    path: "str | os.PathLike | Weights",
-    *,
-    required: str = ENCODER,
-    skip: str | None = None,
+def load_weights(
+    model: keras.Model, weights: Weights, *, required: str = ENCODER, skip: str | None = None
 ) -> LoadReport:
-    """Puts weights into a model, by name.
+    """Puts weights into a model without labels and a tokenizer of its own, by name.
 
-    Args:
-      model: one of `bert_tf.modeling.models`, or any whose layers are named alike.
-      path: as for `open_weights`, or what that gave.
-      required: a pattern of the names that must be there; by default the encoder's, without its
-        pooler, which many models leave out.
-      skip: a pattern of the names that are not taken though they may be there.
+    Arguments, result and errors as of `matching.load_checkpoint`, which is for other models.
+    """
+    report = report_on(model, weights, required=required, skip=skip)
+    names = counted(report.matched, "load the weights", len(report.matched), "variables")
+    values = {name: weights.read(name) for name in names}
+    for name, value in values.items():
+        if not tf.as_dtype(value.dtype).is_floating:
+            received = f"{weights.path}, whose {name} has values of the type {value.dtype.name}"
+            raise InputError(received, "floating-point numbers", "give one that is not quantized")
+    variables = named_variables(model)
+    for name, value in values.items():
+        variables[name].assign(value)
+    return report
 
-    Returns:
-      The variables matched, missing and unused. What is missing keeps its fresh weights.
+
+def report_on(
+    model: keras.Model, weights: Weights, *, required: str, skip: str | None
+) -> LoadReport:
+    """What `load_weights` will load; nothing is read yet.
 
     Raises:
-      InputError: a required weight is missing, one has another shape, or nothing matches; what
-        the model carries (configuration, labels, tokenizer) is not that of the weights; or it is
-        quantized or has LoRA. The model is then unchanged.
+      InputError: a required weight is missing, one has another shape, or nothing matches; the
+        model has another configuration; or it is quantized or has LoRA.
     """
-    weights = path if isinstance(path, Weights) else open_weights(path)
     variables = named_variables(model)
     taken = {name for name in weights.shapes if not (skip and re.match(skip, name))}
     report = LoadReport(
@@ -186,26 +187,6 @@ def load_checkpoint(
         unused=[name for name in weights.names if name not in variables or name not in taken],
         slots=weights.slots,
     )
-    _check_report(report, variables, weights.shapes, required)
-    with_head = any(re.match(OUTPUT, name) for name in report.matched)
-    weights = match_model(weights, model, with_head=with_head)
-    names = counted(report.matched, "load the weights", len(report.matched), "variables")
-    values = {name: weights.read(name) for name in names}
-    for name, value in values.items():
-        if not tf.as_dtype(value.dtype).is_floating:
-            received = f"{weights.path}, whose {name} has values of the type {value.dtype.name}"
-            raise InputError(received, "floating-point numbers", "give one that is not quantized")
-    for name, value in values.items():
-        variables[name].assign(value)
-    return report
-
-
-def _check_report(
-    report: LoadReport,
-    variables: Mapping[str, keras.Variable],
-    shapes: Mapping[str, Sequence[int]],
-    required: str,
-) -> None:
     remedy = "check that the checkpoint and --bert_config_file belong together"
     lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
@@ -214,10 +195,13 @@ def _check_report(
         received = f"{report.path}, which {lacks}; it has {unused or 'nothing'} besides"
         raise InputError(received, "the weights of this model", remedy)
     for name in report.matched:
-        theirs, own = tuple(shapes[name]), tuple(variables[name].shape)
+        theirs, own = tuple(weights.shapes[name]), tuple(variables[name].shape)
         if theirs != own:
             received = f"{report.path}, whose {name} has the shape {theirs}"
             raise InputError(received, f"{own}, as the configuration says", remedy)
+    if config := config_of_model(model):
+        _refuse_other_config(weights, config, model.name, _SILENT)
+    return report
 
 
 def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
@@ -246,7 +230,7 @@ def refuse_quantized(model: keras.Model) -> None:
         raise InputError(received, "a model of floating-point numbers", remedy)
 
 
-# ---------------------------------------------------------------------------- configuration, length
+# ---------------------------------------------------------------------------- configuration
 
 
 def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConfig:
@@ -277,12 +261,6 @@ def _refuse_other_config(
         mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
         remedy = "use the model's own configuration; a command needs no --bert_config_file for it"
         raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
-
-
-def length_of(weights: Weights, config: BertConfig) -> int:
-    """The longest sequence: as the model's files say, else the number of its positions."""
-    longest = config.max_position_embeddings
-    return min(weights.metadata.max_seq_length or longest, longest)
 
 
 # ---------------------------------------------------------------------------- vocabulary and case
@@ -382,112 +360,3 @@ def refuse_other_case(weights: Weights, given: bool | None) -> None:
         received = f"do_lower_case {given} with {weights.path}, {source} do_lower_case {known}"
         remedy = f"use --{'' if known else 'no'}do_lower_case"
         raise InputError(received, "text in the case that the model was trained with", remedy)
-
-
-def refuse_lost_pieces(weights: Weights, kept: Sequence[str]) -> None:
-    """Raises `InputError` if a piece that the model never splits is not among those of its data.
-
-    Data may keep more pieces whole than the model did before: those are learned.
-    """
-    own = weights.metadata.never_split or ()
-    if {*own} - {*kept}:
-        made = f"with --never_split={','.join(kept)}" if kept else "without --never_split"
-        received = f"data made {made}, for {weights.path} with never_split {', '.join(own)}"
-        remedy = f"make the data again with --never_split={','.join(sorted({*own, *kept}))}"
-        raise InputError(received, "data in which the model's pieces are whole", remedy)
-
-
-# ---------------------------------------------------------------------------- task and labels
-
-
-def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tuple[str, str] | None:
-    """The trained purpose of a head and the wanted one, if they are known to differ, else None.
-
-    Only heads with the same weights are compared: no shape shows what those were trained for.
-    """
-    if head_named(head).weights != OUTPUT:
-        return None
-    alike = {other.architecture for other in map(head_named, NAMES) if other.weights == OUTPUT}
-    wanted = {"architecture": head_named(head).architecture, "task": head, "pairs": pairs}
-    for name, asked in wanted.items():
-        known = getattr(weights.metadata, name)
-        # Weights of another architecture, a pre-trained model say, may get any head.
-        is_of_head = name != "architecture" or known in alike
-        if is_of_head and None not in (known, asked) and known != asked:
-            return f"{name} = {known}", f"{name} = {asked}"
-    return None
-
-
-def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) -> None:
-    """Raises `InputError` if a head would answer for another task than it was trained for."""
-    if purposes := other_purpose(weights, head, pairs):
-        received = f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}"
-        remedy = "leave out the option that asks for another task, or train a model for it"
-        raise InputError(received, "the task that the model was trained for", remedy)
-
-
-def in_order_of(
-    weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
-) -> Weights | None:
-    """The weights, their classes in the order of `labels`; None if their labels are others.
-
-    Args:
-      weights: of a head of several classes.
-      labels: the names of the classes; if the weights have no names, in the order of the classes.
-      own: the names of the weights' classes, if spelled differently than in the metadata.
-    """
-    own = tuple(own or weights.metadata.labels or labels)
-    is_each_once = len({*labels}) == len(labels) == weights.num_classes
-    if not is_each_once or sorted(own) != sorted(labels):
-        return None
-    order = [own.index(label) for label in labels]
-
-    def read(name: str) -> Any:
-        value = weights.read(name)
-        return value[order] if re.match(OUTPUT, name) else value
-
-    metadata = dataclasses.replace(weights.metadata, labels=tuple(labels))
-    return dataclasses.replace(weights, read=read, metadata=metadata)
-
-
-def with_labels(
-    weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
-) -> Weights:
-    """As `in_order_of`, but raises `InputError` if the labels are others."""
-    if "output_weights" not in weights.shapes:
-        return weights  # `load_checkpoint` says what is missing
-    found = in_order_of(weights, labels, own)
-    if found is None:
-        received = f"{len(labels)} labels: {', '.join(labels)}, for {weights.path}"
-        expected = f"its {classes_of(weights)}, each once, in any order"
-        raise InputError(received, expected, "name them all, or none where the model names them")
-    return found
-
-
-def classes_of(weights: Weights) -> str:
-    """The classes of a head, for messages: their names, or their number."""
-    names = weights.metadata.labels
-    return f"labels {', '.join(names)}" if names else f"{weights.num_classes} classes"
-
-
-# ---------------------------------------------------------------------------- all of it
-
-
-def match_model(weights: Weights, model: keras.Model, *, with_head: bool) -> Weights:
-    """The weights, their classes in the order of the labels of `model`; checks that both match.
-
-    Raises:
-      InputError: the model has another configuration, vocabulary or case or, if its classifier is
-        loaded too (`with_head`), another task or other labels.
-    """
-    if config := config_of_model(model):
-        _refuse_other_config(weights, config, model.name, _SILENT)
-    if tokenizer := getattr(model, "tokenizer", None):
-        refuse_other_pieces(weights, tokenizer.pieces, model.name)
-        refuse_other_case(weights, tokenizer.do_lower_case)
-    head = getattr(model, "metadata", {}).get("task") or model.name
-    if not with_head or head not in NAMES:
-        return weights
-    refuse_other_task(weights, head)
-    labels = getattr(model, "labels", None)
-    return with_labels(weights, labels) if labels else weights

@@ -22,7 +22,7 @@ from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.keras_files import weights_of
-from bert_tf.checkpoints.loading import config_of, load_checkpoint
+from bert_tf.checkpoints.loading import config_of, load_weights
 from bert_tf.checkpoints.metadata import (
     FORMATS,
     ORIGINAL_EPS,
@@ -375,7 +375,7 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
     plain = dataclasses.replace(weights, metadata=ModelMetadata())  # of whatever task the head is
     for head in heads_of(weights.shapes):
         model = make_model(head, config_of(weights), num_classes=weights.num_classes)
-        load_checkpoint(model, plain)
+        load_weights(model, plain)
         own = {name: inputs[name] for name in model.input}
         outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}
     needed = {  # without these weights an output says nothing

@@ -307,9 +307,11 @@ def score(argv: Sequence[str]) -> None:
     The folder of a run holds all that is needed; otherwise give --bert_config_file and
     --vocab_file.
     """
-    from bert_tf.checkpoints.loading import length_of, load_checkpoint, open_weights
+    from bert_tf.checkpoints.loading import open_weights
+    from bert_tf.checkpoints.matching import load_checkpoint
     from bert_tf.cli.from_flags import complete_model
     from bert_tf.heads import ENCODER, make_model
+    from bert_tf.library.models import length_of
     from bert_tf.serving import pretrained
 
     with open_output() as file:  # before the model is loaded: it may be refused

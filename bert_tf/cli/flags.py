@@ -68,8 +68,9 @@ def define(group: type) -> None:
     """Defines the flags of a class.
 
     An attribute is a flag (`for_` is --for): of a kind above, or its plain default, which is a
-    bool, an int for a count from 1, a float, a tuple for a list of words, or a string or None. The
-    section Attributes of the docstring has the help. Attributes that are no flags:
+    bool, an int for a count from 1, a float, a tuple for a list of words, or a string or None; of
+    a dataclass, its default, and the choices that it is `declared` with. The section Attributes of
+    the docstring has the help. Attributes that are no flags:
 
       _title: under which --help shows the flags.
       _most_used: names of flags, of this class or others, that --help shows first.
@@ -79,9 +80,12 @@ def define(group: type) -> None:
     """
     doc = inspect.getdoc(group) or ""  # none with python -OO
     texts = dict(re.findall(r"^  (\w+): (.*(?:\n    .*)*)", doc, re.MULTILINE))
+    fields = getattr(group, "__dataclass_fields__", {})
     MOST_USED.extend(getattr(group, "_most_used", "").split())
     for name, kind in vars(group).items():
         if not name.startswith("_"):
+            if name in fields and "choices" in fields[name].metadata:
+                kind = Choice(kind, fields[name].metadata["choices"])
             flag = _defined(name.rstrip("_"), kind, re.sub(r"\s+", " ", texts.get(name, "")))
             flag.group = getattr(group, "_title", "Of this command")
             flag.is_recorded = name in getattr(group, "_recorded", "").split()

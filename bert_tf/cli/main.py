@@ -15,7 +15,6 @@ from absl import app, flags, logging
 from bert_tf import runtime, terminal
 from bert_tf.cli.flags import FLAGS
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
-from bert_tf.terminal import SCREEN
 
 _words: list[str] = []  # the command line without its flags
 
@@ -68,7 +67,7 @@ def prepare() -> None:
     stop_on_signals()
     runtime.prepare_command()
     terminal.format_log_lines()
-    SCREEN.open()
+    terminal.SCREEN.open()
 
 
 def run(main: Callable[[list[str]], None]) -> None:
@@ -131,7 +130,7 @@ def end(code: int, message: str = "") -> None:
     Not by sys.exit: an error keeps tf.data's iterators alive, and Python's shutdown can wait for
     them for ever. Everything was cleaned up on the way here.
     """
-    with contextlib.suppress(OSError), SCREEN.line():
+    with contextlib.suppress(OSError), terminal.SCREEN.line():
         sys.stdout.flush()
     if message:
         print(f"\n{sys.argv[0]}: {message}", file=sys.stderr)
@@ -162,7 +161,7 @@ class _Messages(io.TextIOWrapper):
     """Standard error, above the bar; a message that cannot be written is lost, without an error."""
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError), SCREEN.line():
+        with contextlib.suppress(OSError), terminal.SCREEN.line():
             return super().write(text)
         return len(text)
 

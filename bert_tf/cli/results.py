@@ -183,8 +183,8 @@ def evaluate_squad(argv: Sequence[str]) -> None:
     standard error. --report_file adds a page to look at the answers of any system.
     """
     from bert_tf.squad import data, evaluation
+    from bert_tf.squad.answer_files import read_na_probs, read_nbest, read_predictions
     from bert_tf.squad.answers import Prediction
-    from bert_tf.squad.files import read_na_probs, read_nbest, read_predictions
     from bert_tf.squad.report import report_html
 
     questions, answers = data.read_squad(argv[1]), read_predictions(argv[2])

@@ -1,13 +1,12 @@
-"""TFRecord files: written whole or not at all; read by blocks as one sequence, and checked."""
+"""TFRecord files, read by blocks as one sequence of records, and checked."""
 
 import concurrent.futures
 import contextlib
 import functools
-import itertools
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,13 +16,12 @@ from absl import logging
 # A function's threads cannot be chosen otherwise; test_on_one_processor covers it.
 from tensorflow.python.eager import context
 
-from bert_tf import files, runtime
+from bert_tf import files
 from bert_tf.data import records as record_files
 from bert_tf.data.records import FRAME_BYTES, PACKED, BlockIndex, DataDescription, Feature, Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.terminal import announced, counted, number_of
-from bert_tf.tokenization.wordpiece import read_vocabulary, vocabulary_sha256
+from bert_tf.terminal import announced, number_of
 
 FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
 FEW_BYTES = 1 << 28  # in which records are found within a second
@@ -60,10 +58,10 @@ class RecordFiles:
             another file.
         """
         self.record, self.paths = record, record_paths(patterns)
-        total = sum(_each(_size_of, self.paths))
+        total = sum(each(_size_of, self.paths))
         label = f"open {number_of(len(self.paths), 'files')}, {total / 1e9:.1f} GB"
         with announced(label, when=total > FEW_BYTES):
-            opened = _each(functools.partial(self._open, keep_index=keep_indexes), self.paths)
+            opened = each(functools.partial(self._open, keep_index=keep_indexes), self.paths)
         indexes, checksums = zip(*opened, strict=True)
         self._first_records = np.array(checksums)
         self.block_records = _joined([one.block_records for one in indexes])
@@ -152,7 +150,7 @@ class RecordFiles:
         return index, checksum
 
 
-def _each(function: Callable, paths: Sequence[str]) -> list[Any]:
+def each(function: Callable, paths: Iterable[str]) -> list[Any]:
     """`map`, of several files at once."""
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         return list(pool.map(function, paths))
@@ -422,9 +420,6 @@ def _keep(path: str, index: BlockIndex) -> None:
 
 # Of data generation, beside records; a wide pattern such as data/* matches them too.
 _BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
-# What the files of one run must have in common.
-_IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "max_seq_length",
-              "max_predictions_per_seq", "pack")  # fmt: skip
 
 
 def record_paths(patterns: str | Sequence[str]) -> list[str]:
@@ -459,65 +454,3 @@ def check_described(path: str, index: BlockIndex) -> bool:
         remedy = "copy both files again, or make the records again"
         raise InputError(f"{path}, with {found[0]}", expected, remedy)
     return data is not None
-
-
-def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, str | None]:
-    """What record files were made with, and the first of them that does not say so.
-
-    Raises:
-      InputError: two files were made with another case, vocabulary or size.
-    """
-    found = dict(zip(paths, _each(read_description, paths), strict=True))
-    described = {path: data for path, data in found.items() if data is not None}
-    first_path, first = next(iter(described.items()), (None, None))
-    for (path, data), name in itertools.product(described.items(), _IN_COMMON):
-        one, other = getattr(first, name), getattr(data, name)
-        if one != other:
-            received = f"{first_path} with {name} {one}, {path} with {other}"
-            remedy = "leave out files of other settings, or make them again"
-            raise InputError(received, f"files that were made with one {name}", remedy)
-    return first, next((path for path in paths if path not in described), None)
-
-
-def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
-    """Raises `InputError` if a vocabulary is not that of the data."""
-    pieces = read_vocabulary(path)
-    if vocabulary_sha256(pieces) != data.vocab_sha256:
-        made = f"made with another vocabulary: {data.vocab_file} with {data.vocab_size}"
-        received = f"{path} with {len(pieces)} word pieces, for data {made}"
-        expected = f"the vocabulary with SHA-256 {data.vocab_sha256}"
-        give = "give the data's --vocab_file, and an --output_dir of its own"
-        raise InputError(received, expected, f"{give}; or make the data again")
-
-
-# ---------------------------------------------------------------------------- writing
-
-
-def write_records(
-    path: str, record: Record, rows: Iterable[Mapping], *, total: int | None = None
-) -> int:
-    """Writes a TFRecord file that appears when it is whole; returns the number of records.
-
-    Args:
-      path: local or remote.
-      record: the declaration.
-      rows: for each record the values of its features.
-      total: about how many there are, for the progress.
-
-    Raises:
-      InputError: the file cannot be written, or other processes of the run have other rows.
-    """
-    count = checksum = 0
-    with (
-        files.path_errors(path, "written"),
-        files.whole_file(path) as temporary,
-        tf.io.TFRecordWriter(temporary) as writer,
-    ):
-        label = f"write {os.path.basename(path)}"
-        for count, row in enumerate(counted(rows, label, total, "records"), 1):  # noqa: B007
-            serialized = record.serialize(row)
-            checksum = zlib.crc32(serialized, checksum)
-            writer.write(serialized)
-    # Waits for the chief, whose file they all read.
-    runtime.check_same({f"records of {path}": checksum})
-    return count

@@ -16,9 +16,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from absl import logging
 
 from bert_tf.checkpoints import loading
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.classes import classes_of, in_order_of
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.checkpoints.shown_heads import shown_head
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.heads.head import Head
@@ -84,7 +87,7 @@ def _loaded(
     weights = open_weights(path)
     config = loading.config_of(weights, bert_config_file)
     tokenizer = loading.tokenizer_of(weights, config, vocab_file, do_lower_case)
-    tokenizer.max_length = loading.length_of(weights, config)
+    tokenizer.max_length = length_of(weights, config)
     if (first := tokenizer.inv_vocab[0]) != "[PAD]":
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
     found = weights.metadata.task or shown_head(weights)
@@ -102,6 +105,12 @@ def _loaded(
     model.labels, model.tokenizer = labels, tokenizer
     model.metadata = _metadata(weights, own, same=head == found)
     return model, tokenizer, new
+
+
+def length_of(weights: Weights, config: BertConfig) -> int:
+    """The longest sequence: as the model's files say, else the number of its positions."""
+    longest = config.max_position_embeddings
+    return min(weights.metadata.max_seq_length or longest, longest)
 
 
 def classifier(
@@ -180,10 +189,10 @@ def _match_labels(
     labels = _checked(labels, head)
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
-    kept = loading.in_order_of(weights, labels)
+    kept = in_order_of(weights, labels)
     if kept is None:
-        classes = loading.classes_of(weights)
-        logging.warning("%s has a head for %s, which is not taken.", weights.path, classes)
+        says = "%s has a head for %s, which is not taken."
+        logging.warning(says, weights.path, classes_of(weights))
     return kept or weights, labels, kept is not None
 
 

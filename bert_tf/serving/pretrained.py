@@ -30,7 +30,8 @@ import tensorflow as tf
 
 from bert_tf import files
 from bert_tf.checkpoints.keras_files import refuse_other_tokenizer
-from bert_tf.checkpoints.loading import Weights, load_checkpoint
+from bert_tf.checkpoints.matching import load_checkpoint
+from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.data.grouping import batches_by_length, padded_length
 from bert_tf.errors import InputError

@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints.loading import Weights, load_checkpoint, refuse_other_task, with_labels
-from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
+from bert_tf.checkpoints.classes import with_labels
+from bert_tf.checkpoints.matching import load_checkpoint, refuse_other_task
+from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
 from bert_tf.checkpoints.shown_heads import shown_head
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError

@@ -1,4 +1,4 @@
-"""Answers -> the original's three files, and back; the threshold kept with a model.
+"""Answers -> the original's three files; the threshold kept with a model.
 
 predictions.json         {"q1": "Ruprecht"}
 nbest_predictions.json   {"q1": [{"text": "Ruprecht", "probability": 0.98,
@@ -10,27 +10,15 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
-from bert_tf.declarations import OtherKeys, typed
-from bert_tf.files import read_json, write_text
+from bert_tf.files import write_text
 from bert_tf.squad.answers import NbestEntry, Prediction
 
-REMEDY = "give a file that run_squad.py or another system has written in this form"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ListedEntry(OtherKeys):
-    """An entry of an n-best list."""
-
-    text: str
-    probability: float
-    start_logit: float
-    end_logit: float
+LISTED = NbestEntry._fields[:4]  # without the place in the context
 
 
 def write_prediction_files(
@@ -46,9 +34,8 @@ def write_prediction_files(
     Raises:
       InputError: the folder cannot be written to.
     """
-    names = [field.name for field in dataclasses.fields(ListedEntry)]
     nbest = {
-        one.qas_id: [dict(zip(names, entry, strict=False)) for entry in one.nbest]
+        one.qas_id: [dict(zip(LISTED, entry, strict=False)) for entry in one.nbest]
         for one in predictions
     }
     contents = {"predictions.json": answers, "nbest_predictions.json": nbest}
@@ -80,42 +67,3 @@ def store_threshold(output_dir: str, threshold: float) -> None:
         "The best null_score_diff_threshold of these questions is %.4g; that in %s is %.4g.",
         *(threshold, path, threshold if own is None else own),
     )
-
-
-# ---------------------------------------------------------------------------- back
-
-
-def read_predictions(path: str) -> dict[str, str]:
-    """Answers by id, from a predictions.json.
-
-    Raises:
-      InputError: the file is not a JSON object of texts.
-    """
-    return _read(path, dict[str, str], 'answers by id, {"q1": "Ruprecht", "q2": ""}')
-
-
-def read_na_probs(path: str) -> dict[str, float]:
-    """Numbers by id, from a null_odds.json.
-
-    Raises:
-      InputError: the file is not a JSON object of numbers.
-    """
-    return _read(path, dict[str, float], 'numbers by id, {"q1": -3.0}')
-
-
-def read_nbest(path: str) -> dict[str, list[NbestEntry]]:
-    """n-best lists by id, from a nbest_predictions.json; it lacks the places of the answers.
-
-    Raises:
-      InputError: the file is not a JSON object of such lists.
-    """
-    expected = 'n-best lists by id, {"q1": [{"text": "Ruprecht", "probability": 0.9, ...}]}'
-    lists = _read(path, dict[str, tuple[ListedEntry, ...]], expected)
-    return {
-        qas_id: [NbestEntry(*dataclasses.astuple(entry)) for entry in entries]
-        for qas_id, entries in lists.items()
-    }
-
-
-def _read(path: str, kind: Any, expected: str) -> Any:
-    return typed(kind, read_json(path, expected=expected, remedy=REMEDY), source=path)

@@ -30,7 +30,7 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000
 SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
-CONTEXTS_AT_ONCE, QUESTIONS_AT_ONCE = 128, 4096  # tokenized in one call; bounds the memory
+CONTEXTS_AT_ONCE = 128  # tokenized in one call; bounds the memory
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +109,8 @@ def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict
 
 def _tokenize(texts: Sequence[str], tokenizer: FullTokenizer) -> list[np.ndarray]:
     """The ids of each text, each int32 [pieces]."""
-    starts = range(0, len(texts), QUESTIONS_AT_ONCE)
-    batches = (tokenizer.tokenize_ids(texts[i : i + QUESTIONS_AT_ONCE]) for i in starts)
-    return [ids for batch in batches for ids in _rows(batch)]
+    batches = tokenizer.iter_batches(texts)
+    return [row for ids, ends in batches for row in np.split(ids, ends[:-1])]
 
 
 def _rows(ragged: tf.RaggedTensor) -> list[np.ndarray]:

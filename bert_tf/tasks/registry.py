@@ -12,11 +12,13 @@ A new task is one entry more in `_TASKS`:
     )
 """
 
+import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from bert_tf import heads
+from bert_tf.declarations import check_fields, declared
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import (
@@ -223,32 +225,56 @@ LABEL_KINDS = {  # of --label_kind: the head and its metrics
 }
 
 
-def _own_files(
-    file_format: str,
-    *,
-    text_a_column: str = "text_a",
-    text_b_column: str | None = None,
-    label_column: str = "label",
-    id_column: str | None = None,
-    has_header: bool = True,
-    label_kind: str = "classes",
-    labels: Sequence[str] = (),
-    label_separator: str = ",",
-    train_file: str | None = None,
-    dev_file: str | None = None,
-    test_file: str | None = None,
-) -> Task:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OwnFiles:
+    """A user's own files; the flags of the tasks csv, tsv and jsonl.
+
+    Attributes:
+      text_a_column: The column of the text.
+      text_b_column: The column of a second text.
+      label_column: The column of the label.
+      id_column: The column of an id.
+      has_header: The first line names the columns.
+      label_kind: A label is a name, a number, or names with --label_separator between, in jsonl
+        also a list of names.
+      labels: The labels' names; default: those of the training data.
+      label_separator: What is between several labels.
+      train_file: Default: train.<task_name> in --data_dir; so for the others.
+      dev_file: The dev data.
+      test_file: The test data.
+    """
+
+    _title = "Of the tasks csv, tsv, jsonl"
+    text_a_column: str = "text_a"
+    text_b_column: str | None = None
+    label_column: str = "label"
+    id_column: str | None = None
+    has_header: bool = True
+    label_kind: str = declared("classes", choices=tuple(LABEL_KINDS))
+    labels: tuple[str, ...] = ()
+    label_separator: str = ","
+    train_file: str | None = None
+    dev_file: str | None = None
+    test_file: str | None = None
+
+    def __post_init__(self):
+        check_fields(self)
+
+
+def _own_files(file_format: str, **options) -> Task:
     """A user's own files; columns are names, or in files without a header positions from 0."""
-    is_several = label_kind == "multi_label"
+    own = OwnFiles(**options)
+    labels, separator = own.labels, own.label_separator
+    is_several = own.label_kind == "multi_label"
     are_names = all(name.strip() == name != "" for name in labels)
-    are_whole = label_separator and not any(label_separator in name for name in labels)
+    are_whole = separator and not any(separator in name for name in labels)
     if len({*labels}) < len(labels) or not are_names or (is_several and not are_whole):
-        received = f"the labels {', '.join(map(repr, labels))}, separator {label_separator!r}"
+        received = f"the labels {', '.join(map(repr, labels))}, separator {separator!r}"
         raise InputError(received, "different names without the separator", "correct --labels")
-    optional = {"text_b": text_b_column, "id": id_column}
-    columns: dict[str, Column] = {"text_a": text_a_column, "label": label_column}
+    optional = {"text_b": own.text_b_column, "id": own.id_column}
+    columns: dict[str, Column] = {"text_a": own.text_a_column, "label": own.label_column}
     columns |= {field: column for field, column in optional.items() if column is not None}
-    by_name = has_header or file_format == "jsonl"
+    by_name = own.has_header or file_format == "jsonl"
     are_numbers = all(column.isascii() and column.isdigit() for column in columns.values())
     if len({*columns.values()}) < len(columns) or not (by_name or are_numbers):
         listed = ", ".join(f"{field}={column}" for field, column in columns.items())
@@ -256,17 +282,17 @@ def _own_files(
         raise InputError(f"the columns {listed}", expected, "correct the column flags")
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
-    head, metrics = LABEL_KINDS[label_kind]
+    head, metrics = LABEL_KINDS[own.label_kind]
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
         layout=TextColumns(**columns, id_required=True, file_format=file_format),
-        labels=Labels(head=head, names=tuple(labels), separator=label_separator),
+        labels=Labels(head=head, names=tuple(labels), separator=separator),
         metrics=metrics,
         splits=splits(
-            train_file or f"train.{file_format}",
-            dev_file or f"dev.{file_format}",
-            test_file or f"test.{file_format}",
+            own.train_file or f"train.{file_format}",
+            own.dev_file or f"dev.{file_format}",
+            own.test_file or f"test.{file_format}",
             labelled=OPTIONAL,
         ),
     )
@@ -311,9 +337,7 @@ def get_task(name: str, **options) -> Task:
 
     Args:
       name: one of `list_tasks()`.
-      **options: xnli: language. csv, tsv, jsonl: as the flags of run_classifier.py for a user's own
-        files: text_a_column, text_b_column, label_column, id_column, has_header, label_kind,
-        labels, label_separator, train_file, dev_file, test_file.
+      **options: xnli: language. csv, tsv, jsonl: the fields of `OwnFiles`.
 
     Raises:
       InputError: there is no such task, or its columns or labels are invalid.

@@ -28,10 +28,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import runtime
-from bert_tf.checkpoints import loading, tf1
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints import classes, tf1
+from bert_tf.checkpoints.loading import load_weights, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
-from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
@@ -177,7 +176,7 @@ class TextRun(Run):
             trained on pairs where the task has single texts or the other way round.
         """
         source = self.model.source
-        if purposes := loading.other_purpose(source, self.head.name, self.task.has_pairs):
+        if purposes := classes.other_purpose(source, self.head.name, self.task.has_pairs):
             theirs, ours = purposes
             flags = ", or its --label_kind and --text_b_column" * (self.task.name in FORMATS)
             raise InputError(
@@ -186,7 +185,7 @@ class TextRun(Run):
                 f"give a model that was trained for such a task{flags}",
             )
         if self.head.has_names:
-            source = loading.with_labels(source, self.task.labels.names, self._own_names())
+            source = classes.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
 
@@ -199,21 +198,21 @@ class TextRun(Run):
         """
         source, skip = self.model.source, None
         if HEAD_WEIGHTS in source.shapes:
-            other = loading.other_purpose(source, self.head.name, self.task.has_pairs)
+            other = classes.other_purpose(source, self.head.name, self.task.has_pairs)
             kept = None if other else self._in_order_of_task()
             if kept is None:
-                skip, why = self.head.weights, other[0] if other else loading.classes_of(source)
+                skip, why = self.head.weights, other[0] if other else classes.classes_of(source)
                 logging.warning(
                     "The head of %s is for %s: a new head is initialised.", source.path, why
                 )
             source = kept or source
-        logging.info("%s", load_checkpoint(self.trainer.model, source, skip=skip))
+        logging.info("%s", load_weights(self.trainer.model, source, skip=skip))
 
     def _in_order_of_task(self) -> Weights | None:
         """The initial weights, their classes in the task's order; None if the classes differ."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
-            return loading.in_order_of(source, labels.names, self._own_names())
+            return classes.in_order_of(source, labels.names, self._own_names())
         return source if source.num_classes == labels.size else None
 
     def _own_names(self) -> tuple[str, ...]:
@@ -334,7 +333,7 @@ def train_or_read(
     settings = run.settings_of(config, run.prepare(train), dev)
     is_finished = tf.io.gfile.exists(path)
     old = read_trial(path).facts if is_finished else run_settings_of(latest)
-    if other := changed_settings(old, settings):
+    if other := tf1.changed_settings(old, settings):
         received = f"{folder}, a trial with another {', '.join(other)}"
         raise InputError(received, "the trials of this command, or an empty folder", REMEDY)
     if not is_finished:

@@ -15,6 +15,8 @@ OUTPUT_DIR/best/evaluations.json    {"100": 0.71, "200": 0.84}, the metric after
 import dataclasses
 import gc
 import json
+import os
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -24,17 +26,16 @@ from absl import logging
 
 from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
-from bert_tf.checkpoints.loading import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
-from bert_tf.checkpoints.tf1 import check_finished_run, is_finished
 from bert_tf.config import BertConfig, Intervals, StepConfig
 from bert_tf.data.by_length import BatchingConfig
 from bert_tf.data.records import Record
-from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.data.shards import RecordFiles
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.files import BEST, digest_of, read_json, write_text
+from bert_tf.files import BEST, digest_of, path_errors, read_json, whole_file, write_text
 from bert_tf.heads.head import Head
+from bert_tf.terminal import counted
 from bert_tf.training import optimization
 from bert_tf.training.trainer import StopTraining, Trainer
 
@@ -235,7 +236,7 @@ class Run:
 
     def load_pretrained(self) -> None:
         """Loads the initial weights of training."""
-        logging.info("%s", load_checkpoint(self.trainer.model, self.model.source))
+        logging.info("%s", loading.load_weights(self.trainer.model, self.model.source))
 
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
@@ -247,7 +248,7 @@ class Run:
         schedule = optimization.Schedule(learning_rate=1.0, num_train_steps=1)  # nothing is trained
         trainer = self.make_trainer(optimization.AdamWeightDecay(schedule), seed=0)
         source = self.model.source
-        logging.info("%s", load_checkpoint(trainer.model, source, required=self.head.required))
+        logging.info("%s", loading.load_weights(trainer.model, source, required=self.head.required))
         self.step = tf1.step_of(source.path)
 
     def _warn_of_other_facts(self) -> None:
@@ -351,8 +352,8 @@ class Run:
         num_train_steps = settings["num_train_steps"]
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
         latest = checkpoints.latest()
-        if latest and is_finished(latest):  # to be trained further, it may differ in its length
-            check_finished_run(latest, settings, besides=_MAY_CHANGE)
+        if latest and tf1.is_finished(latest):  # to be trained further, it may differ in its length
+            tf1.check_finished_run(latest, settings, besides=_MAY_CHANGE)
         optimizer = make_optimizer(config.schedule, num_train_steps)
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
         if latest is None:
@@ -369,7 +370,7 @@ class Run:
                     raise InputError(received, "the dev data that the run began with", REMEDY)
         if best and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
-            check_finished_run(latest, settings, besides=("early_stopping",))
+            tf1.check_finished_run(latest, settings, besides=("early_stopping",))
             trainer.restore(checkpoints, settings)
         else:
             batches = self.batching.training(
@@ -400,7 +401,37 @@ def _padded(values: list[np.ndarray]) -> np.ndarray:
     return padded
 
 
-# ---------------------------------------------------------------------------- folder, optimizer
+# ---------------------------------------------------------------------------- parts of a run
+
+
+def write_records(
+    path: str, record: Record, rows: Iterable[Mapping], *, total: int | None = None
+) -> int:
+    """Writes a TFRecord file that appears when it is whole; returns the number of records.
+
+    Args:
+      path: local or remote.
+      record: the declaration.
+      rows: for each record the values of its features.
+      total: about how many there are, for the progress.
+
+    Raises:
+      InputError: the file cannot be written, or other processes of the run have other rows.
+    """
+    count = checksum = 0
+    with (
+        path_errors(path, "written"),
+        whole_file(path) as temporary,
+        tf.io.TFRecordWriter(temporary) as writer,
+    ):
+        label = f"write {os.path.basename(path)}"
+        for count, row in enumerate(counted(rows, label, total, "records"), 1):  # noqa: B007
+            serialized = record.serialize(row)
+            checksum = zlib.crc32(serialized, checksum)
+            writer.write(serialized)
+    # Waits for the chief, whose file they all read.
+    runtime.check_same({f"records of {path}": checksum})
+    return count
 
 
 def refuse_other_model(
@@ -472,6 +503,8 @@ class BestCheckpoint:
         self._path = f"{self.folder.path}/evaluations.json"
         found = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
         self.values = {step: value for step, value in found.items() if step <= self.last}
+        if self.values:  # else the first evaluation replaces whatever is there
+            refuse_other_model(self.folder, self.run.model, self.run.metadata())
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """As `evaluate`; raises `StopTraining` if training is to end."""

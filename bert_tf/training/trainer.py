@@ -21,11 +21,10 @@ from absl import logging
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.loading import load_checkpoint
+from bert_tf.checkpoints.loading import load_weights, open_weights
 from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
-from bert_tf.files import path_errors
 from bert_tf.heads.head import Head
 from bert_tf.terminal import Progress, aligned, announced, progress_line
 from bert_tf.training import distribution
@@ -365,7 +364,7 @@ class Trainer:
             return 0
         reader = tf1.CheckpointReader(prefix)
         tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
-        load_checkpoint(self.model, prefix, required="")
+        load_weights(self.model, open_weights(prefix), required="")
         for name, slot in self.steps.slots.items():
             if name in reader.shapes:
                 slot.assign(reader.read(name))
@@ -461,7 +460,7 @@ def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> Non
     """
     folder = tf.io.gfile.join(output_dir, "eval")
     scores = {name: value for name, value in results.items() if name != "global_step"}
-    with path_errors(folder, "written"):
+    with files.path_errors(folder, "written"):
         writer = _summary_writer(folder)
         _write_scalars(writer, int(results["global_step"]), scores)
         writer.close()

@@ -7,10 +7,11 @@ import model_files
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.loading import length_of, open_weights, tokenizer_of
+from bert_tf.checkpoints.loading import open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
+from bert_tf.library.models import length_of
 
 VOCAB_TEXT = "".join(f"{piece}\n" for piece in model_files.PIECES)
 SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"

@@ -18,11 +18,12 @@ from model_files import write_bundle as write
 
 from bert_tf import BertModel, FullTokenizer, load_checkpoint, make_model
 from bert_tf.checkpoints.keras_files import refuse_other_tokenizer, weights_of
-from bert_tf.checkpoints.loading import config_of, open_weights, refuse_lost_pieces, tokenizer_of
+from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_SETTINGS
 from bert_tf.errors import InputError
+from run_pretraining import refuse_lost_pieces
 
 CONFIG = small.CONFIG
 SHAPES = reference.variable_shapes(CONFIG)

@@ -1,5 +1,6 @@
 """The flags of every command: those that version 0.1.0 had, --help, answers before TensorFlow."""
 
+import ast
 import json
 import pathlib
 import re
@@ -210,3 +211,16 @@ def test_a_number_may_be_minus_infinity_but_not_nan():
             parser.parse(word)
     with pytest.raises(ValueError, match="not"):
         flags._FloatParser(lower_bound=0.0).parse("-inf")
+
+
+@pytest.mark.parametrize("script", ["run_pretraining", "run_classifier", "run_squad"])
+def test_flags_are_checked_by_what_stands_above_the_check(script):
+    """As the main program; a module that is imported has all its names by then."""
+    nodes = ast.parse((ROOT / f"{script}.py").read_text(encoding="utf-8")).body
+    check = next(at for at, node in enumerate(nodes) if isinstance(node, ast.If))
+    named = [alias for node in nodes[check:] for alias in getattr(node, "names", [node])]
+    late = {getattr(one, "asname", None) or getattr(one, "name", None) for one in named}
+    functions = [node for node in nodes[:check] if isinstance(node, ast.FunctionDef)]
+    used = {name.id for one in functions for name in ast.walk(one) if isinstance(name, ast.Name)}
+    assert {"main", "locked"} <= late
+    assert not used & late

@@ -10,10 +10,11 @@ from frames import framed
 from small_records import PAIR, PAIR_BYTES
 
 from bert_tf.data.records import Record, pretraining_record
-from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.squad.windows import squad_record
 from bert_tf.tasks.features import classifier_record
+from bert_tf.training.fine_tuning import write_records
 
 
 def test_bytes_of_a_record(tmp_path):

@@ -8,7 +8,7 @@ import pathlib
 from readers import Reader
 
 from bert_tf.heads.labels import Labels
-from bert_tf.squad import data, evaluation, files, report
+from bert_tf.squad import answer_files, data, evaluation, report
 from bert_tf.squad.answers import Prediction
 from bert_tf.tasks.examples import ChoiceColumns, TextColumns, WordColumns
 from data_gen.documents import DocumentReader
@@ -134,8 +134,8 @@ def squad_answers(folder: pathlib.Path) -> Reader:
     gold, predicted, odds, nbest = (str(folder / name) for name in ("dev.json", *ANSWERS))
 
     def read(_: pathlib.Path) -> None:
-        file, answers = data.read_squad(gold), files.read_predictions(predicted)
-        na_probs, lists = files.read_na_probs(odds), files.read_nbest(nbest)
+        file, answers = data.read_squad(gold), answer_files.read_predictions(predicted)
+        na_probs, lists = answer_files.read_na_probs(odds), answer_files.read_nbest(nbest)
         scores = evaluation.official_scores(
             file, answers, na_probs=na_probs if file.version_2 else None
         )

@@ -12,7 +12,8 @@ import small_squad
 import tensorflow as tf
 
 from bert_tf import BertConfig
-from bert_tf.checkpoints.loading import Weights, load_checkpoint, open_weights
+from bert_tf.checkpoints.loading import Weights, open_weights
+from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.heads import head_named

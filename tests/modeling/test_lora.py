@@ -8,7 +8,8 @@ import reference
 import small
 
 from bert_tf import BertModel, make_model
-from bert_tf.checkpoints.loading import load_checkpoint, open_weights
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
 from bert_tf.modeling.lora import TARGETS, add_lora

@@ -8,7 +8,7 @@ import small_squad as small
 import walking
 
 from bert_tf.errors import InputError
-from bert_tf.squad import data, evaluation, files
+from bert_tf.squad import answer_files, data, evaluation
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 
@@ -32,7 +32,7 @@ NULL_ODDS = {"q1": -5.0, "q2": -2.0, "q3": -1.0, "q4": 4.0}
 def test_published_predictions_on_all_of_dev(data_dir, system, exact_match, f1):
     file = data.read_squad(str(data_dir / "squad" / "dev-v1.1.json"))
     path = data_dir / "squad" / "predictions" / f"{system}-dev-v1.1.json"
-    scores = evaluation.official_scores(file, files.read_predictions(str(path)))
+    scores = evaluation.official_scores(file, answer_files.read_predictions(str(path)))
     assert list(scores) == ["exact_match", "f1"]
     assert scores["exact_match"] == pytest.approx(exact_match, abs=1e-5)
     assert scores["f1"] == pytest.approx(f1, abs=1e-5)

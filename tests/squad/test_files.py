@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata
 from bert_tf.errors import InputError
-from bert_tf.squad import files, report
+from bert_tf.squad import answer_files, files, report
 from bert_tf.squad.answers import NbestEntry, Prediction
 from bert_tf.squad.data import Answer, SquadExample
 
@@ -28,7 +28,7 @@ def test_nbest_lists_that_are_none(tmp_path, content):
     path = tmp_path / "nbest_predictions.json"
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=r"nbest_predictions\.json"):
-        files.read_nbest(str(path))
+        answer_files.read_nbest(str(path))
 
 
 @pytest.mark.parametrize("odds", ["1", True, float("nan")])
@@ -37,7 +37,7 @@ def test_null_odds_that_are_none(tmp_path, odds):
     path = tmp_path / "null_odds.json"
     path.write_text(json.dumps({"q1": -1.0, "q2": odds}))
     with pytest.raises(InputError, match=r"null_odds\.json"):
-        files.read_na_probs(str(path))
+        answer_files.read_na_probs(str(path))
 
 
 def test_files_come_back_as_they_were_written(tmp_path):
@@ -46,9 +46,9 @@ def test_files_come_back_as_they_were_written(tmp_path):
     files.write_prediction_files(str(tmp_path), predictions, {"q1": "Süd"})
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert texts["predictions.json"] == '{\n    "q1": "S\\u00fcd"\n}\n'
-    assert files.read_predictions(f"{tmp_path}/predictions.json") == {"q1": "Süd"}
-    assert files.read_na_probs(f"{tmp_path}/null_odds.json") == {"q1": -1.0}
-    nbest = files.read_nbest(f"{tmp_path}/nbest_predictions.json")
+    assert answer_files.read_predictions(f"{tmp_path}/predictions.json") == {"q1": "Süd"}
+    assert answer_files.read_na_probs(f"{tmp_path}/null_odds.json") == {"q1": -1.0}
+    nbest = answer_files.read_nbest(f"{tmp_path}/nbest_predictions.json")
     assert nbest == {"q1": [entry._replace(characters=None) for entry in entries]}
     (first, _) = json.loads(texts["nbest_predictions.json"])["q1"]
     assert first == {"text": "Süd", "probability": 0.75, "start_logit": 2.0, "end_logit": 3.5}

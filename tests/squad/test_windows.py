@@ -9,10 +9,11 @@ import small_squad as small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.shards import RecordFiles, write_records
+from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.squad import data, windows
 from bert_tf.squad.windows import WindowSizes
+from bert_tf.training.fine_tuning import write_records
 
 SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
 

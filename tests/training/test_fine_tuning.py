@@ -4,6 +4,7 @@ import pytest
 from scripted_run import DEV, TRAIN, ScriptedRun, make_config, saved_settings
 
 from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.config import Intervals
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
@@ -73,6 +74,16 @@ def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
     assert again.values == {10: 0.5, 20: 0.6}
     assert again.folder.latest().endswith("model.ckpt-20")
     assert not again.has_stopped
+
+
+def test_the_best_checkpoint_of_another_task_is_not_loaded(tmp_path):
+    run = ScriptedRun(tmp_path, [0.5])
+    best_of(run).evaluate(10)
+    (tmp_path / "best" / "model_facts.json").write_text('{"task": "regression"}')
+    run.metadata = lambda: ModelMetadata(task="classification")
+    assert best_of(run).values == {}  # of a run that begins again: it is replaced
+    with pytest.raises(InputError, match="best, where a model with another task"):
+        best_of(run, last=10)
 
 
 def test_scores_of_other_data_are_not_compared(tmp_path):
