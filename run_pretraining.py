@@ -116,7 +116,8 @@ from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer, write_eval_results, write_final_evaluation
 
 SIZES = ("max_seq_length", "max_predictions_per_seq")  # of a record
-IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "pack", *SIZES)  # of all files of a run
+# What all files of a run have in common.
+IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "pack", *SIZES)
 
 
 class Given(NamedTuple):

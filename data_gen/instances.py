@@ -271,30 +271,26 @@ class InstanceMaker:
         """
         most_sequences, most_predictions = self._most
         row = np.repeat(np.arange(len(packed)), [len(members) for members in packed])  # [B]
-        number = np.arange(len(row)) - np.searchsorted(row, row)  # of a sequence in its row
+        first = np.searchsorted(row, row)  # of each sequence's row, [B]
+        number = np.arange(len(row)) - first  # of each sequence in its row, [B]
         values = self.record_values(rows[np.concatenate(packed)])
         is_token = values.pop("input_mask")  # [B, S]
         is_prediction = values["masked_lm_weights"]  # [B, P]
-
-        def starts(counts: np.ndarray) -> np.ndarray:  # [B] -> where each begins in its row, [B]
-            before = np.cumsum(counts) - counts
-            return before - before[np.searchsorted(row, row)]
-
-        def joined(what: np.ndarray, is_there: np.ndarray, size: int) -> np.ndarray:
-            """What is there of each sequence, [B, n], one after the other: [R, size]."""
-            made = np.zeros((len(packed), size), what.dtype)
-            start = starts(is_there.sum(axis=1))[:, np.newaxis]
-            places = row[:, np.newaxis] * size + start + np.arange(what.shape[1])  # [B, n]
-            made.ravel()[places[is_there]] = what[is_there]
-            return made
-
-        length = is_token.sum(axis=1)  # [B]
-        values["masked_lm_positions"] = (
-            values["masked_lm_positions"].astype(np.int64) + starts(length)[:, np.newaxis]
-        )
+        length = is_token.sum(axis=1)
+        begin = np.cumsum(length) - length
+        start = begin - begin[first]  # of each sequence in its row, [B]
+        values["masked_lm_positions"] = values["masked_lm_positions"] + start[:, np.newaxis]
         values[PACKED] = np.broadcast_to(number[:, np.newaxis] + 1, is_token.shape)
         labels = np.zeros((len(packed), most_sequences), bool)
         labels[row, number] = values.pop("next_sentence_labels")[:, 0]
+
+        def joined(what: np.ndarray, is_there: np.ndarray, size: int) -> np.ndarray:
+            """What is there of each sequence, [B, n], one after the other: [R, size]."""
+            filled = np.bincount(row, is_there.sum(axis=1))[:, np.newaxis]  # [R, 1]
+            made = np.zeros((len(packed), size), what.dtype)
+            made[np.arange(size) < filled] = what[is_there]
+            return made
+
         return {"next_sentence_labels": labels} | {
             name: joined(what, is_prediction, most_predictions)
             if name.startswith("masked_lm_")

@@ -268,6 +268,7 @@ SENTENCES = """\
 (%(unknown_share).2f %% [UNK]) in %(files)d files
 %(instances)d instances: %(mean_length).1f tokens on average, \
 %(full_length_share).1f %% of them full, %(random_next_share).1f %% random next
+%(instances_per_record).2f instances a record, %(real_share).1f %% of whose tokens are no padding
 %(masked_share).1f %% of the tokens to predict: %(mask_share).1f %% [MASK], \
 %(unchanged_share).1f %% unchanged, %(random_share).1f %% random"""
 
@@ -330,17 +331,16 @@ def make_report(
     counts, sampled = statistics.counts, statistics.sampled
     report = {name: counts[name] for name in COPIED}
     report |= {name: counts[part] / max(1, counts[whole]) for name, (part, whole) in SHARES.items()}
+    records = max(1, sum(output_files.values()))
     report |= {
+        "instances_per_record": counts["instances"] / records,
+        "real_share": counts["instance_tokens"] / (records * made_with["max_seq_length"]),
         "random_share": 1 - report["mask_share"] - report["unchanged_share"],
         "repeated_sentence_share": 1 - len(sampled) / max(1, sampled.total()),
         "dropped": {name: counts[name] for name in DROPPED if counts[name]},
         "settings": dict(made_with),
         "output_files": dict(output_files),
     }
-    if made_with["pack"]:
-        rows, length = max(1, sum(output_files.values())), made_with["max_seq_length"]
-        report["sequences_per_row"] = counts["instances"] / rows
-        report["row_fill"] = counts["instance_tokens"] / (rows * length)
     if counts["words"]:  # with --words_from_spaces
         report["tokens_per_word"] = counts["tokens"] / counts["words"]
     return report | {"warnings": [*find_warnings(report)]}
@@ -397,10 +397,6 @@ def log_report(report: Mapping[str, Any]) -> None:
     percent = {name: 100 * report[name] for name in report if name.endswith("_share")}
     for line in SENTENCES.splitlines():
         logging.info(line, {**report, **percent})
-    if "row_fill" in report:
-        rows = "%d rows of %.2f sequences on average, %.1f %% full"
-        fill = report["sequences_per_row"], 100 * report["row_fill"]
-        logging.info(rows, sum(report["output_files"].values()), *fill)
     dropped = [f"{number} {name.replace('_', ' ')}" for name, number in report["dropped"].items()]
     logging.info("dropped: %s", ", ".join(dropped) or "nothing")
     for warning in report["warnings"]:

@@ -145,8 +145,8 @@ def test_packed_records_are_full_for_any_number_of_workers(tmp_path, vocab_file,
         assert packed[name] == unpacked[name], name
     rows = sum(packed["output_files"].values())
     assert rows < 0.8 * unpacked["instances"]
-    assert packed["sequences_per_row"] == packed["instances"] / rows
-    assert packed["row_fill"] == packed["mean_length"] * packed["instances"] / (rows * 512) > 0.9
+    assert packed["instances_per_record"] == packed["instances"] / rows
+    assert packed["real_share"] == packed["mean_length"] * packed["instances"] / (rows * 512) > 0.9
     assert read_description(str(tmp_path / "one")).pack
 
 

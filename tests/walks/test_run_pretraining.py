@@ -204,7 +204,9 @@ def test_packed_data(tmp_path):
         create(input_file=text, output_file=tmp_path / "t.tfrecord", vocab_file=vocab, pack=True,
                dupe_factor=2, short_seq_prob=0.8, do_lower_case=True, num_workers=1,
                **sizes)  # fmt: skip
-    assert json.loads((tmp_path / "report_t.tfrecord.json").read_text())["sequences_per_row"] > 1.5
+    assert (
+        json.loads((tmp_path / "report_t.tfrecord.json").read_text())["instances_per_record"] > 1.5
+    )
     flags = one_step(tmp_path, "other.tfrecord", max_position_embeddings=96) | sizes | {
         "input_file": tmp_path / "t.tfrecord", "vocab_file": vocab, "train_batch_size": 8,
         "num_train_steps": 4, "do_eval": True, "max_eval_steps": 2, "eval_batch_size": 4,
