@@ -110,7 +110,7 @@ def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict
 def _tokenize(texts: Sequence[str], tokenizer: FullTokenizer) -> list[np.ndarray]:
     """The ids of each text, each int32 [pieces]."""
     batches = tokenizer.iter_batches(texts)
-    return [row for ids, ends in batches for row in np.split(ids, ends[:-1])]
+    return [row for ids, splits in batches for row in np.split(ids, splits[1:-1])]
 
 
 def _rows(ragged: tf.RaggedTensor) -> list[np.ndarray]:

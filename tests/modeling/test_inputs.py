@@ -130,6 +130,14 @@ def test_positions_and_labels():
             model(batch | {name: value})
 
 
+def test_inputs_that_are_left_out():
+    """Words of one text, each of which is predicted; of more rows than a sequence has positions."""
+    model, ids = make_model("fill_mask", small.CONFIG), np.tile(IDS, (3, 1))
+    given = {"input_ids": ids, "input_mask": ids != 0, "segment_ids": np.zeros_like(ids),
+             "masked_lm_positions": np.tile(np.arange(small.S), (len(ids), 1))}  # fmt: skip
+    np.testing.assert_array_equal(model(ids)["masked_lm_logits"], model(given)["masked_lm_logits"])
+
+
 def test_longer_sequences_than_positions_of_a_layer():
     ids = np.ones([1, small.CONFIG.max_position_embeddings + 1], np.int32)
     with pytest.raises(ValueError, match="received sequences of 14, expected at most 13"):

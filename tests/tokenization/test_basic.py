@@ -132,6 +132,13 @@ def test_the_short_cut_for_plain_text(do_lower_case, texts):
     assert found.to_list() == [[word.encode() for word in row] for row in expected]
 
 
+def test_ideographs_among_words_of_their_own():
+    """The characters of the original's Chinese blocks, and no punctuation mark."""
+    is_cjk = {p: reference.is_cjk(chr(p)) for p in CODE_POINTS}
+    alone = [p for p in CODE_POINTS if is_cjk[p] or reference.is_punctuation(chr(p))]
+    assert basic.is_ideograph(np.array(alone)).tolist() == [is_cjk[p] for p in alone]
+
+
 def test_what_is_plain_text():
     """Exactly the ASCII characters that the original keeps or takes for white space."""
     chars = [chr(point) for point in range(0x250)]
