@@ -347,14 +347,15 @@ def places_in_sequences(sequence_numbers: Tensor) -> Tensor:
     return ops.arange(ops.shape(sequence_numbers)[1], dtype="int32") - before
 
 
-def first_places(sequence_numbers: Tensor, num_sequences: int) -> Tensor:
-    """The places in a row of the first tokens of sequences 1 to K: int32 [B, K].
+def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
+    """The vectors of the first tokens of sequences 1 to K: x [B, S, D] -> [B, K, D].
 
-    Of a sequence that is not there some place in the row.
+    Of a sequence that is not there some token's.
     """
     numbers = ops.arange(1, num_sequences + 1, dtype="int32")[None, :]  # [1, K]
-    before = _tokens_before(sequence_numbers, numbers)  # [B, K]
-    return ops.minimum(before, ops.shape(sequence_numbers)[1] - 1)
+    places = _tokens_before(sequence_numbers, numbers)  # [B, K]
+    last = ops.sum(ops.cast(sequence_numbers > 0, "int32"), axis=1, keepdims=True) - 1  # [B, 1]
+    return ops.take_along_axis(x, ops.expand_dims(ops.minimum(places, last), 2), axis=1)
 
 
 def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
@@ -362,33 +363,9 @@ def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
 
     0 for number 0, the padding.
     """
-    own = ops.cast(sequence_numbers, "int32")[:, None, :]  # [B, 1, S]
-    is_before = ops.logical_and(own > 0, own < ops.cast(of, "int32")[:, :, None])  # [B, n, S]
+    own = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
+    is_before = ops.logical_and(own > 0, own < ops.expand_dims(of, 2))  # [B, n, S]
     return ops.sum(ops.cast(is_before, "int32"), axis=-1)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class FirstTokens(keras.layers.Layer):
-    """The vectors of the first token of each sequence of packed rows."""
-
-    def __init__(self, num_sequences: int, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.num_sequences = num_sequences
-
-    def call(self, x: Tensor, sequence_numbers: Tensor) -> Tensor:
-        """x [B, S, D], sequence_numbers int [B, S] -> [B * K, 1, D]."""
-        batch, length, hidden = ops.shape(x)
-        row_starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
-        places = ops.reshape(first_places(sequence_numbers, self.num_sequences) + row_starts, (-1,))
-        return ops.take(ops.reshape(x, (-1, hidden)), places, axis=0)[:, None, :]
-
-    def compute_output_shape(self, x_shape: Shape, *_: Any) -> Shape:
-        """[B * K, 1, D]."""
-        return (None, 1, x_shape[-1])
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "num_sequences": self.num_sequences}
 
 
 # ---------------------------------------------------------------------------- dense

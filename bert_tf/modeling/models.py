@@ -225,7 +225,10 @@ def encode(
         block = layers.EncoderBlock(config, name=f"layer_{i}")
         x = block(x, padding_mask=mask)  # [B, S, D]
         every_layer[f"layer_{i}"] = x
-    first = x if numbers is None else layers.FirstTokens(num_sequences)(x, numbers)
+    first = x  # tokens are at [:, 0]
+    if numbers is not None:
+        first = layers.first_tokens(x, numbers, num_sequences)  # [B, K, D]
+        first = ops.reshape(first, (-1, 1, config.hidden_size))  # [B * K, 1, D]
     outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(first)}
     return outputs | (every_layer if all_layers else {}), word_table
 

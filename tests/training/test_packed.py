@@ -11,7 +11,7 @@ from small_runs import STILL, make_trainer
 from bert_tf import heads
 from bert_tf.data import packed_sizes
 from bert_tf.data.records import pretraining_record
-from bert_tf.modeling.layers import first_places, places_in_sequences
+from bert_tf.modeling.layers import first_tokens, places_in_sequences
 from bert_tf.training.step import model_inputs
 from data_gen.documents import TOKEN_TYPE
 from data_gen.instances import InstanceMaker, fill_rows
@@ -54,11 +54,12 @@ def both_batches(seed: int = 0) -> tuple[dict, dict, list[list[int]]]:
 
 
 def test_places_and_first_places():
-    numbers = np.array([[1, 1, 1, 2, 3, 3, 0, 0], [1] * 8])
+    numbers = np.int32([[1, 1, 1, 2, 3, 3, 0, 0], [1] * 8])
     places = keras.ops.convert_to_numpy(places_in_sequences(numbers))
     assert places.tolist() == [[0, 1, 2, 0, 0, 1, 6, 7], [*range(8)]]
-    firsts = keras.ops.convert_to_numpy(first_places(numbers, 3))
-    assert firsts.tolist() == [[0, 3, 4], [0, 7, 7]]
+    x = np.arange(16.0).reshape(2, 8, 1)
+    firsts = keras.ops.convert_to_numpy(first_tokens(x, numbers, 3))
+    assert firsts[:, :, 0].tolist() == [[0, 3, 4], [8, 15, 15]]
 
 
 def gradients_and_sums(batch: dict, num_sequences: int) -> dict[str, np.ndarray]:
