@@ -268,7 +268,7 @@ SENTENCES = """\
 (%(unknown_share).2f %% [UNK]) in %(files)d files
 %(instances)d instances: %(mean_length).1f tokens on average, \
 %(full_length_share).1f %% of them full, %(random_next_share).1f %% random next
-%(instances_per_record).2f instances a record, %(real_share).1f %% of whose tokens are no padding
+%(instances_per_record).2f instances a record; %(real_share).1f %% of its positions are filled
 %(masked_share).1f %% of the tokens to predict: %(mask_share).1f %% [MASK], \
 %(unchanged_share).1f %% unchanged, %(random_share).1f %% random"""
 
