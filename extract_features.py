@@ -71,7 +71,7 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
 from bert_tf.serving import pretrained
 from bert_tf.serving.rows import num_lines
-from bert_tf.terminal import counted
+from bert_tf.terminal import counted, number_of
 
 
 def main(_: Sequence[str]) -> None:
@@ -102,7 +102,7 @@ def write_features() -> None:
     vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
     write = pretrained.WRITERS[FLAGS.output_format]
     count = write(FLAGS.output_file, vectors, layers)
-    logging.info("Wrote the vectors of %d lines to %s", count, FLAGS.output_file)
+    logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), FLAGS.output_file)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ class ClassifierFlags:
       xnli_language: The language of the task xnli.
       do_eval: Evaluate on the dev data; after training, if both.
       do_predict: Predict the test data.
-      report: Write report.html, a page about the dev data: scores of each label, what is taken for
-        what, mistakes, lengths.
+      report: Write report.html, a page about the dev data: scores of each label, the confusion
+        matrix, mistakes, lengths.
       eval_batch_size: Examples of an evaluation step.
       learning_rate: The peak learning rate; several for a grid.
       num_trials: Seeds for each learning rate: --seed, --seed + 1, ...

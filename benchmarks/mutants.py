@@ -146,8 +146,8 @@ def main() -> None:
     found = [places_of(checkout) for checkout in checkouts]
     in_all = [key for key in found[0] if all(key in places for places in found)]
     chosen = random.Random(options.seed).sample(in_all, options.count)
-    total: collections.Counter[str] = collections.Counter()
-    killed, killed_beside = total.copy(), 0
+    total, killed = collections.Counter(), collections.Counter()
+    killed_beside = 0
     local = threading.local()
 
     def tried(key: tuple) -> list[str]:

@@ -129,10 +129,10 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
 # to be reached: 4,800; 6,400; 5,900; 2,900.
 BUDGET = {
-    "run_pretraining.py": (30, 4_915),
+    "run_pretraining.py": (30, 4_920),
     "run_classifier.py": (40, 6_710),
     "run_squad.py": (38, 5_980),
-    "create_pretraining_data.py": (20, 2_810),
+    "create_pretraining_data.py": (20, 2_815),
 }
 WHOLE, TESTS = 15_825, 20_000
 

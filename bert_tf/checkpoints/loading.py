@@ -156,7 +156,11 @@ def load_weights(
 
     Arguments, result and errors as of `matching.load_checkpoint`, which is for other models.
     """
-    report = report_on(model, weights, required=required, skip=skip)
+    return assign(model, weights, report_on(model, weights, required=required, skip=skip))
+
+
+def assign(model: keras.Model, weights: Weights, report: LoadReport) -> LoadReport:
+    """Reads what a report on this model and these weights names, and puts it in; the report."""
     names = counted(report.matched, "load the weights", len(report.matched), "variables")
     values = {name: weights.read(name) for name in names}
     for name, value in values.items():
@@ -172,7 +176,7 @@ def load_weights(
 def report_on(
     model: keras.Model, weights: Weights, *, required: str, skip: str | None
 ) -> LoadReport:
-    """What `load_weights` will load; nothing is read yet.
+    """What `assign` will load; nothing is read yet.
 
     Raises:
       InputError: a required weight is missing, one has another shape, or nothing matches; the
@@ -187,13 +191,13 @@ def report_on(
         unused=[name for name in weights.names if name not in variables or name not in taken],
         slots=weights.slots,
     )
-    remedy = "check that the checkpoint and --bert_config_file belong together"
+    remedy = "use a model that was trained for this, and the --bert_config_file that belongs to it"
     lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
         such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
         lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
         received = f"{report.path}, which {lacks}; it has {unused or 'nothing'} besides"
-        raise InputError(received, "the weights of this model", remedy)
+        raise InputError(received, "the weights of this model and its head", remedy)
     for name in report.matched:
         theirs, own = tuple(weights.shapes[name]), tuple(variables[name].shape)
         if theirs != own:
@@ -226,7 +230,7 @@ def refuse_quantized(model: keras.Model) -> None:
     """Raises `InputError` if layers of a model are quantized."""
     if quantized := [x for x in model._flatten_layers() if x.quantization_mode is not None]:
         received = f"{model.name}, of which {len(quantized)} layers are quantized"
-        remedy = "use the model as it was before `quantize`, which `model.save` alone can write"
+        remedy = "give the model from before `quantize`; Keras alone saves and loads it quantized"
         raise InputError(received, "a model of floating-point numbers", remedy)
 
 

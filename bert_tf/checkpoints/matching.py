@@ -37,16 +37,16 @@ def load_checkpoint(
         quantized or has LoRA. The model is then unchanged.
     """
     weights = path if isinstance(path, Weights) else loading.open_weights(path)
-    names = loading.report_on(model, weights, required=required, skip=skip).matched
+    report = loading.report_on(model, weights, required=required, skip=skip)
     if tokenizer := getattr(model, "tokenizer", None):
         loading.refuse_other_pieces(weights, tokenizer.pieces, model.name)
         loading.refuse_other_case(weights, tokenizer.do_lower_case)
     head = getattr(model, "metadata", {}).get("task") or model.name
-    if head in NAMES and any(re.match(OUTPUT, name) for name in names):
+    if head in NAMES and any(re.match(OUTPUT, name) for name in report.matched):
         refuse_other_task(weights, head)
         if labels := getattr(model, "labels", None):
             weights = with_labels(weights, labels)
-    return loading.load_weights(model, weights, required=required, skip=skip)
+    return loading.assign(model, weights, report)
 
 
 def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) -> None:

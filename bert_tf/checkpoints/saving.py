@@ -269,9 +269,8 @@ def extend_positions(weights: Weights, positions: int) -> Weights:
     old_rows = _rows_of(weights, POSITION_TABLE)
     if positions < old_rows:
         received = f"--max_position_embeddings={positions} for {weights.path}, which has {old_rows}"
-        raise InputError(
-            received, f"{old_rows} or more", "--max_seq_length makes sequences shorter"
-        )
+        remedy = "--max_seq_length makes sequences shorter"
+        raise InputError(received, f"{old_rows} or more", remedy)
     if positions == old_rows:
         return weights
     says = (

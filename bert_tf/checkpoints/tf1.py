@@ -79,7 +79,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     if found:
         received = f"{path}, a folder with {len(found)} checkpoints"
         raise InputError(received, "one, or a file `checkpoint`", "give the path of one of them")
-    expected = "a folder, or a prefix such as bert_model.ckpt beside its .index and .data files"
+    expected = "a model's folder, or a prefix such as bert_model.ckpt beside .index and .data files"
     raise InputError(f"{path}, where there is no checkpoint", expected, NO_MODEL)
 
 

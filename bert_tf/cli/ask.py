@@ -30,7 +30,7 @@ class Files:
     """What is asked, and where the answers go.
 
     Attributes:
-      input_file: What is asked, one a line; default: standard input.
+      input_file: The inputs, one a line; default: standard input.
       output_file: JSON lines; default: standard output.
       batch_size: Rows computed at a time.
     """
@@ -211,7 +211,7 @@ def playground(argv: Sequence[str]) -> None:
     """Shows a model in the browser.
 
         bert-tf playground /serving/squad
-        bert-tf playground /models/mrpc --pairs --port=8001
+        bert-tf playground /models/mrpc --port=8001
 
     Takes an export of `bert-tf export`, or a folder with weights.
     """

@@ -1,5 +1,6 @@
 """Builds the parts of a fine-tuning run from flags: the first model, the run, its training."""
 
+import os
 from typing import Any
 
 import tensorflow as tf
@@ -23,11 +24,9 @@ def open_pretrained() -> PretrainedModel:
     """
     own, given = FLAGS.output_dir, FLAGS.init_checkpoint
     if given and not FLAGS.do_train and tf1.has_checkpoints(own):
-        logging.warning(
-            "Using the model in %s, not --init_checkpoint=%s; for that one give another "
-            "--output_dir.",
-            *(own, given),
-        )
+        if os.path.abspath(given) != os.path.abspath(own):
+            text = "Using the model in %s, not --init_checkpoint=%s; for that one give another "
+            logging.warning(text + "--output_dir.", own, given)
         given = None
     model = from_flags.complete_model(open_weights(pinned(given, own) or own))
     model.config.check_sequence_length(FLAGS.max_seq_length)

@@ -52,10 +52,10 @@ def parse(
 
         raise flag_error(error) from None
     check_flags(_words[1:])
-    if needs_tensorflow:
-        from bert_tf.cli.command_line import check_inputs
+    from bert_tf.cli.command_line import check_inputs
 
-        check_inputs()
+    check_inputs()
+    if needs_tensorflow:
         runtime.load_tensorflow()
 
 

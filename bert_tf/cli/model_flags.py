@@ -10,8 +10,8 @@ class ModelFiles:
     """Files that belong to weights and may not lie beside them.
 
     Attributes:
-      bert_config_file: Default: the configuration beside the weights.
-      vocab_file: Default: the vocabulary beside the weights.
+      bert_config_file: The sizes of the model. Default: the configuration beside the weights.
+      vocab_file: The word pieces. Default: the vocabulary beside the weights.
       do_lower_case: Lower-case the text, as in the model's training. If not given: as its files
         say, else as its vocabulary shows.
     """
@@ -26,8 +26,8 @@ class Pretrained:
     """A trained model.
 
     Attributes:
-      init_checkpoint: The model: a TF1 or TF2 checkpoint, a .keras file, a folder of ours or
-        Hugging Face's, or hf:OWNER/NAME[@REVISION], which is fetched from their hub.
+      init_checkpoint: The model: a TF1 or TF2 checkpoint, a .keras file, the folder of a
+        run or of a Hugging Face model, or hf:OWNER/NAME[@REVISION], fetched from their hub.
     """
 
     _title = "Model"
@@ -62,7 +62,8 @@ class Training:
       bias_correction: Correct Adam's moments for their start at 0 (the original does not).
       clip_per_replica: Clip the gradients of each device before they are added up, as the original
         does on TPUs.
-      save_checkpoints_steps: Steps between two checkpoints.
+      save_checkpoints_steps: Steps between two checkpoints. SIGTERM (`kill PID`) saves one more;
+        Ctrl-C does not.
       keep_checkpoint_max: How many checkpoints are kept; 0 keeps all.
       iterations_per_loop: Most steps in a call of the compiled loop; between calls the host logs
         and saves.
@@ -95,7 +96,8 @@ class FineTuning:
 
     Attributes:
       predict_batch_size: Examples of a prediction step, all devices together.
-      max_seq_length: Most tokens of an example, longer ones are cut; in windows, of a window.
+      max_seq_length: Most tokens of an example, or of a window where texts are read in windows;
+        longer examples are cut.
       num_train_epochs: How often each example is trained on.
       warmup_proportion: The share of the steps in which the learning rate rises.
       bucket_by_length: Batch examples of similar length and trim their padding. Ignored on a TPU.

@@ -47,7 +47,7 @@ class Plan:
     """What is trained, how, and on what.
 
     Attributes:
-      bert_config_file: The bert_config.json of the model.
+      bert_config_file: The bert_config.json of the model, or the config.json of Hugging Face.
       head: What is trained on top of the encoder.
       max_seq_length: Tokens of a sequence.
       train_batch_size: Examples of a step, all devices together.
@@ -59,7 +59,7 @@ class Plan:
       gradient_accumulation_steps: Parts a device takes its batch in.
       optimizer: The update; lamb takes longer, in the same memory.
       num_replicas: Devices.
-      device: An accelerator: its memory and speed.
+      device: An accelerator (a100, h100: 80 GB): its memory; its speed, not in float32.
       num_train_steps: Also tell how long they take.
       memory_gb: Memory of a GPU: also tell the largest batch.
       reserved_gb: What driver and libraries keep of a device's memory, about.
@@ -130,6 +130,8 @@ def check_flags(words: Sequence[str]) -> None:
     for name in ("steps", "eval_batch_size", "predict_batch_size", "largest_batch"):
         model_flags.refuse_without_effect(name, "without --for")
     shared_flags.require("price_per_hour", "num_train_steps")
+    for name in ("device", "memory_gb"):
+        shared_flags.require(name, "bert_config_file")
     if FLAGS.device:
         model_flags.refuse_without_effect("memory_gb", f"with --device={FLAGS.device}")
     for name in ("num_train_steps", "link_gb_per_s"):

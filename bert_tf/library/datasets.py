@@ -60,10 +60,13 @@ def make_dataset(
       and the greatest length that holds the longest row of the batch.
 
     Raises:
-      InputError: a column is missing, a text is none, a label is none of `labels`, or the batch
-        size is no whole number from 1.
+      InputError: a column is missing, a text is none, a label is none of `labels`, the
+        tokenizer is another object, or the batch size is no whole number from 1.
     """
     check("batch_size", np.asarray(batch_size).tolist(), int, low=1)  # NumPy's integers as well
+    if not isinstance(tokenizer, FullTokenizer):
+        received = f"a {type(tokenizer).__name__} as tokenizer, the second argument"
+        raise InputError(received, "a FullTokenizer", "give model.tokenizer")
     most = tokenizer.max_length if max_length is None else max_length
     pairs = None if text_pair is None else _column(data, text_pair)
     rows = pack_texts(tokenizer, _column(data, text), pairs, most)
@@ -105,11 +108,10 @@ def _column(data: Any, name: str) -> list:
     except (KeyError, TypeError, IndexError, ValueError):  # datasets has its own choice of them
         names = getattr(data, "column_names", None) or (data if isinstance(data, Mapping) else ())
         names = getattr(data, "columns", names)
-        raise InputError(
-            f"data without a column {name!r}: {', '.join(map(str, names)) or type(data).__name__}",
-            "a DataFrame, a Dataset, a dict of columns or a list of dicts, with that column",
-            "name it with text=, text_pair= or label=; of several splits give one",
-        ) from None
+        found = ", ".join(map(str, names)) or type(data).__name__
+        wanted = "a DataFrame, a Dataset, a dict of columns or a list of dicts, with that column"
+        remedy = "name it with text=, text_pair= or label=; of several splits give one"
+        raise InputError(f"data without a column {name!r}: {found}", wanted, remedy) from None
 
 
 def _label_values(values: list, labels: Sequence[str] | None, name: str) -> tf.Tensor:
@@ -133,11 +135,12 @@ def _label_values(values: list, labels: Sequence[str] | None, name: str) -> tf.T
         number = names.get(value) if kind == "U" else int(value)
         # A number may be a name too, of another class.
         if number not in range(len(labels)) or names.get(str(value), number) != number:
-            raise InputError(
-                f"{value!r:.80} in row {row} of the column {name!r}, counted from 0",
-                f"one of the labels {', '.join(labels)}; whole numbers are classes from 0",
-                "correct the label or labels=; if the column's numbers are names, make them text",
+            received = f"{value!r:.80} in row {row} of the column {name!r}, counted from 0"
+            wanted = f"one of the labels {', '.join(labels)}; whole numbers are classes from 0"
+            remedy = (
+                "correct the label or labels=; if the column's numbers are names, make them text"
             )
+            raise InputError(received, wanted, remedy)
         ids.append(number)
     return tf.constant(ids, tf.int32)
 

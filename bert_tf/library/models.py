@@ -62,8 +62,10 @@ def load(
         do, these must match; only pieces [unusedN] of the vocabulary may be replaced.
 
     Returns:
-      The model; its `labels` and `tokenizer` are saved with it in a .keras file. The tokenizer cuts
-      to the length that the model's files name (max_seq_length), else to the model's positions.
+      The model, whose vectors are those of word pieces; vectors of whole texts are what
+      `Predictor(path, task="embeddings")` gives. Its `labels` and `tokenizer` are saved with it in
+      a .keras file. The tokenizer cuts to the length that the model's files name
+      (max_seq_length), else to the model's positions.
 
     Raises:
       InputError: there is no such model, it lacks a head that predicts tokens, what is given is
@@ -93,9 +95,8 @@ def _loaded(
     found = weights.metadata.task or shown_head(weights)
     head = head or found
     if head is None:
-        raise InputError(
-            f"{path}, with another head", f"one of {', '.join(NAMES)}", "choose it with head="
-        )
+        known = f"one of {', '.join(NAMES)}"
+        raise InputError(f"{path}, with another head", known, "choose it with head=")
     own = head_named(head)
     weights, labels, is_kept = _match_labels(weights, own, found, labels)
     num_choices = weights.metadata.num_choices or DEFAULT_CHOICES
@@ -180,11 +181,8 @@ def _match_labels(
     is_same = head.name == found or (are_alike and head.has_names and weights.metadata.task is None)
     if labels is None:
         if head.has_names and not is_same:
-            raise InputError(
-                f"{weights.path} with head={head.name!r}, of which it has none",
-                "the names of the classes",
-                "add labels=[...]",
-            )
+            received = f"{weights.path} with head={head.name!r}, of which it has none"
+            raise InputError(received, "the names of the classes", "add labels=[...]")
         return weights, weights.metadata.labels if head.has_names else None, is_same
     labels = _checked(labels, head)
     if not is_same or "output_weights" not in weights.shapes:
@@ -201,9 +199,7 @@ def _checked(labels: Sequence[str], head: Head) -> tuple[str, ...]:
     names = () if isinstance(labels, str) or not hasattr(labels, "__iter__") else tuple(labels)
     are_names = all(isinstance(name, str) for name in names) and len({*names}) == len(names)
     if not least or not are_names or len(names) < least:
-        raise InputError(
-            f"labels={labels!r:.200} for the head {head.name!r}",
-            f"{least} or more different names, as a list of strings" if least else "no labels",
-            "correct labels" if least else "leave out one of the two: this head has no classes",
-        )
+        wanted = f"{least} or more different names, as a list of strings" if least else "no labels"
+        remedy = "correct labels" if least else "leave out one of the two: this head has no classes"
+        raise InputError(f"labels={labels!r:.200} for the head {head.name!r}", wanted, remedy)
     return names

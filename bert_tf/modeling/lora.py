@@ -42,12 +42,15 @@ def add_lora(
     The heads stay trainable. Call it when the weights are loaded, and before `model.compile`.
     `model.save` and `bert_tf.save_weights` write the merged kernels, W + alpha / rank * A B, under
     their own names: what is saved is a model without LoRA, as large as before.
+    Loaded by `bert_tf.load`, all its weights are trainable; by `keras.models.load_model`, the
+    encoder is still frozen.
 
     Args:
       model: a model of this package; it is changed.
       rank: columns of A.
       alpha: scale of the product, above 0, divided by the rank; default: the rank.
-      targets: of `TARGETS`, by default as in the paper.
+      targets: of query, key, value, attention_output, intermediate, output and pooler; by default
+        as in the paper.
 
     Returns:
       The number of weights that are trained now.
@@ -83,7 +86,7 @@ def _choose(model: keras.Model, targets: Sequence[str]) -> list[keras.layers.Den
     if any(layer.lora_enabled for layer in layers):
         raise InputError(f"{model.name}, which has LoRA already", "none", "call add_lora once")
     patterns = "|".join(TARGETS[name] for name in targets)
-    chosen = [layer for layer in layers if re.fullmatch(patterns, layer.path)]
+    chosen = [layer for layer in layers if re.fullmatch(patterns, f"{layer.path}")]  # None unbuilt
     if not chosen:
         received = f"{model.name}, a model without a BERT encoder"
         raise InputError(received, "a model of bert_tf", "make it with bert_tf.load")

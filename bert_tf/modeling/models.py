@@ -89,14 +89,16 @@ class BertModel(keras.Model):
     Inputs that would be broadcast, cut or wrapped around are refused (`check_inputs`).
 
     What else Keras has for functional models holds for this one: `fit`, `save`, `export`,
-    `clone_model` (whose clone has neither labels nor tokenizer), layers as parts of other models.
+    `quantize`, `clone_model` (whose clone has neither labels nor tokenizer), layers as parts of
+    other models.
 
     Attributes:
       labels: the names of the classes in the order of the logits; None if they have none.
       tokenizer: the `FullTokenizer` of the model's vocabulary; None if it is unknown.
       metadata: what else belongs to the model, by the names in its model_facts.json.
 
-    All three are saved in a .keras file.
+    All three are saved in a .keras file. In a new process, `import bert_tf.library` before
+    `keras.models.load_model`: it registers the classes; `import bert_tf` alone does not.
     """
 
     labels: tuple[str, ...] | None = None
@@ -128,10 +130,10 @@ class BertModel(keras.Model):
             outputs, _ = encode(config, inputs, all_layers=all_layers)
         super().__init__(inputs, outputs, name=name, **kwargs)
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """The outputs for a dict of inputs, or for input_ids alone."""
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
+        """The outputs for a dict of inputs, or for input_ids alone; all else by keyword."""
         inputs = complete_inputs(inputs, self.input, self._bert_config)
-        return super().__call__(inputs, *args, **kwargs)
+        return super().__call__(inputs, **kwargs)
 
     fit, train_on_batch = map(_with_checked_arrays, ("fit", "train_on_batch"))
     evaluate, test_on_batch = map(_with_checked_arrays, ("evaluate", "test_on_batch"))
@@ -286,7 +288,7 @@ def check_inputs(
         is_token = name in TOKEN_INPUTS or name in PACKED_INPUTS
         like = ids if is_token else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
         if not (_fit(shape, expected[name].shape) and _fit(shape, like)):
-            received = f"{name} of shape {list(shape)}, input_ids of {list(ids)}"
+            received = f"{name} of shape {list(shape)}, with input_ids of {list(ids)}"
             wanted = "[B, S] or [B, C, S], masks and segments alike, and positions [B, P]"
             raise InputError(received, wanted, f"correct the shape of {name}")
     if config is None:

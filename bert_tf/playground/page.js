@@ -54,7 +54,7 @@ async function ask(path, body) {
   try {
     response = await fetch(path, options || undefined);
   } catch {
-    throw new Error("The server does not answer. Has it been ended?");
+    throw new Error("The server does not answer. Is it still running?");
   }
   const value = await response.json();
   if (!response.ok) throw new Error(value.error);

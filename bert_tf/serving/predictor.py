@@ -136,6 +136,9 @@ def open_model(
     Raises:
       InputError: there is no model, or something does not fit.
     """
+    if not isinstance(path, str | os.PathLike):
+        received = f"a {type(path).__name__} in place of a path"
+        raise InputError(received, "the path of a model", "save the model, and give its file")
     path = os.fspath(path).rstrip("/")
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     with files.path_errors(path):
@@ -192,7 +195,7 @@ def open_export(folder: str) -> ServedModel:
     metadata = files.read_json(
         path,
         expected=f"the {METADATA_FILE} of an export of `bert-tf export`",
-        remedy="export the model again; SavedModels of other programs cannot be used here",
+        remedy="export it with `bert-tf export`; SavedModels of `model.export` cannot be used",
     )
     described = typed(ExportMetadata, metadata, source=path)
     with damage_errors(folder, "an export as `bert-tf export` wrote it"):
@@ -266,8 +269,8 @@ class Predictor:
         """Loads a model.
 
         Args:
-          path: of an export (one version, or the folder of all), of a checkpoint's folder, or a
-            loaded model.
+          path: of an export (one version, or the folder of all), or of weights, as for
+            `bert_tf.load`; or a `ServedModel`, such as another Predictor's `model`.
           version: of the export; None: the greatest.
           batch_size: maximum number of rows in a batch.
           **options: for a checkpoint, what its files do not say: bert_config_file, vocab_file,

@@ -110,11 +110,9 @@ class Task:
         """
         splits = {split.name: split for split in self.splits}
         if name not in splits:
-            raise InputError(
-                f"{name} data of the task {self.name}, which has none",
-                f"one of its parts: {', '.join(splits)}",
-                "leave the step out, or use another task (a model for ax is trained on mnli)",
-            )
+            received = f"{name} data of the task {self.name}, which has none"
+            remedy = "leave the step out, or use another task (a model for ax is trained on mnli)"
+            raise InputError(received, f"one of its parts: {', '.join(splits)}", remedy)
         return splits[name]
 
     def find_file(self, data_dir: str, split: Split) -> str | None:
@@ -229,11 +227,10 @@ class Task:
         if not self.head.has_names:
             return self
         if not names and not own:
-            raise InputError(
-                f"{source}, which does not say the names of its classes",
-                "labels in a model_facts.json or config.json beside the weights",
-                "give the folder that the model was trained in, or name them with --labels",
-            )
+            received = f"{source}, which does not say the names of its classes"
+            expected = "labels in a model_facts.json or config.json beside the weights"
+            remedy = "give the folder that the model was trained in, or name them with --labels"
+            raise InputError(received, expected, remedy)
         if not names:
             if not is_originals:
                 logging.warning(

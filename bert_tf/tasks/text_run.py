@@ -179,11 +179,9 @@ class TextRun(Run):
         if purposes := classes.other_purpose(source, self.head.name, self.task.has_pairs):
             theirs, ours = purposes
             flags = ", or its --label_kind and --text_b_column" * (self.task.name in FORMATS)
-            raise InputError(
-                f"{source.path}, a model with {theirs}",
-                f"{ours}, for the task {self.task.name}",
-                f"give a model that was trained for such a task{flags}",
-            )
+            expected = f"{ours}, for the task {self.task.name}"
+            remedy = f"give a model that was trained for such a task{flags}"
+            raise InputError(f"{source.path}, a model with {theirs}", expected, remedy)
         if self.head.has_names:
             source = classes.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)

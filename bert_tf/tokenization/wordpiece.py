@@ -183,7 +183,7 @@ class FullTokenizer:
 
     def iter_batches(self, texts: Iterable[str | bytes]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The ids of N texts at a time, int32 [pieces], and how they are split by text [N + 1]."""
-        for batch in batches(map(utf8, texts)):
+        for batch in batches(_encoded(texts)):
             ragged = self.tokenize_ids(batch)
             yield ragged.values.numpy(), ragged.row_splits.numpy()
 
@@ -199,8 +199,8 @@ class FullTokenizer:
         """The ids of the word pieces of each text.
 
         Args:
-          texts: string tensor [N] of UTF-8, or a list of strings. Bytes that are not UTF-8 are
-            skipped.
+          texts: string tensor [N] of UTF-8, or a list of strings, not a single one. Bytes that
+            are not UTF-8 are skipped.
 
         Returns:
           RaggedTensor int32 [N, (pieces)].
@@ -395,7 +395,8 @@ def _texts(texts: Iterable[Any], what: str) -> list[str | bytes]:
     for number, text in enumerate(texts):
         if not isinstance(text, str | bytes):
             received = f"{text!r:.80} as {what} {number}, counted from 0"
-            raise InputError(received, "a string", "leave out rows without a text")
+            remedy = "leave out rows without a text; second texts are an argument of their own"
+            raise InputError(received, "a string", remedy)
     return texts
 
 
@@ -457,7 +458,14 @@ def utf8(text: str | bytes) -> bytes:
 
 def _as_tensor(texts: Texts) -> tf.Tensor:
     """Texts [N] as a string tensor."""
-    return tf.convert_to_tensor(texts if tf.is_tensor(texts) else [*map(utf8, texts)], tf.string)
+    return tf.convert_to_tensor(texts if tf.is_tensor(texts) else [*_encoded(texts)], tf.string)
+
+
+def _encoded(texts: Iterable[str | bytes]) -> Iterator[bytes]:
+    """Texts in UTF-8; a single one is refused, as its characters would be read as texts."""
+    if isinstance(texts, str | bytes):
+        raise InputError(f"a single text, {texts!r:.80}", "a list", "put brackets around it")
+    return map(utf8, texts)
 
 
 def batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:

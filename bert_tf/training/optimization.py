@@ -218,12 +218,13 @@ def make_optimizer(
       **options: other arguments of `AdamWeightDecay`.
 
     Raises:
-      InputError: a number is out of range.
+      InputError: a number is out of range, or the optimizer is unknown.
     """
     given: list[Any] = [num_train_steps, learning_rate, warmup_proportion]  # also of NumPy
     steps, rate, share = (x.item() if isinstance(x, np.generic) else x for x in given)
     check("num_train_steps", steps, int, low=1)
     check("warmup_proportion", share, float, low=0, high=1)
+    check("optimizer", optimizer, str, choices=CLASSES)
     schedule = Schedule(
         learning_rate=rate,
         num_train_steps=steps,

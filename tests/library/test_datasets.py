@@ -118,11 +118,12 @@ def test_labels(tokenizer, labels, values, expected, dtype):
         ({}, {"max_length": 4, "label": None}, "max_length 4"),
         ({"text": []}, {"label": None}, "without rows"),
         ({"label": [0, 1, 0]}, {"batch_size": 0}, "batch_size 0"),
+        ({}, {"tokenizer": ROWS}, "a list as tokenizer"),
     ],
 )
 def test_data_that_cannot_be_used(tokenizer, changes, options, received):
     with pytest.raises(InputError, match=received):
-        bert_tf.make_dataset(COLUMNS | changes, tokenizer, **options)
+        bert_tf.make_dataset(COLUMNS | changes, **{"tokenizer": tokenizer} | options)
 
 
 @pytest.mark.parametrize("data", [Frame(), Dataset(), COLUMNS, ROWS, "words", [("a", "x")]])

@@ -106,9 +106,9 @@ def test_arguments_that_are_none():
 
 
 def test_other_models(before, tmp_path):
-    inputs = keras.Input((3,))
-    with pytest.raises(InputError, match="without a BERT encoder"):
-        add_lora(keras.Model(inputs, keras.layers.Dense(2, name="query")(inputs)))
+    for inputs in ([keras.Input((3,))], []):  # a built model, and one that is not
+        with pytest.raises(InputError, match="without a BERT encoder"):
+            add_lora(keras.Sequential([*inputs, keras.layers.Dense(2, name="query")]))
     model = classifier()
     add_lora(model, 1)
     with pytest.raises(InputError, match="has LoRA already"):

@@ -85,12 +85,14 @@ def test_what_would_have_no_effect_is_refused(tmp_path, capsys, words, received)
 
 def test_the_command_answers_without_tensorflow(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise RuntimeError('TensorFlow was loaded')\n")
-    path = os.pathsep.join((str(tmp_path), str(ROOT)))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
     words = ("--fits", "--head=question_answering")
-    ended = command(*words, env={**os.environ, "PYTHONPATH": path})
+    ended = command(*words, env=env)
     assert ended.returncode == 0, ended.stderr
-    work_of = changed(BASE, head="question_answering")
-    assert ended.stdout.splitlines() == list(tables.fits_lines(work_of, 0.75))
+    fits = tables.fits_lines(changed(BASE, head="question_answering"), 0.75)
+    assert ended.stdout.splitlines() == list(fits)
+    assert "--device without --bert_config" in command(*words, "--device=a100", env=env).stderr
+    assert "where there is nothing" in command("--bert_config_file=none.json", env=env).stderr
 
 
 # ------------------------------------------------------------------------------ compilers

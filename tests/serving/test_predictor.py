@@ -57,6 +57,7 @@ def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
         ("model", {"task": "fill_mask"}, "lacks 5 of the model's weights, such as cls/predictions"),
         ("export/11", {}, "export/11"),
         ("nowhere", {}, "nowhere"),
+        ({}, {}, "a dict in place of a path"),
         (ServedModel("m", {}, None, None, None), {"version": 9}, "options for the model m, which"),
     ],
 )

@@ -179,6 +179,9 @@ def test_ids_and_pieces_are_each_others_inverse(tokenizers):
         tokenizer.convert_tokens_to_ids(["nosuchpiece"])
     with pytest.raises(KeyError):
         tokenizer.convert_ids_to_tokens([tokenizer.vocab_size])
+    for method in (tokenizer.tokenize_ids, tokenizer.tokenize_with_offsets):
+        with pytest.raises(InputError, match="a single text, 'ab'"):
+            method("ab")
 
 
 def test_many_texts_are_tokenized_as_one_would_be(tokenizers, monkeypatch):
@@ -219,14 +222,14 @@ def test_any_vocabulary_searched_as_the_reference_does(tmp_path, seed):
     pieces = ["".join(draw.choices("abé", k=draw.randint(1, 5))) for _ in range(40)]
     pieces = [draw.choice(["", "##"]) + piece for piece in pieces]
     odd = ["", "##", "###", "a b", "a\0b", "##\0", "a" * 201, "a.b", "##.", "[MASK]", " a", "##b\t"]
-    lines = [*pieces, *odd, *pieces[:9], "[UNK]", "\u00a0[UNK] "]
+    lines = [*pieces, *odd, *pieces[:9], "b" * 200, "[UNK]", "\u00a0[UNK] "]
     draw.shuffle(lines)
     tokenizer = FullTokenizer(write_vocabulary(tmp_path, lines))
     vocab = {line.strip(): number for number, line in enumerate(lines)}
     assert tokenizer.vocab == vocab
     assert tokenizer.vocab_size == len(lines)
     # Words of the lower-casing tokenizer have no é, so that some pieces never match.
-    sizes = [*(("ab", size) for size in range(1, 8)), *(("abß", size) for size in range(1, 6))]
+    sizes = [*(("ab", n) for n in range(1, 8)), *(("abß", n) for n in range(1, 6)), ("b", 200)]
     words = ["".join(word) for a, size in sizes for word in itertools.product(a, repeat=size)]
     expected = [reference.split_pieces(word, vocab) for word in words]
     assert tokenizer.tokenize(words) == expected

@@ -60,6 +60,7 @@ INVALID = [
     ("learning_rate", (0.0, -1.0, float("nan"), float("inf"), 1e300, "x")),
     ("end_learning_rate", (-1.0, float("nan"))),
     ("warmup_proportion", (2, -0.1, float("nan"))),
+    ("optimizer", ("adam", None)),
 ]
 
 
@@ -67,7 +68,7 @@ INVALID = [
 def test_a_schedule_that_is_none(name, values):
     """Such as 0 steps, of which the rate would be NaN."""
     for value in values:
-        if name != "warmup_proportion":
+        if name not in ("warmup_proportion", "optimizer"):
             with pytest.raises(InputError, match=name):
                 Schedule(**{"learning_rate": 0.1, "num_train_steps": 9, name: value})
         if name != "num_warmup_steps":

@@ -60,7 +60,7 @@ def test_the_scale_looks_after_itself(monkeypatch):
     seen = []
     for is_finite in (1, 1, 1, 1, 0, 1, 1, 1):
         scale.update(strategy, tf.constant(bool(is_finite)))
-        values = scale.scale / LossScale.FIRST, scale.good_steps, scale.skipped_steps
+        values = scale.scale / 2.0**15, scale.good_steps, scale.skipped_steps
         seen.append(tuple(int(v) for v in values))
     expected = [(1, 1, 0), (1, 2, 0), (2, 0, 0), (2, 1, 0), (1, 0, 1), (1, 1, 1), (1, 2, 1)]
     assert seen == [*expected, (2, 0, 1)]

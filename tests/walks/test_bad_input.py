@@ -98,9 +98,7 @@ CASES = {
             "--nodo_lower_case", {"vocab_file": "{}/vocab.txt", "export_dir": "{}/serving"}
         ),
         "loss not finite": Case("finite", {"learning_rate": 1e30, "num_train_steps": 30}),
-        "output below a file": Case(
-            "cannot be written", {"output_dir": "{}/good.tfrecord/run"}
-        ),
+        "output below a file": Case("cannot be written", {"output_dir": "{}/good.tfrecord/run"}),
         "checkpoint missing": Case("no checkpoint", {"init_checkpoint": "{}/nowhere"}),
         "checkpoint of another model": Case(
             "it has wte besides", {"init_checkpoint": "{}/other"},
@@ -110,9 +108,7 @@ CASES = {
             "whose model says do_lower_case True", {"init_checkpoint": "{}/lower"},
             model("lower", '{"do_lower_case": true}', **POOLER),
         ),
-        "case of other data": Case(
-            "False in info_*.json", {"do_lower_case": True}, described()
-        ),
+        "case of other data": Case("False in info_*.json", {"do_lower_case": True}, described()),
         "data of two cases": Case(
             "do_lower_case", {"input_file": "{}/good.tfrecord", "eval_input_file": "{}/x",
                               "do_eval": True}, described("x", do_lower_case=True),

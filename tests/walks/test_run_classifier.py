@@ -140,14 +140,15 @@ def test_the_end_of_a_run_is_not_that_of_other_settings(inputs, trained, classif
 
 
 def test_predictions_do_not_depend_on_batches_and_replicas(
-    inputs, trained, classify, two_replicas, monkeypatch
+    inputs, trained, classify, two_replicas, monkeypatch, caplog
 ):
     """Nor on a size that devices cannot share."""
     before = np.loadtxt(trained / "test_results.tsv")
     results = read_results(trained)
     monkeypatch.setattr(distribution, "make_strategy", lambda *_, **__: two_replicas)
-    given = flags(inputs, trained, init_checkpoint=None, do_eval=True, do_predict=True)
+    given = flags(inputs, trained, init_checkpoint=f"{trained}/", do_eval=True, do_predict=True)
     classify("--nobucket_by_length", **given, predict_batch_size=5, eval_batch_size=10)
+    assert "Using the model in" not in caplog.text  # the same folder
     assert np.loadtxt(trained / "test_results.tsv") == pytest.approx(before, abs=1e-5)
     assert read_results(trained) == pytest.approx(results, abs=1e-5)
 
