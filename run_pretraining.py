@@ -116,7 +116,8 @@ from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer, write_eval_results, write_final_evaluation
 
 SIZES = ("max_seq_length", "max_predictions_per_seq")  # of a record
-IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", *SIZES)  # of all files of a run
+# What all files of a run have in common.
+IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "pack", *SIZES)
 
 
 class Given(NamedTuple):
@@ -139,7 +140,7 @@ def main(_: Sequence[str]) -> None:
         FLAGS.init_checkpoint = loading.pinned(FLAGS.init_checkpoint, FLAGS.output_dir)
         given = read_given()
         folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
-        trainer = make_trainer(given.config, strategy)
+        trainer = make_trainer(given, strategy)
         given = load_first_weights(trainer, folder, given)
         if FLAGS.do_train:
             trainer.train(
@@ -184,8 +185,8 @@ def read_given() -> Given:
         max_seq_length=FLAGS.max_seq_length,
     )
     tokenizer = make_tokenizer(config, facts)
-    batches = make_batches(config) if FLAGS.do_train else None
-    eval_batches = make_eval_batches(config) if FLAGS.do_eval else None
+    batches = make_batches(config, data) if FLAGS.do_train else None
+    eval_batches = make_eval_batches(config, data) if FLAGS.do_eval else None
     return Given(config, facts, tokenizer, data, batches, eval_batches)
 
 
@@ -284,27 +285,36 @@ def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
         raise InputError(received, expected, f"{give}; or make the data again")
 
 
-def open_files(patterns: str, config: BertConfig) -> shards.RecordFiles:
+def open_files(
+    patterns: str, config: BertConfig, data: DataDescription | None
+) -> shards.RecordFiles:
     """The record files, checked against flags and model."""
     sizes = {name: FLAGS[name].value for name in SIZES}
+    if data and data.pack:
+        for name, value in sizes.items():  # those of a packed record do not show them
+            if (own := getattr(data, name)) != value:
+                received = f"--{name}={value} with packed data of {own}"
+                raise InputError(received, "what the data were made with", f"use --{name}={own}")
     sizes |= {"vocab_size": config.vocab_size, "type_vocab_size": config.type_vocab_size}
-    record = pretraining_record(**sizes, next_sentence=not FLAGS.masked_lm_only)
+    record = pretraining_record(
+        **sizes, next_sentence=not FLAGS.masked_lm_only, packed_with=data and data.packed_with
+    )
     files = shards.RecordFiles(patterns, record, keep_indexes=True)
     num_files = number_of(len(files.paths), "files")
     logging.info("%s: %s, %s", patterns, num_files, number_of(len(files), "records"))
     return files
 
 
-def make_batches(config: BertConfig) -> Batches:
+def make_batches(config: BertConfig, data: DataDescription | None) -> Batches:
     """--input_file, every record once an epoch, shuffled."""
-    files, size = open_files(FLAGS.input_file, config), FLAGS.train_batch_size
+    files, size = open_files(FLAGS.input_file, config, data), FLAGS.train_batch_size
     order = ShuffledSampler(files.block_records, batch_size=size, seed=FLAGS.seed)
     return Batches(files, order, batch_size=size)
 
 
-def make_eval_batches(config: BertConfig) -> Batches:
+def make_eval_batches(config: BertConfig, data: DataDescription | None) -> Batches:
     """--eval_input_file once, or --input_file repeated as in the original."""
-    files = open_files(FLAGS.eval_input_file or FLAGS.input_file, config)
+    files = open_files(FLAGS.eval_input_file or FLAGS.input_file, config, data)
     size, num_examples = FLAGS.eval_batch_size, FLAGS.max_eval_steps * FLAGS.eval_batch_size
     if FLAGS.eval_input_file:
         num_examples = min(len(files), num_examples)
@@ -326,11 +336,12 @@ def head() -> Pretraining:
     return FillMask() if FLAGS.masked_lm_only else Pretraining()
 
 
-def make_trainer(config: BertConfig, strategy: tf.distribute.Strategy) -> Trainer:
+def make_trainer(given: Given, strategy: tf.distribute.Strategy) -> Trainer:
     """Model, loss and optimizer on the devices."""
     schedule = from_flags.of_flags(optimization.Schedule)
+    num_sequences = given.data.sequences_per_record if given.data else 1
     return Trainer(
-        lambda: head().model(config, with_losses=True),
+        lambda: head().model(given.config, with_losses=True, num_sequences=num_sequences),
         head(),
         optimization.CLASSES[FLAGS.optimizer](schedule, bias_correction=FLAGS.bias_correction),
         strategy=strategy,

@@ -296,4 +296,5 @@ def write_shard(shard: int, parts: Iterable[bytes], setup: Setup) -> None:
         for record in maker.records(rows):
             writer.write(record)
             index.add(len(record))
-    write_value(f"{path}.about", (len(rows), index.finish().to_json_string()))
+    made = index.finish()
+    write_value(f"{path}.about", (made.num_records, made.to_json_string()))

@@ -9,16 +9,25 @@ positions   3       labels   home
 Random numbers are drawn in the original's order, so one `random.Random` for a whole corpus gives
 the original's records byte for byte.
 
-Shapes: B instances, S max_seq_length, P max_predictions_per_seq.
+With --pack a record is a row of several instances, which are drawn as without it:
+
+row         [CLS] he went [MASK] [SEP] it was late [SEP] [CLS] no [SEP] [MASK] [SEP]
+sequences     1   1   1     1      1    1   1   1    1     2   2    2     2      2
+positions   3 12    labels   home yes
+
+Shapes: B instances, S max_seq_length, P max_predictions_per_seq; R packed rows of K sequences.
 """
 
+import bisect
+import functools
 import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bert_tf.data.records import Record, pretraining_record
+from bert_tf.data import packed_sizes
+from bert_tf.data.records import PACKED, Record, pretraining_record
 from data_gen.documents import ID_BITS, TOKEN_BYTES, TOKEN_TYPE, Corpus, Counts
 from data_gen.masking import MASKED, UNCHANGED, Masked, Pair, mask
 from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
@@ -140,9 +149,10 @@ class InstanceMaker:
         most = max(vocab.values())
         self._is_continuation = np.zeros(most + 1, bool)
         self._is_continuation[[vocab[piece] for piece in vocab if piece.startswith("##")]] = True
-        self._record = pretraining_record(
-            max_seq_length=size, max_predictions_per_seq=num_predictions
-        )
+        sizes = {"max_seq_length": size, "max_predictions_per_seq": num_predictions}
+        prob = settings.masked_lm_prob
+        self._record = pretraining_record(**sizes, packed_with=prob if settings.pack else None)
+        self._most = packed_sizes(**sizes, masked_lm_prob=prob)
         self._rows_at_a_time = 1 + TOKENS_AT_A_TIME // size
         an_id, a_place = np.min_scalar_type(most), np.min_scalar_type(size)
         self.row_type = np.dtype(
@@ -223,8 +233,14 @@ class InstanceMaker:
 
     def records(self, rows: np.ndarray) -> Iterator[bytes]:
         """Serialized records (`bert_tf.data.records.pretraining_record`)."""
-        for begin in range(0, len(rows), self._rows_at_a_time):
-            values = self.record_values(rows[begin : begin + self._rows_at_a_time])
+        if self._settings.pack:
+            size = self._settings.max_seq_length
+            packed = fill_rows(self._lengths(rows), rows["num_masked"], size, *self._most)
+            made = functools.partial(self.packed_values, rows)
+        else:
+            packed, made = rows, self.record_values
+        for begin in range(0, len(packed), self._rows_at_a_time):
+            values = made(packed[begin : begin + self._rows_at_a_time])
             yield from serialize(self._record, values)
 
     def record_values(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -243,8 +259,51 @@ class InstanceMaker:
             "next_sentence_labels": rows["is_random_next"][:, np.newaxis],
         }
 
+    def packed_values(self, rows: np.ndarray, packed: Sequence[Sequence[int]]) -> dict:
+        """The features of packed records.
+
+        Args:
+          rows: instances.
+          packed: for each record the numbers of its instances, as `fill_rows` gives them.
+
+        Returns:
+          input_ids, sequence_numbers, segment_ids [R, S], predictions [R, P], labels [R, K].
+        """
+        most_sequences, most_predictions = self._most
+        row = np.repeat(np.arange(len(packed)), [len(members) for members in packed])  # [B]
+        first = np.searchsorted(row, row)  # of each sequence's row, [B]
+        number = np.arange(len(row)) - first  # of each sequence in its row, [B]
+        values = self.record_values(rows[np.concatenate(packed)])
+        is_token = values.pop("input_mask")  # [B, S]
+        is_prediction = values["masked_lm_weights"]  # [B, P]
+        length = is_token.sum(axis=1)
+        begin = np.cumsum(length) - length
+        start = begin - begin[first]  # of each sequence in its row, [B]
+        values["masked_lm_positions"] = values["masked_lm_positions"] + start[:, np.newaxis]
+        values[PACKED] = np.broadcast_to(number[:, np.newaxis] + 1, is_token.shape)
+        labels = np.zeros((len(packed), most_sequences), bool)
+        labels[row, number] = values.pop("next_sentence_labels")[:, 0]
+
+        def joined(what: np.ndarray, is_there: np.ndarray, size: int) -> np.ndarray:
+            """What is there of each sequence, [B, n], one after the other: [R, size]."""
+            filled = np.bincount(row, is_there.sum(axis=1))[:, np.newaxis]  # [R, 1]
+            made = np.zeros((len(packed), size), what.dtype)
+            made[np.arange(size) < filled] = what[is_there]
+            return made
+
+        return {"next_sentence_labels": labels} | {
+            name: joined(what, is_prediction, most_predictions)
+            if name.startswith("masked_lm_")
+            else joined(what, is_token, self._settings.max_seq_length)
+            for name, what in values.items()
+        }
+
+    def _lengths(self, rows: np.ndarray) -> np.ndarray:
+        """The tokens of instances, [B]."""
+        return rows["lengths"].sum(axis=1, dtype=np.int64) + NUM_SPECIAL_TOKENS
+
     def _count(self, rows: np.ndarray, counts: Counts) -> None:
-        lengths = rows["lengths"].sum(axis=1, dtype=np.int64) + NUM_SPECIAL_TOKENS
+        lengths = self._lengths(rows)
         positions = rows["positions"].astype(np.int64)
         shown = np.take_along_axis(rows["input_ids"], positions, 1)
         is_masked = positions > 0  # at 0 is [CLS]
@@ -258,6 +317,49 @@ class InstanceMaker:
             "masked_as_itself": (is_masked & (shown == rows["labels"])).sum(),
         }
         counts.update({name: int(number) for name, number in found.items()})
+
+
+def fill_rows(
+    lengths: np.ndarray,
+    predictions: np.ndarray,
+    most_tokens: int,
+    most_sequences: int,
+    most_predictions: int,
+) -> list[list[int]]:
+    """Which instances share a row: the longest first, each into the fullest row that it fits.
+
+    Krell et al. (2021), "Efficient Sequence Packing without Cross-contamination": longest-pack-
+    first. Lengths 5 3 3 2 1 in rows of 6 tokens: [5 1] [3 3] [2].
+
+    Args:
+      lengths: tokens of each instance, [B].
+      predictions: of each instance, [B].
+      most_tokens: of a row, S.
+      most_sequences: of a row, K.
+      most_predictions: of a row, P.
+
+    Returns:
+      For each row the numbers of its instances; rows in the order of their longest ones.
+    """
+    packed: list[list[int]] = []
+    free_predictions: list[int] = []
+    open_rows: list[tuple[int, int]] = []  # ascending: free tokens, number of the row
+    for instance in np.argsort(-lengths, kind="stable").tolist():
+        length, masked = int(lengths[instance]), int(predictions[instance])
+        fitting = bisect.bisect_left(open_rows, (length, 0))
+        places = range(fitting, len(open_rows))
+        place = next((p for p in places if free_predictions[open_rows[p][1]] >= masked), None)
+        if place is None:
+            free, row = most_tokens, len(packed)
+            packed.append([])
+            free_predictions.append(most_predictions)
+        else:
+            free, row = open_rows.pop(place)
+        packed[row].append(instance)
+        free_predictions[row] -= masked
+        if len(packed[row]) < most_sequences:
+            bisect.insort(open_rows, (free - length, row))
+    return sorted(packed)  # by their first instances
 
 
 # ------------------------------------------------------------------------- rows -> bytes

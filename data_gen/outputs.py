@@ -21,6 +21,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.records import (
     FRAME_BYTES,
+    PACKED,
     DataDescription,
     IndexBuilder,
     description_path,
@@ -267,6 +268,7 @@ SENTENCES = """\
 (%(unknown_share).2f %% [UNK]) in %(in_files)s
 %(instances)d instances: %(mean_length).1f tokens on average, \
 %(full_length_share).1f %% of them full, %(random_next_share).1f %% random next
+%(instances_per_record).2f instances a record; %(real_share).1f %% of its positions are filled
 %(masked_share).1f %% of the tokens to predict: %(mask_share).1f %% [MASK], \
 %(unchanged_share).1f %% unchanged, %(random_share).1f %% random"""
 
@@ -329,7 +331,10 @@ def make_report(
     counts, sampled = statistics.counts, statistics.sampled
     report = {name: counts[name] for name in COPIED}
     report |= {name: counts[part] / max(1, counts[whole]) for name, (part, whole) in SHARES.items()}
+    records = max(1, sum(output_files.values()))
     report |= {
+        "instances_per_record": counts["instances"] / records,
+        "real_share": counts["instance_tokens"] / (records * made_with["max_seq_length"]),
         "random_share": 1 - report["mask_share"] - report["unchanged_share"],
         "repeated_sentence_share": 1 - len(sampled) / max(1, sampled.total()),
         "dropped": {name: counts[name] for name in DROPPED if counts[name]},
@@ -375,13 +380,16 @@ def in_a_line(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str
     """A record in a line: each masked position shows its token and, in braces, its label.
 
     (next) [CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]
+
+    Of a packed record with `(next, random)` for its sequences.
     """
-    tokens = [pieces[number] for number in values["input_ids"][: sum(values["input_mask"])]]
+    numbers = values.get(PACKED) or values["input_mask"]
+    tokens = [pieces[i] for i, number in zip(values["input_ids"], numbers, strict=True) if number]
     for position, label in zip(values["masked_lm_positions"], values["masked_lm_ids"], strict=True):
         if position:  # padding is 0, the position of [CLS], which is never masked
             tokens[position] += f"{{{pieces[label]}}}"
-    kind = "random" if values["next_sentence_labels"][0] else "next"
-    return f"({kind}) {' '.join(tokens)}"
+    kinds = ["random" if label else "next" for label in values["next_sentence_labels"]]
+    return f"({', '.join(kinds[: max(numbers)])}) {' '.join(tokens)}"
 
 
 def log_report(report: Mapping[str, Any]) -> None:

@@ -224,14 +224,13 @@ def write_rows(
         raise documents.changed_error(folder)
 
 
-def all_records(workers: Workers, num_buckets: int, num_records: int) -> Iterator[bytes]:
+def all_records(workers: Workers, num_buckets: int, num_instances: int) -> Iterator[bytes]:
     """All records in their final order."""
-    tasks, done = ((bucket, num_buckets) for bucket in range(num_buckets)), 0
-    with Progress("write the files", num_records, "instances") as progress:
-        for records in workers.map(BlockWorker.records, tasks):
+    tasks = ((bucket, num_buckets) for bucket in range(num_buckets))
+    with Progress("write the files", num_instances, "instances") as progress:
+        for done, records in enumerate(workers.map(BlockWorker.records, tasks), start=1):
             yield from records
-            done += len(records)
-            progress.update(done)
+            progress.update(num_instances * done // num_buckets)
 
 
 def write_shards(

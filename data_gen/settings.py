@@ -25,6 +25,7 @@ class Settings:
     do_whole_word_mask: bool
     words_from_spaces: bool = False
     one_draw_per_word: bool = False
+    pack: bool = False
 
     def __post_init__(self) -> None:
         for name in ("words_from_spaces", "one_draw_per_word"):

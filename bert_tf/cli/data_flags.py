@@ -43,6 +43,8 @@ class PretrainingData:
       one_draw_per_word: With --do_whole_word_mask: one draw decides whether all pieces of a word
         become [MASK], stay, or are replaced. By default each piece draws for itself, as in the
         original.
+      pack: Fill each record with several sequences that do not see each other, instead of padding;
+        training reads from the data's description that it is so.
       max_seq_length: Tokens, [CLS] and [SEP] included.
       max_predictions_per_seq: Most masked tokens of a sequence.
       random_seed: Seed of all that is random.
@@ -66,6 +68,7 @@ class PretrainingData:
     do_whole_word_mask = False
     words_from_spaces = False
     one_draw_per_word = False
+    pack = False
     max_seq_length = Count(128, 5, LONGEST)
     max_predictions_per_seq = Count(20, most=LONGEST)
     random_seed = Count(12345, -(2**63), 2**63 - 1)

@@ -52,6 +52,7 @@ class Plan:
       max_seq_length: Tokens of a sequence.
       train_batch_size: Examples of a step, all devices together.
       max_predictions_per_seq: Masked tokens of a sequence.
+      pack: Rows of several sequences, as bert-tf data --pack makes them.
       num_classes: Labels, of classification and token_labels.
       precision: What the layers compute with.
       recompute: Compute encoder blocks again rather than keep them.
@@ -82,6 +83,7 @@ class Plan:
     max_seq_length = 128
     train_batch_size = 32
     max_predictions_per_seq = 20
+    pack = False
     num_classes = 2
     precision = Choice("float32", PRECISIONS)
     recompute = False

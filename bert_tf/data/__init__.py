@@ -5,5 +5,23 @@ block       consecutive records of a file, read in one go             records.Bl
 sampler     position 0, 1, 2, ... of a run -> row                     batches.ShuffledSampler
 batch t     the rows at positions t * B to (t + 1) * B - 1            batches.Batches
 by length   rows of similar length side by side; padded lengths       by_length
+packed row  several sequences in a record of pre-training             records.pretraining_record
 in memory   the same for texts to predict and for tables              grouping
 """
+
+import math
+
+
+def packed_sizes(
+    max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
+) -> tuple[int, int]:
+    """K and P of a packed row: the most sequences, and the most predictions of all together.
+
+    Each sequence rounds its own number of predictions, up as often as down.
+
+    >>> packed_sizes(512, 80, 0.15)
+    (16, 85)
+    """
+    num_sequences = max(2, max_seq_length // 32)
+    of_tokens = math.ceil(max_seq_length * masked_lm_prob) + num_sequences // 2
+    return num_sequences, min(num_sequences * max_predictions_per_seq, of_tokens)

@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data import packed_sizes
 from bert_tf.declarations import declared, size
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
+PACKED = "sequence_numbers"  # the feature of packed rows, in the place of input_mask
 BLOCK_BYTES = 1 << 20
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 FRAME_BYTES = 16
@@ -126,6 +128,7 @@ def pretraining_record(
     max_seq_length: int,
     max_predictions_per_seq: int,
     next_sentence: bool = True,
+    packed_with: float | None = None,
     **model_sizes: int,
 ) -> Record:
     """The record of masked-LM and next-sentence pre-training (original: `input_fn_builder`).
@@ -134,13 +137,27 @@ def pretraining_record(
     int64 [P]; masked_lm_weights float32 [P]; unless `next_sentence` is false,
     next_sentence_labels int64 [1], 1 = random. `model_sizes`: as for `input_features`.
 
+    With `packed_with`, the masked_lm_prob of packed data, a record is a row of up to K sequences,
+    one after the other: sequence_numbers int64 [S] in the place of input_mask, 1 for the tokens of
+    the first sequence, 2 for those of the second, 0 for padding; next_sentence_labels int64 [K]; P
+    predictions of all sequences, at positions of the row (`packed_sizes`).
+
     A weight may stand at a position that is padding: a model can be trained with it, and it need
     not be damage.
     """
     inputs = input_features(max_seq_length, **model_sizes)
+    num_sequences, num_predictions = 1, max_predictions_per_seq
+    size_flag: str | None = "max_predictions_per_seq"
+    if packed_with is not None:
+        size_flag = None
+        num_sequences, num_predictions = packed_sizes(
+            max_seq_length, max_predictions_per_seq, packed_with
+        )
+        numbers = dataclasses.replace(inputs[1], name=PACKED, most=num_sequences)
+        inputs = inputs[0], numbers, inputs[2]
 
     def prediction(name: str, dtype: tf.DType, **options: Any) -> Feature:
-        return Feature(name, dtype, max_predictions_per_seq, "max_predictions_per_seq", **options)
+        return Feature(name, dtype, num_predictions, size_flag, **options)
 
     ids = inputs[0]
     predictions = (
@@ -148,7 +165,8 @@ def pretraining_record(
         prediction("masked_lm_ids", tf.int64, most=ids.most, model_size=ids.model_size),
         prediction("masked_lm_weights", tf.float32, most=GREATEST_FLOAT),
     )
-    labels = (Feature("next_sentence_labels", tf.int64, 1, most=1),) if next_sentence else ()
+    label = Feature("next_sentence_labels", tf.int64, num_sequences, most=1)
+    labels = (label,) if next_sentence else ()
     return Record("pre-training", (*inputs, *predictions, *labels))
 
 
@@ -259,6 +277,7 @@ class DataDescription:
     do_whole_word_mask: bool
     words_from_spaces: bool = False
     one_draw_per_word: bool = False
+    pack: bool = False  # several sequences a record, see `pretraining_record`
     dupe_factor: int = size()
     random_seed: int
     shard: int = size()  # which of the files, from 1
@@ -267,6 +286,17 @@ class DataDescription:
     num_bytes: int = declared(low=0)
     never_split: tuple[str, ...] = declared((), distinct=True)  # pieces that were kept whole
     text_digest: str = ""  # with --num_shards, of the text and how it was read
+
+    @property
+    def packed_with(self) -> float | None:
+        """As for `pretraining_record`."""
+        return self.masked_lm_prob if self.pack else None
+
+    @property
+    def sequences_per_record(self) -> int:
+        """K of `packed_sizes`, or 1."""
+        sizes = self.max_seq_length, self.max_predictions_per_seq, self.masked_lm_prob
+        return packed_sizes(*sizes)[0] if self.pack else 1
 
     def to_json_string(self) -> str:
         """The text of the JSON file."""

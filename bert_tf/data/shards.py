@@ -18,7 +18,7 @@ from tensorflow.python.eager import context
 
 from bert_tf import files
 from bert_tf.data import records as record_files
-from bert_tf.data.records import FRAME_BYTES, BlockIndex, DataDescription, Feature, Record
+from bert_tf.data.records import FRAME_BYTES, PACKED, BlockIndex, DataDescription, Feature, Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.terminal import announced, number_of
@@ -313,6 +313,8 @@ def check_kind(record: Record, serialized: bytes, where: str) -> None:
         if feature.name not in given:
             expected = f"the {record.name} features {', '.join(f.name for f in record.features)}"
             remedy = "give a file that was made for this script"
+            if PACKED in given:  # rows are read as packed if their description says so
+                remedy = "copy its info_*.json beside it, too"
             raise InputError(f"{where}, {found:.600}", expected, remedy)
         kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
         size = len(getattr(given[feature.name], kind).value)

@@ -1,9 +1,13 @@
 """The heads that BERT is pre-trained with (paper, section 3.1)."""
 
+import keras
+import tensorflow as tf
+
+from bert_tf.data.records import PACKED
 from bert_tf.heads import ENCODER
-from bert_tf.heads.head import Head, cross_entropy, is_likeliest
+from bert_tf.heads.head import Batch, Head, cross_entropy, is_likeliest
 from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead
-from bert_tf.modeling.models import BertModel, encode, token_inputs
+from bert_tf.modeling.models import PACKED_INPUTS, TOKEN_INPUTS, BertModel, encode, token_inputs
 
 
 class Pretraining(Head):
@@ -11,7 +15,7 @@ class Pretraining(Head):
 
     masked_lm: the mean over the masked positions of the whole batch, sum(w * l) / (sum(w) + 1e-5),
       of masked_lm_losses [B, P], which `tied_cross_entropy` computes in the model.
-    next_sentence: the mean over the examples; 0 = the second text is the next, 1 = random.
+    next_sentence: the mean over the sequences; 0 = the second text is the next, 1 = random.
 
     Original: `get_masked_lm_output` and `get_next_sentence_output`.
     """
@@ -25,7 +29,15 @@ class Pretraining(Head):
     title = "Fills in masked words."
     serving = "bert_tf.serving.tasks:MaskedLmTask"
 
-    def model(self, config, *, num_classes=2, num_choices=1, with_losses: bool = False):
+    def model(
+        self,
+        config,
+        *,
+        num_classes=2,
+        num_choices=1,
+        with_losses: bool = False,
+        num_sequences: int = 1,
+    ):
         """The encoder with masked_lm_logits [B, P, V] and next_sentence_logits [B, 2].
 
         It has another input, masked_lm_positions int32 [B, P].
@@ -34,10 +46,14 @@ class Pretraining(Head):
           config, num_classes, num_choices: as for `Head.model`.
           with_losses: for training: masked_lm_ids int32 [B, P] as another input, and as another
             output masked_lm_losses float32 [B, P], the cross entropy of each prediction.
+          num_sequences: K, above 1 of packed rows, whose input is sequence_numbers in the place
+            of input_mask, and whose next_sentence_logits are [B, K, 2].
         """
         more = ["masked_lm_ids"] if with_losses else []
-        inputs = token_inputs("masked_lm_positions", *more)
-        outputs, word_table = encode(config, inputs)
+        is_packed = num_sequences > 1
+        names = PACKED_INPUTS if is_packed else TOKEN_INPUTS
+        inputs = token_inputs("masked_lm_positions", *more, names=names)
+        outputs, word_table = encode(config, inputs, num_sequences=num_sequences)
         hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
         predict = MaskedLmHead(config)
         if with_losses:
@@ -46,35 +62,46 @@ class Pretraining(Head):
         else:
             outputs["masked_lm_logits"] = predict(hidden, positions, word_table)  # [B, P, V]
         if "next_sentence" in self.terms:
-            outputs["next_sentence_logits"] = NextSentenceHead(config)(outputs["pooled_output"])
+            logits = NextSentenceHead(config)(outputs["pooled_output"])  # [B, 2], or [B * K, 2]
+            if is_packed:
+                logits = keras.ops.reshape(logits, (-1, num_sequences, 2))
+            outputs["next_sentence_logits"] = logits
         return BertModel(inputs, outputs, name=self.name)
 
     def item_weights(self, batch):
-        """masked_lm_weights [B, P], and 1 for each example [B]."""
-        real = batch["is_real_example"]  # [B]
-        weights = {"masked_lm": batch["masked_lm_weights"] * real[:, None], "next_sentence": real}
+        """masked_lm_weights [B, P], and 1 for each sequence [B, K]; K > 1 in packed rows."""
+        real = batch["is_real_example"][:, None]  # [B, 1]
+        weights = {"masked_lm": batch["masked_lm_weights"] * real, "next_sentence": real}
+        if "next_sentence" in self.terms and PACKED in batch:
+            in_row = tf.reduce_max(batch[PACKED], axis=1, keepdims=True)  # [B, 1]
+            number = tf.range(batch["next_sentence_labels"].shape[1])  # [K]
+            weights["next_sentence"] = real * tf.cast(number < in_row, tf.float32)  # [B, K]
         return {t: weights[t] for t in self.terms}
 
     def losses(self, outputs, batch):
-        """Cross entropies of both, [B, P] and [B]."""
+        """Cross entropies of both, [B, P] and [B, K]."""
         losses = {"masked_lm": outputs["masked_lm_losses"]}
         if "next_sentence" in self.terms:
-            labels = batch["next_sentence_labels"][:, 0]
-            losses["next_sentence"] = cross_entropy(outputs["next_sentence_logits"], labels)
+            losses["next_sentence"] = cross_entropy(*_next_sentence(outputs, batch))
         return losses
 
     def correct(self, outputs, batch):
-        """Correct predictions of both, [B, P] and [B]."""
+        """Correct predictions of both, [B, P] and [B, K]."""
         correct = {"masked_lm": is_likeliest(outputs["masked_lm_logits"], batch["masked_lm_ids"])}
         if "next_sentence" in self.terms:
-            labels = batch["next_sentence_labels"][:, 0]
-            correct["next_sentence"] = is_likeliest(outputs["next_sentence_logits"], labels)
+            correct["next_sentence"] = is_likeliest(*_next_sentence(outputs, batch))
         return correct
 
     def loss(self, loss_sums, denominators):
         """The sum of the terms' means; 1e-5 is the original's, against a division by 0."""
         masked_lm = denominators["masked_lm"] + 1e-5
         return super().loss(loss_sums, {**denominators, "masked_lm": masked_lm})
+
+
+def _next_sentence(outputs: Batch, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+    """The logits [B, K, 2] and labels [B, K]."""
+    labels, logits = batch["next_sentence_labels"], outputs["next_sentence_logits"]
+    return tf.reshape(logits, [-1, labels.shape[1], 2]), labels
 
 
 class FillMask(Pretraining):

@@ -117,7 +117,11 @@ class SelfAttention(BertLayer):
         self.dropout.build(x_shape)
 
     def call(self, x: Tensor, padding_mask: Tensor = None, training: bool | None = None) -> Tensor:
-        """x [B, S, D], padding_mask [B, S], 0 for padding -> context [B, S, D]."""
+        """x [B, S, D] -> context [B, S, D].
+
+        padding_mask: [B, S], 0 for padding; or [B, S, S], 0 where a token (first S) does not see
+        another (second S).
+        """
         batch, length, hidden = ops.shape(x)
         heads = self.config.num_attention_heads
         mask_scores = self._mask_scores(padding_mask, batch, length)
@@ -139,13 +143,14 @@ class SelfAttention(BertLayer):
         return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
 
     def _mask_scores(self, padding_mask: Tensor, batch: Tensor, length: Tensor) -> Tensor:
-        """0 for word pieces, -10000 for padding: float32 [B, 1, 1, S]."""
+        """0 for what is seen, -10000 for padding: float32 [B, 1, 1 or S, S]."""
         if padding_mask is None:
             return 0.0
         mask = ops.cast(padding_mask, "float32")
         # Not broadcast: with another shape, which only a running graph may know, one of both fails.
-        mask = ops.maximum(mask, ops.reshape(mask, (batch, length)))
-        return ((1.0 - mask) * MASKED_SCORE)[:, None, None, :]
+        own = (batch, length, length) if len(mask.shape) == 3 else (batch, length)
+        mask = ops.reshape(ops.maximum(mask, ops.reshape(mask, own)), (batch, 1, -1, length))
+        return (1.0 - mask) * MASKED_SCORE
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -272,8 +277,10 @@ class Embeddings(BertLayer):
         self.norm.build((*input_ids_shape, self.config.hidden_size))
         self.dropout.build((*input_ids_shape, self.config.hidden_size))
 
-    def call(self, input_ids, segment_ids, training=None, with_table=False):
+    def call(self, input_ids, segment_ids, training=None, with_table=False, sequence_numbers=None):
         """input_ids, segment_ids int [B, S] -> embeddings [B, S, D].
+
+        With `sequence_numbers`, of a packed row, positions begin again in each sequence.
 
         With `with_table` -> (embeddings, word table [V, D]), for a head that is tied to the table:
         only what is read inside `call` takes part in the gradient, not what a functional model
@@ -289,11 +296,17 @@ class Embeddings(BertLayer):
         segment_ids = ops.stack([input_ids, segment_ids])[1]  # of one shape, or this fails
         types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.variable_dtype)
         x += ops.matmul(types, ops.convert_to_tensor(self.token_type_embeddings))  # [B, S, D]
-        x += ops.convert_to_tensor(self.position_embeddings)[:length]  # [S, D] to each row
+        positions = ops.convert_to_tensor(self.position_embeddings)
+        if sequence_numbers is None:
+            x += positions[:length]  # [S, D] to each row
+        else:
+            x += ops.take(positions, places_in_sequences(sequence_numbers), axis=0)  # [B, S, D]
         x = self.dropout(self.norm(x), training=training)
         return (x, words) if with_table else x
 
-    def compute_output_spec(self, input_ids, segment_ids, training=None, with_table=False):
+    def compute_output_spec(
+        self, input_ids, segment_ids, training=None, with_table=False, sequence_numbers=None
+    ):
         """[B, S, D], or that and [V, D]."""
         hidden = self.config.hidden_size
         x = keras.KerasTensor((*input_ids.shape, hidden), dtype=self.compute_dtype)
@@ -320,6 +333,42 @@ class Pooler(BertLayer):
     def compute_output_shape(self, sequence_output_shape: Shape) -> Shape:
         """[B, D]."""
         return (sequence_output_shape[0], self.config.hidden_size)
+
+
+# ---------------------------------------------------------------------------- packed rows
+
+# A row has several sequences, one after the other (Krell et al., 2021); sequence_numbers int [B, S]
+# is 1 for the tokens of the first, 2 for those of the second, and 0 for padding.
+
+
+def places_in_sequences(sequence_numbers: Tensor) -> Tensor:
+    """The place of each token in its sequence, from 0: int32 [B, S]."""
+    before = _tokens_before(sequence_numbers, sequence_numbers)  # [B, S]
+    return ops.arange(ops.shape(sequence_numbers)[1], dtype="int32") - before
+
+
+def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
+    """The vectors of the first tokens of sequences 1 to K: x [B, S, D] -> [B, K, D].
+
+    Of a sequence that is not there some token's.
+    """
+    numbers = ops.arange(1, num_sequences + 1, dtype="int32")[None, :]  # [1, K]
+    places = _tokens_before(sequence_numbers, numbers)  # [B, K]
+    last = ops.sum(ops.cast(sequence_numbers > 0, "int32"), axis=1, keepdims=True) - 1  # [B, 1]
+    return ops.take_along_axis(x, ops.expand_dims(ops.minimum(places, last), 2), axis=1)
+
+
+def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
+    """How many tokens of a row are of sequences with smaller numbers: int32, of the shape of `of`.
+
+    0 for number 0, the padding.
+    """
+    own = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
+    is_before = ops.logical_and(own > 0, own < ops.expand_dims(of, 2))  # [B, n, S]
+    return ops.sum(ops.cast(is_before, "int32"), axis=-1)
+
+
+# ---------------------------------------------------------------------------- dense
 
 
 class Dense(keras.layers.Dense):

@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 TOKENIZER_FILE = "tokenizer.json"  # in a .keras file
 TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
+PACKED_INPUTS = ("input_ids", "sequence_numbers", "segment_ids")  # of rows of several sequences
 SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
 # Inputs that may be left out, from int32 ids [..., S]: all ids but 0 are words, of the first text;
 # predictions are made for every position.
 DEFAULTS = {
     "input_mask": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),
+    "sequence_numbers": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),  # one sequence
     "segment_ids": ops.zeros_like,
     "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
 }
@@ -188,34 +190,52 @@ class BertModel(keras.Model):
 # ---------------------------------------------------------------------------- what models share
 
 
-def token_inputs(*more: str, shape: tuple[int | None, ...] = (None,)) -> dict[str, Any]:
+def token_inputs(
+    *more: str, names: tuple[str, ...] = TOKEN_INPUTS, shape: tuple[int | None, ...] = (None,)
+) -> dict[str, Any]:
     """The inputs of a functional model by name, int32 [B, *shape]; `more` of them are [B, P]."""
-    names = (*TOKEN_INPUTS, *more)
+    names = (*names, *more)
     return {name: keras.Input(shape=shape, dtype="int32", name=name) for name in names}
 
 
 def encode(
-    config: BertConfig, inputs: Mapping[str, Any], *, all_layers: bool = False
+    config: BertConfig,
+    inputs: Mapping[str, Any],
+    *,
+    all_layers: bool = False,
+    num_sequences: int = 1,
 ) -> tuple[dict[str, Any], Any]:
     """The encoder's outputs for inputs of a functional model, and the table for a tied head.
 
     Args:
       config: sizes of the model.
-      inputs: input_ids, input_mask, segment_ids, int32 [B, S] each.
+      inputs: input_ids, input_mask, segment_ids, int32 [B, S] each; of packed rows
+        sequence_numbers in the place of input_mask (Krell et al., 2021).
       all_layers: also give embedding_output and layer_0, layer_1, ..., each [B, S, D].
+      num_sequences: K, of packed rows.
 
     Returns:
-      sequence_output [B, S, D] and pooled_output [B, D] by name, and the word table [V, D].
+      sequence_output [B, S, D] and pooled_output [B, D], or [B * K, D] of packed rows, by name;
+      and the word table [V, D].
     """
+    numbers = inputs.get("sequence_numbers")
+    if numbers is None:
+        mask = inputs["input_mask"]  # [B, S]
+    else:  # tokens see their own sequence, and padding sees padding
+        mask = ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))  # [B, S, S]
     x, word_table = layers.Embeddings(config)(
-        inputs["input_ids"], inputs["segment_ids"], with_table=True
+        inputs["input_ids"], inputs["segment_ids"], with_table=True, sequence_numbers=numbers
     )  # [B, S, D], [V, D]
     every_layer = {"embedding_output": x}
     for i in range(config.num_hidden_layers):
         block = layers.EncoderBlock(config, name=f"layer_{i}")
-        x = block(x, padding_mask=inputs["input_mask"])  # [B, S, D]
+        x = block(x, padding_mask=mask)  # [B, S, D]
         every_layer[f"layer_{i}"] = x
-    outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(x)}
+    first = x  # tokens are at [:, 0]
+    if numbers is not None:
+        first = layers.first_tokens(x, numbers, num_sequences)  # [B, K, D]
+        first = ops.reshape(first, (-1, 1, config.hidden_size))  # [B * K, 1, D]
+    outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(first)}
     return outputs | (every_layer if all_layers else {}), word_table
 
 
@@ -269,7 +289,8 @@ def check_inputs(
     shapes = {name: tuple(x.shape) for name, x in known.items()}
     ids = shapes["input_ids"]
     for name, shape in shapes.items():
-        like = ids if name in TOKEN_INPUTS else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
+        is_token = name in TOKEN_INPUTS or name in PACKED_INPUTS
+        like = ids if is_token else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
         if not (_fit(shape, expected[name].shape) and _fit(shape, like)):
             received = f"{name} of shape {list(shape)}, with input_ids of {list(ids)}"
             wanted = "[B, S] or [B, C, S], masks and segments alike, and positions [B, P]"
@@ -283,6 +304,7 @@ def check_inputs(
     bounds = {
         "input_ids": config.vocab_size,
         "input_mask": 2,
+        "sequence_numbers": (ids[-1] or 0) + 1,
         "segment_ids": config.type_vocab_size,
         "masked_lm_positions": ids[-1],
         "masked_lm_ids": config.vocab_size,

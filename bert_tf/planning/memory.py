@@ -69,7 +69,7 @@ def step_memory(work: Workload, kind: str = "gpu") -> Memory:
     word_table = work.config.vocab_size * work.config.hidden_size * bool(work.masked)
     # Constant: the optimizer has two moments of each weight; all in float32.
     per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
-    per_row += 3 * work.max_predictions_per_seq * bool(work.masked)
+    per_row += 3 * work.row_sizes[1] * bool(work.masked)
     rows = work.train_batch_size // work.num_replicas
     constant = {"weights": FLOAT32 * weights, "moments": 2 * FLOAT32 * weights}
     constant["batch"] = INT32 * rows * per_row

@@ -13,7 +13,7 @@ from bert_tf.config import StepConfig
 from bert_tf.data.records import input_features, pretraining_record
 from bert_tf.errors import InputError, first_line
 from bert_tf.heads import head_named
-from bert_tf.planning.workload import Workload
+from bert_tf.planning.workload import MASKED_SHARE, Workload
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer
 
@@ -23,7 +23,9 @@ NO_XLA = "could not find registered transfer manager"  # TensorFlow's words
 def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer:
     """The trainer of a workload on one device, with random weights."""
     head = head_named(work.head)
-    options = {"with_losses": True} if work.masked else {"num_classes": work.num_classes}
+    options = {"num_classes": work.num_classes}
+    if work.masked:
+        options = {"with_losses": True, "num_sequences": work.row_sizes[0]}
     schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
     return Trainer(
         lambda: head.model(work.config, **options),
@@ -90,7 +92,10 @@ def random_batch(work: Workload) -> dict[str, np.ndarray]:
     if work.masked:
         positions = work.max_predictions_per_seq
         features = pretraining_record(
-            max_seq_length=length, max_predictions_per_seq=positions, **vocabulary
+            max_seq_length=length,
+            max_predictions_per_seq=positions,
+            packed_with=MASKED_SHARE if work.pack else None,
+            **vocabulary,
         ).features
     else:
         labels = head_named(work.head).label_features(length, work.num_classes, 1)

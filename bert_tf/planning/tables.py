@@ -60,7 +60,8 @@ def forward_parts(work: Workload) -> list[Part]:
     gelu = WIDE_PASSES * work.intermediate_elements * size * layers
     head = ((tokens, hidden, work.classes),)
     if not work.of_head.per_token:  # the pooler and its output, the transform of masked words
-        head = ((work.rows, hidden, hidden), (work.rows, hidden, work.classes))
+        sequences = work.rows * work.row_sizes[0]
+        head = ((sequences, hidden, hidden), (sequences, hidden, work.classes))
         head += ((masked, hidden, hidden),) * bool(masked)
     # Of the logits max, exp, sum; the gradient of their bias is a product, too.
     logits, moved = ((masked, hidden, vocabulary),), 4 * FLOAT32 * masked * vocabulary

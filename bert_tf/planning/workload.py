@@ -7,10 +7,12 @@ import pathlib
 from typing import NamedTuple
 
 from bert_tf.config import BertConfig
+from bert_tf.data import packed_sizes
 from bert_tf.errors import InputError
 
 FLOAT32 = INT32 = 4  # bytes of an element
 GIB = 1 << 30
+MASKED_SHARE = 0.15  # of the tokens of packed rows, the default of data generation
 STEPS = ("train", "evaluate", "predict")  # programs that a training script runs on a device
 
 # ---------------------------------------------------------------------------- devices
@@ -94,6 +96,7 @@ class Workload:
     max_seq_length: int = 128  # S
     train_batch_size: int = 32  # of a step, all devices together
     max_predictions_per_seq: int = 20  # P; of pre-training only
+    pack: bool = False  # rows of several sequences; of pre-training only
     num_classes: int = 2  # C; of classification and token_labels only
     precision: str = "float32"
     recompute: bool = False  # encoder blocks are computed again in the backward pass
@@ -108,6 +111,9 @@ class Workload:
             received = f"--train_batch_size={self.train_batch_size}"
             expected = f"a multiple of {parts}, num_replicas times gradient_accumulation_steps"
             raise InputError(received, expected, "correct --train_batch_size")
+        if self.pack and not self.of_head.masked:
+            received = f"--pack with --head={self.head}"
+            raise InputError(received, "packed rows of pre-training", "leave out --pack")
 
     @property
     def rows(self) -> int:
@@ -127,7 +133,14 @@ class Workload:
     @property
     def masked(self) -> int:
         """M, masked positions of one device's micro-batch; 0 without a masked-LM head."""
-        return self.rows * self.max_predictions_per_seq if self.of_head.masked else 0
+        return self.rows * self.row_sizes[1] if self.of_head.masked else 0
+
+    @property
+    def row_sizes(self) -> tuple[int, int]:
+        """The sequences and the predictions of a row: 1 and P, or those of packed rows."""
+        if not self.pack:
+            return 1, self.max_predictions_per_seq
+        return packed_sizes(self.max_seq_length, self.max_predictions_per_seq, MASKED_SHARE)
 
     @property
     def classes(self) -> int:

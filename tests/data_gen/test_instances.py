@@ -11,7 +11,8 @@ from generation import SETTINGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.records import Feature, Record
+from bert_tf.data.records import Feature, Record, pretraining_record
+from bert_tf.data.shards import checked
 from bert_tf.errors import InputError
 from data_gen import instances
 from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
@@ -109,6 +110,69 @@ def test_each_pass_over_the_documents_is_another():
     records = list(maker.records(rows))
     assert len(records) > 4 * 5
     assert len(set(records)) > 0.9 * len(records)  # no pass repeats another
+
+
+def test_fill_rows():
+    """The drawn example; then a row has too many predictions, or sequences."""
+    lengths, none = np.array([5, 3, 3, 2, 1]), np.zeros(5, int)
+    assert instances.fill_rows(lengths, none, 6, 9, 9) == [[0, 4], [1, 2], [3]]
+    assert instances.fill_rows(lengths, np.array([3, 2, 2, 1, 1]), 6, 9, 3) == [[0], [1, 3], [2, 4]]
+    assert instances.fill_rows(np.array([1, 1, 1]), none, 6, 2, 9) == [[0, 1], [2]]
+
+
+@given(
+    lengths=st.lists(st.integers(5, 70), min_size=1, max_size=60),
+    prob=st.sampled_from([0.02, 0.15, 1.0]),
+    most=st.integers(1, 90),
+    tokens_at_a_time=st.sampled_from([1, 1 << 18]),
+    seed=st.integers(0, 9999),
+)
+@settings(max_examples=60, deadline=None)
+def test_packed_rows_hold_every_instance_once(lengths, prob, most, tokens_at_a_time, seed):
+    """Cut out of their rows again, they are what `record_values` gives for each alone."""
+    size, rng = 70, np.random.default_rng(seed)
+    sizes = {"max_seq_length": size, "max_predictions_per_seq": most}
+    vocab = {{1: "[CLS]", 2: "[SEP]", 3: "[MASK]"}.get(n, str(n)): n for n in range(40)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(instances, "TOKENS_AT_A_TIME", tokens_at_a_time)
+        chosen = dataclasses.replace(SETTINGS, **sizes, masked_lm_prob=prob, pack=True)
+        maker, pairs, masked = InstanceMaker(chosen, vocab), [], []
+        for length in lengths:
+            a, b = np.split(rng.integers(4, 40, length - 3, TOKEN_TYPE), [rng.integers(length - 3)])
+            count = min(most, max(1, round(length * prob)), length - 3)
+            positions = rng.choice(
+                np.delete(np.arange(1, length - 1), len(a)), count, replace=False
+            )
+            pairs.append(Pair(a.tobytes(), b.tobytes(), bool(rng.integers(2))))
+            masked.append(Masked(positions.tolist(), [MASKED] * count))
+        rows = maker.make_rows(pairs, masked)
+        serialized = list(maker.records(rows))
+    record = pretraining_record(**sizes, packed_with=prob)
+    values = checked(record, serialized, where=str)
+    found = []
+    for row in range(len(serialized)):
+        one = {name: value[row] for name, value in values.items()}
+        numbers, places = one["sequence_numbers"], one["masked_lm_positions"]
+        assert sorted(numbers[numbers > 0]) == numbers[numbers > 0].tolist()
+        assert not one["next_sentence_labels"][numbers.max() :].any()
+        assert not one["input_ids"][numbers == 0].any()
+        is_real = one["masked_lm_weights"] == 1
+        assert not one["masked_lm_ids"][~is_real].any()
+        for number in range(1, numbers.max() + 1):
+            own, here = numbers == number, is_real & (numbers[places] == number)
+            tokens = zip(one["input_ids"][own], one["segment_ids"][own], strict=True)
+            masks = zip(places[here] - np.argmax(own), one["masked_lm_ids"][here], strict=True)
+            label = one["next_sentence_labels"][number - 1]
+            found.append((list(tokens), list(masks), label))
+    alone, expected = maker.record_values(rows), []
+    for row, length in enumerate(lengths):
+        ids, segments = (alone[name][row, :length] for name in ("input_ids", "segment_ids"))
+        count = rows["num_masked"][row]
+        masks = (alone[f"masked_lm_{name}"][row, :count] for name in ("positions", "ids"))
+        tokens = zip(ids, segments.astype(int), strict=True)
+        label = int(alone["next_sentence_labels"][row, 0])
+        expected.append((list(tokens), list(zip(*masks, strict=True)), label))
+    assert sorted(found) == sorted(expected)
 
 
 SIZES = {"zeta": (tf.int64, 3), "a" * 130: (tf.float32, 2), "Beta": (tf.int64, 1)}

@@ -271,10 +271,12 @@ def test_a_record_in_a_line():
 
 def test_the_report_as_sentences(caplog):
     with caplog.at_level("INFO", logger="absl"):
-        outputs.log_report(make_report(Statistics(COUNTS, Counts({1: 1})), vars(SETTINGS), {}))
+        statistics, files = Statistics(COUNTS, Counts({1: 1})), {"a": 3, "b": 2}
+        outputs.log_report(make_report(statistics, vars(SETTINGS), files))
     assert [record.getMessage() for record in caplog.records] == [
         "4 documents, 40 sentences, 400 tokens (15.00 % [UNK]) in 1 file",
         "10 instances: 9.0 tokens on average, 40.0 % of them full, 60.0 % random next",
+        "2.00 instances a record; 48.6 % of its positions are filled",
         "22.2 % of the tokens to predict: 75.0 % [MASK], 15.0 % unchanged, 10.0 % random",
         "dropped: 3 sentences without tokens",
         "15% of the tokens are [UNK]: do vocabulary and --do_lower_case fit?",

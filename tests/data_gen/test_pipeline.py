@@ -17,6 +17,7 @@ from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names, serial
 
 import bert_tf
 from bert_tf.data.records import pretraining_record
+from bert_tf.data.shards import read_description
 from bert_tf.errors import InputError
 from data_gen import outputs, pipeline
 from data_gen.pipeline import create
@@ -123,6 +124,30 @@ def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
 
 
 # -------------------------------------------------------------- the same, however it is done
+
+
+def test_packed_records_are_full_for_any_number_of_workers(tmp_path, vocab_file, monkeypatch):
+    """The instances are those of the same command without --pack, in fewer records."""
+    monkeypatch.setattr(pipeline, "BUCKET_BYTES", 200_000)
+    made, reports = {}, {}
+    sizes = {"max_seq_length": 512, "max_predictions_per_seq": 80, "short_seq_prob": 0.9}
+    for name, changes in {
+        "unpacked": {},
+        "one": {"pack": True},
+        "two": {"pack": True, "num_workers": 2},
+    }.items():
+        changes |= {"output_file": str(tmp_path / name), "block_characters": 5000, **sizes}
+        reports[name] = create(make_job(tmp_path, vocab_file, **changes))
+        made[name] = (tmp_path / name).read_bytes()
+    assert made["one"] == made["two"]
+    unpacked, packed = reports["unpacked"], reports["one"]
+    for name in ("instances", "mean_length", "masked_share", "random_next_share"):
+        assert packed[name] == unpacked[name], name
+    rows = sum(packed["output_files"].values())
+    assert rows < 0.8 * unpacked["instances"]
+    assert packed["instances_per_record"] == packed["instances"] / rows
+    assert packed["real_share"] == packed["mean_length"] * packed["instances"] / (rows * 512) > 0.9
+    assert read_description(str(tmp_path / "one")).pack
 
 
 def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):

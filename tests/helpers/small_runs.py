@@ -1,13 +1,13 @@
 """Small training runs: of every head over one batch, and of pre-training in a folder."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import small
 import tensorflow as tf
 
-from bert_tf import BertConfig, heads, make_model
+from bert_tf import BertConfig, BertModel, heads, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
@@ -41,13 +41,14 @@ def make_trainer(
     freeze: Sequence[str] = (),
     objective: heads.Head | None = None,
     xla: bool = False,
+    model: Callable[[], BertModel] | None = None,
     **step_config,
 ) -> Trainer:
     """A trainer, of `SCHEDULE` by default; what is left over are the fields of `StepConfig`."""
     sizes = {"num_classes": CLASSES, "num_choices": CHOICES}
     options = {"with_losses": True} if head == "pretraining" else sizes
     return Trainer(
-        lambda: make_model(head, config, **options),
+        model or (lambda: make_model(head, config, **options)),
         objective or heads.head_named(head),
         optimizer or AdamWeightDecay(SCHEDULE),
         strategy=strategy or distribution.make_strategy("one"),

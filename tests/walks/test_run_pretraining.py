@@ -1,6 +1,7 @@
 """run_pretraining.py and what stands around it, as a user runs them."""
 
 import json
+import random
 import re
 import shutil
 import sys
@@ -189,6 +190,47 @@ def test_masked_lm_only(main, tmp_path):
     facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
     noted = ("masked_lm_only", "clip_per_replica", "num_replicas", "hidden_dropout_prob")
     assert [facts[name] for name in noted] == [True, True, 1, 0.1]
+
+
+def test_packed_data(tmp_path):
+    """From text to a model: on two devices, in parts, the weights of one."""
+    rng, text = random.Random(5), tmp_path / "text"
+    lines = [f"{' '.join(f'w{rng.randrange(30)}' for _ in range(rng.randint(2, 9)))} .\n"
+             f"{chr(10) * (rng.random() < 0.2)}" for _ in range(400)]  # fmt: skip
+    text.write_text("".join(lines))
+    vocab = write_vocabulary(tmp_path / "vocab.txt")
+    sizes = {"max_seq_length": 96, "max_predictions_per_seq": 15}
+    with in_process("create_pretraining_data.py") as create:
+        create(input_file=text, output_file=tmp_path / "t.tfrecord", vocab_file=vocab, pack=True,
+               dupe_factor=2, short_seq_prob=0.8, do_lower_case=True, num_workers=1,
+               **sizes)  # fmt: skip
+    assert (
+        json.loads((tmp_path / "report_t.tfrecord.json").read_text())["instances_per_record"] > 1.5
+    )
+    flags = one_step(tmp_path, "other.tfrecord", max_position_embeddings=96) | sizes | {
+        "input_file": tmp_path / "t.tfrecord", "vocab_file": vocab, "train_batch_size": 8,
+        "num_train_steps": 4, "do_eval": True, "max_eval_steps": 2, "eval_batch_size": 4,
+    }  # fmt: skip
+    with in_process("run_pretraining.py") as main:
+        main(**flags, output_dir=tmp_path / "one")
+        two = {"strategy": "mirrored", "num_cpu_devices": 2, "gradient_accumulation_steps": 2}
+        run("run_pretraining.py", **flags | two, output_dir=tmp_path / "two")
+        for name, value in weights(tmp_path / "one").items():
+            found = weights(tmp_path / "two")[name]
+            np.testing.assert_allclose(found, value, rtol=0, atol=1e-6, err_msg=name)
+        results = read_results(tmp_path / "one")
+        assert 0 < results["next_sentence_accuracy"] <= 1
+        main(
+            **flags | {"masked_lm_only": True, "do_eval": False},
+            output_dir=tmp_path / "words_alone",
+        )
+
+        other = flags | {"max_predictions_per_seq": 14, "output_dir": tmp_path / "none"}
+        with pytest.raises(InputError, match="--max_predictions_per_seq=14 with packed data of 15"):
+            main(**other)
+        (tmp_path / "info_t.tfrecord.json").unlink()
+        with pytest.raises(InputError, match="copy its info"):
+            main(**flags | {"output_dir": tmp_path / "none", "do_lower_case": True})
 
 
 def test_two_phases_are_one_schedule(main, tmp_path, caplog):
