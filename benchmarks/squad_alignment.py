@@ -17,7 +17,7 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 from bert_tf.checkpoints import loading as weights
 from bert_tf.checkpoints.loading import PretrainedModel
-from bert_tf.data.by_length import BatchingConfig
+from bert_tf.data.packing import BatchingConfig
 from bert_tf.squad import evaluation
 from bert_tf.squad.answers import AnswerConfig, AnswerSizes, make_alignment, rank_answers
 from bert_tf.squad.data import SquadFile, read_squad

@@ -18,7 +18,6 @@ positions   3 12    labels   home yes
 Shapes: B instances, S max_seq_length, P max_predictions_per_seq; R packed rows of K sequences.
 """
 
-import bisect
 import functools
 import itertools
 import random
@@ -27,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bert_tf.data import packed_sizes
-from bert_tf.data.records import PACKED, Record, pretraining_record
+from bert_tf.data.records import PACKED, Record, fill_rows, pretraining_record
 from data_gen.documents import ID_BITS, TOKEN_BYTES, TOKEN_TYPE, Corpus, Counts
 from data_gen.masking import MASKED, UNCHANGED, Masked, Pair, mask
 from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
@@ -235,7 +234,7 @@ class InstanceMaker:
         """Serialized records (`bert_tf.data.records.pretraining_record`)."""
         if self._settings.pack:
             size = self._settings.max_seq_length
-            packed = fill_rows(self._lengths(rows), rows["num_masked"], size, *self._most)
+            packed = fill_rows(self._lengths(rows), size, rows["num_masked"], *self._most)
             made = functools.partial(self.packed_values, rows)
         else:
             packed, made = rows, self.record_values
@@ -317,49 +316,6 @@ class InstanceMaker:
             "masked_as_itself": (is_masked & (shown == rows["labels"])).sum(),
         }
         counts.update({name: int(number) for name, number in found.items()})
-
-
-def fill_rows(
-    lengths: np.ndarray,
-    predictions: np.ndarray,
-    most_tokens: int,
-    most_sequences: int,
-    most_predictions: int,
-) -> list[list[int]]:
-    """Which instances share a row: the longest first, each into the fullest row that it fits.
-
-    Krell et al. (2021), "Efficient Sequence Packing without Cross-contamination": longest-pack-
-    first. Lengths 5 3 3 2 1 in rows of 6 tokens: [5 1] [3 3] [2].
-
-    Args:
-      lengths: tokens of each instance, [B].
-      predictions: of each instance, [B].
-      most_tokens: of a row, S.
-      most_sequences: of a row, K.
-      most_predictions: of a row, P.
-
-    Returns:
-      For each row the numbers of its instances; rows in the order of their longest ones.
-    """
-    packed: list[list[int]] = []
-    free_predictions: list[int] = []
-    open_rows: list[tuple[int, int]] = []  # ascending: free tokens, number of the row
-    for instance in np.argsort(-lengths, kind="stable").tolist():
-        length, masked = int(lengths[instance]), int(predictions[instance])
-        fitting = bisect.bisect_left(open_rows, (length, 0))
-        places = range(fitting, len(open_rows))
-        place = next((p for p in places if free_predictions[open_rows[p][1]] >= masked), None)
-        if place is None:
-            free, row = most_tokens, len(packed)
-            packed.append([])
-            free_predictions.append(most_predictions)
-        else:
-            free, row = open_rows.pop(place)
-        packed[row].append(instance)
-        free_predictions[row] -= masked
-        if len(packed[row]) < most_sequences:
-            bisect.insort(open_rows, (free - length, row))
-    return sorted(packed)  # by their first instances
 
 
 # ------------------------------------------------------------------------- rows -> bytes

@@ -10,7 +10,7 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, open_weights, pinned
 from bert_tf.cli import from_flags
 from bert_tf.config import Intervals
-from bert_tf.data.by_length import BatchingConfig
+from bert_tf.data.packing import BatchingConfig
 from bert_tf.training.fine_tuning import FineTuningSchedule, Run, TrainingConfig
 
 FLAGS = flags.FLAGS

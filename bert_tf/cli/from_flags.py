@@ -23,8 +23,6 @@ _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init
 def make_strategy() -> tf.distribute.Strategy:
     """The devices of the flags, watched for hangs; batch sizes are checked against their number.
 
-    On a TPU it turns --bucket_by_length off, as its programs are for batches of one shape.
-
     Raises:
       InputError: the devices are unavailable, flags contradict each other, a path is local and the
         TPU is another machine's, or a batch cannot be shared out.
@@ -36,9 +34,6 @@ def make_strategy() -> tf.distribute.Strategy:
             received = f"--strategy={name} with {'--use_tpu' if FLAGS.use_tpu else '--tpu'}"
             raise InputError(received, "auto or tpu, to run on a TPU", "leave out one of the two")
         _check_tpu_paths(tpu)
-        if "bucket_by_length" in FLAGS and FLAGS.bucket_by_length:
-            logging.info("--nobucket_by_length: on a TPU all batches are of --max_seq_length.")
-            FLAGS.bucket_by_length = False
         name = "tpu"
     options = ("tpu_zone", "gcp_project", "num_cpu_devices", "max_restarts")
     given = {option: FLAGS[option].value for option in options}

@@ -4,12 +4,14 @@ row         number of a record in all files, in their order           shards.Rec
 block       consecutive records of a file, read in one go             records.BlockIndex
 sampler     position 0, 1, 2, ... of a run -> row                     batches.ShuffledSampler
 batch t     the rows at positions t * B to (t + 1) * B - 1            batches.Batches
-by length   rows of similar length side by side; padded lengths       by_length
-packed row  several sequences in a record of pre-training             records.pretraining_record
+packed row  several sequences in a row: records of pre-training       records.pretraining_record
+            and batches of fine-tuning                                packing
 in memory   the same for texts to predict and for tables              grouping
 """
 
 import math
+
+PACKED_TOKENS = "packed_tokens"  # of a batch whose examples are put into rows (packing.py)
 
 
 def packed_sizes(

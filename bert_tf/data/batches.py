@@ -11,15 +11,15 @@ import collections
 import concurrent.futures
 import contextlib
 import functools
-import itertools
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data import PACKED_TOKENS
 from bert_tf.data.records import Feature
 from bert_tf.data.shards import RecordFiles, untuned
 from bert_tf.errors import InputError
@@ -167,13 +167,13 @@ class Batches:
     whose `is_real_example` is 0, so that every batch has the same shape and no example is lost or
     counted twice.
 
-    With `lengths` every batch is cut to the shortest padded length that holds its sequences, which
-    all replicas share.
+    With `packing` a batch also has `PACKED_TOKENS`, of one shape on all replicas.
 
     Attributes:
       batch_size: B, rows of a batch, over all replicas together.
       num_records: in the files.
-      firsts: of the batches made so far, the first of each length.
+      packing: how the examples are put into rows; None: they are not.
+      firsts: of the batches made so far, the first of each shape.
       error: the `InputError` that ended the iteration, which tf.data hides; else None.
     """
 
@@ -184,8 +184,7 @@ class Batches:
         *,
         batch_size: int,
         num_examples: int | None = None,
-        lengths: np.ndarray | None = None,
-        padded_lengths: Sequence[int] = (),
+        packing: Any = None,
     ):
         """Reads nothing yet.
 
@@ -194,15 +193,14 @@ class Batches:
           sampler: which record comes at which position.
           batch_size: B, rows of a batch, over all replicas together.
           num_examples: how many examples in all; None for endless batches.
-          lengths: real tokens of each record, int [rows]; None leaves sequences as they are.
-          padded_lengths: allowed lengths, ascending; the last one holds all records.
+          packing: how the examples are put into rows, a `packing.Packing`; None: they are not.
         """
         self._files, self._sampler = files, sampler
         self.batch_size, self._num_examples = batch_size, num_examples
         self.num_records = len(files)
-        self._lengths, self._padded_lengths = lengths, np.asarray(padded_lengths)
+        self.packing = packing
         self.error: InputError | None = None
-        self.firsts: dict[int | None, int] = {}
+        self.firsts: dict[Any, int] = {}
         numbers = sum(feature.size for feature in files.record.features)
         self._at_once = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers) // batch_size)
 
@@ -220,13 +218,10 @@ class Batches:
         rows, is_real = self._rows(range(batch, batch + 1))
         return rows[is_real]
 
-    def lengths(self, batches: range) -> list[int | None]:
-        """What the sequences of each batch are cut to; None: they are left as they are."""
-        if self._lengths is None:
-            return [None] * len(batches)
+    def rows(self, batches: range) -> np.ndarray:
+        """The rows of batches, int64 [batches, B]; -1 where a batch is filled up."""
         rows, is_real = self._rows(batches)
-        longest = np.where(is_real, self._lengths[rows], 0).max(axis=1)  # [batches]
-        return self._padded_lengths[np.searchsorted(self._padded_lengths, longest)].tolist()
+        return np.where(is_real, rows, -1)
 
     def dataset(
         self, *, start: int = 0, num_parts: int = 1, first_part: int = 0, parts_here: int = 1
@@ -241,7 +236,7 @@ class Batches:
 
         Returns:
           A dataset of dicts of tensors [B / num_parts, ...]: the record's features and
-          is_real_example float32 [B / num_parts].
+          is_real_example float32 [B / num_parts]; and `PACKED_TOKENS`, int32 [R, W].
 
         Raises:
           InputError: B is not a multiple of num_parts.
@@ -255,18 +250,24 @@ class Batches:
 
         def generate() -> Iterator[dict[str, np.ndarray]]:
             try:
-                yield from self._batches(start, rows_here, self._at_once)
+                yield from self._batches(start, rows_here, size, self._at_once)
             except InputError as error:
                 self.error = error
                 raise
 
+        rows = None if self.packing is None else size  # of what `generate` gives
         signature = {
-            f.name: tf.TensorSpec([None, *self._shape(f)], f.batch_dtype)
+            f.name: tf.TensorSpec([rows, *self._shape(f)], f.batch_dtype)
             for f in self._files.record.features
         }
-        signature["is_real_example"] = tf.TensorSpec([None], tf.float32)
-        batches = tf.data.Dataset.from_generator(generate, output_signature=signature)
-        return untuned(batches.prefetch(1).rebatch(size, drop_remainder=True).prefetch(2))
+        signature["is_real_example"] = tf.TensorSpec([rows], tf.float32)
+        if self.packing:
+            shape = self.packing.shape(num_parts)
+            signature[PACKED_TOKENS] = tf.TensorSpec(shape, tf.int32)
+        batches = tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(1)
+        if self.packing is None:
+            batches = batches.rebatch(size, drop_remainder=True)
+        return untuned(batches.prefetch(2))
 
     @contextlib.contextmanager
     def record_errors(self) -> Iterator[None]:
@@ -291,10 +292,10 @@ class Batches:
         return rows.reshape(len(batches), -1), is_real.reshape(len(batches), -1)
 
     def _batches(
-        self, start: int, rows_here: slice, at_once: int
+        self, start: int, rows_here: slice, size: int, at_once: int
     ) -> Iterator[dict[str, np.ndarray]]:
-        """This host's rows of the batches from `start` on; batches of one length may be
-        joined, and `dataset` cuts them again.
+        """This host's rows of the batches from `start` on; packed, each replica's by themselves;
+        else batches are joined, and `dataset` cuts them again.
 
         A damaged record ends them at its batch, not some batches before.
         """
@@ -306,7 +307,7 @@ class Batches:
             try:
                 for first in range(start, stop, at_once):
                     batches = range(first, min(first + at_once, stop))
-                    parsing.append(pool.submit(self._reading(batches, rows_here, blocks)))
+                    parsing.append(pool.submit(self._reading(batches, rows_here, size, blocks)))
                     if len(parsing) > PARSED_AHEAD:
                         yield from parsing.popleft().result()
                         start += at_once
@@ -315,18 +316,24 @@ class Batches:
                     start += at_once
             except InputError:  # maybe of the last of the batches that were parsed together
                 if at_once > 1:
-                    yield from self._batches(start, rows_here, 1)
+                    yield from self._batches(start, rows_here, size, 1)
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
 
     def _reading(
-        self, batches: range, rows_here: slice, block: Callable[[int], concurrent.futures.Future]
+        self,
+        batches: range,
+        rows_here: slice,
+        size: int,
+        block: Callable[[int], concurrent.futures.Future],
     ) -> Callable[[], list[dict[str, np.ndarray]]]:
         """Starts to read the blocks; returns a function that parses, checks and cuts the rows."""
-        (rows, is_real), lengths = self._rows(batches), self.lengths(batches)
-        for number, length in zip(batches, lengths, strict=True):
-            self.firsts.setdefault(length, number)
+        rows, is_real = self._rows(batches)
+        packed = [self.packing.fill(one) for one in self.rows(batches)] if self.packing else []
+        for number, cells in zip(batches, packed or [None] * len(batches), strict=True):
+            self.firsts.setdefault(None if cells is None else cells.shape, number)
+        rows_of_host = rows_here.stop - rows_here.start
         rows, is_real = rows[:, rows_here].ravel(), is_real[:, rows_here].ravel()
         blocks = {n: block(n) for n in np.unique(self._files.blocks_of(rows)).tolist()}
 
@@ -334,23 +341,24 @@ class Batches:
             values = self._files.read(rows, lambda block: blocks[block].result())
             own = values.get("is_real_example", True)  # of a task's record, [rows, 1]
             values["is_real_example"] = np.float32(is_real & (np.ravel(own) != 0))
-            cut, begin = [], 0
-            for length, group in itertools.groupby(lengths):
-                end = begin + (rows_here.stop - rows_here.start) * sum(1 for _ in group)
-                cut.append({name: value[begin:end] for name, value in values.items()})
-                for feature in self._files.record.features:
-                    if feature.is_sequence:  # [rows, C * S] -> [rows, length] or [rows, C, length]
-                        shape = end - begin, feature.sequences, -1
-                        value = cut[-1][feature.name].reshape(shape)[:, :, :length]
-                        cut[-1][feature.name] = value if feature.sequences > 1 else value[:, 0]
-                begin = end
-            return cut
+            for feature in self._files.record.features:
+                if feature.sequences > 1:  # [rows, C * S] -> [rows, C, S]
+                    value = values[feature.name]
+                    values[feature.name] = value.reshape(len(value), feature.sequences, -1)
+            if not packed:
+                return [values]
+            parts = []
+            for number, cells in enumerate(packed):
+                of_replicas = cells.reshape(self.batch_size // size, -1, cells.shape[-1])
+                for begin in range(rows_here.start, rows_here.stop, size):
+                    at = number * rows_of_host + begin - rows_here.start
+                    part = {name: value[at : at + size] for name, value in values.items()}
+                    parts.append(part | {PACKED_TOKENS: of_replicas[begin // size]})
+            return parts
 
         return read
 
-    def _shape(self, feature: Feature) -> list[int | None]:
-        """[S] for a sequence, [C, S] for several; S is None where batches differ in it."""
-        if not feature.is_sequence:
-            return [feature.size]
-        length = feature.size // feature.sequences if self._lengths is None else None
-        return [length] if feature.sequences == 1 else [feature.sequences, length]
+    def _shape(self, feature: Feature) -> list[int]:
+        """[C, S] for several sequences, [size] for all else."""
+        several, size = feature.sequences, feature.size
+        return [several, size // several] if several > 1 else [size]

@@ -4,7 +4,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.data.by_length import order_by_length
+
+def order_by_length(lengths: Sequence[int], groups: Sequence[int]) -> np.ndarray:
+    """The rows sorted by group and within each by length, int64 [rows].
+
+    Args:
+      lengths: of the rows.
+      groups: the group of each row, a number. Even groups rise in length and odd ones fall, so that
+        rows are similar where two groups meet.
+    """
+    lengths, groups = np.asarray(lengths, np.int64), np.asarray(groups, np.int64)
+    return np.lexsort([np.where(groups % 2, -lengths, lengths), groups])
 
 
 def batches_by_length(

@@ -12,9 +12,11 @@ with which it reaches `BLOCK_BYTES`, so the blocks of a file are the same whethe
 while the records are written, or found later.
 """
 
+import bisect
 import dataclasses
 import itertools
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -168,6 +170,53 @@ def pretraining_record(
     label = Feature("next_sentence_labels", tf.int64, num_sequences, most=1)
     labels = (label,) if next_sentence else ()
     return Record("pre-training", (*inputs, *predictions, *labels))
+
+
+def fill_rows(
+    lengths: np.ndarray,
+    most_tokens: int,
+    predictions: np.ndarray | None = None,
+    most_sequences: float = math.inf,
+    most_predictions: int = 0,
+) -> list[list[int]]:
+    """Which sequences share a row: the longest first, each into the fullest row that it fits.
+
+    Krell et al. (2021), "Efficient Sequence Packing without Cross-contamination": longest-pack-
+    first.
+
+    >>> fill_rows(np.array([5, 3, 3, 2, 1]), 6)
+    [[0, 4], [1, 2], [3]]
+
+    Args:
+      lengths: tokens of each sequence, [B].
+      most_tokens: of a row.
+      predictions: of each sequence, [B].
+      most_sequences: of a row.
+      most_predictions: of a row.
+
+    Returns:
+      For each row the numbers of its sequences; rows in the order of their longest ones.
+    """
+    packed: list[list[int]] = []
+    free_predictions: list[int] = []
+    open_rows: list[tuple[int, int]] = []  # ascending: free tokens, number of the row
+    for sequence in np.argsort(-lengths, kind="stable").tolist():
+        length = int(lengths[sequence])
+        masked = 0 if predictions is None else int(predictions[sequence])
+        fitting = bisect.bisect_left(open_rows, (length, 0))
+        places = range(fitting, len(open_rows))
+        place = next((p for p in places if free_predictions[open_rows[p][1]] >= masked), None)
+        if place is None:
+            free, row = most_tokens, len(packed)
+            packed.append([])
+            free_predictions.append(most_predictions)
+        else:
+            free, row = open_rows.pop(place)
+        packed[row].append(sequence)
+        free_predictions[row] -= masked
+        if len(packed[row]) < most_sequences:
+            bisect.insort(open_rows, (free - length, row))
+    return sorted(packed)  # by their first sequences
 
 
 # ---------------------------------------------------------------------------- files

@@ -10,12 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data import PACKED_TOKENS
 from bert_tf.data.records import GREATEST_FLOAT, Feature
 from bert_tf.heads import ENCODER, OUTPUT
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest
 from bert_tf.heads.labels import DECIMAL, IGNORED, MISSING, Label, Labels, TagError, text_of
 from bert_tf.modeling.heads import MergeChoices, SequenceClassifier, TokenClassifier
-from bert_tf.modeling.layers import Dropout
+from bert_tf.modeling.layers import MASKED_SCORE, Dropout
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 
 
@@ -507,12 +508,16 @@ class QuestionAnswering(Head):
     def losses(self, outputs, batch):
         """Half the sum of the cross entropies of start and end over all positions, [B].
 
+        In packed batches over the example's own tokens; else over padding too, as in the original.
+
         Of start_logits, end_logits [B, S] and start_positions, end_positions int32 [B, 1].
         """
-        ends = [
-            cross_entropy(outputs[f"{end}_logits"], batch[f"{end}_positions"][:, 0])
-            for end in ("start", "end")
-        ]
+        ends, padding = [], 0.0
+        if PACKED_TOKENS in batch:  # padding is not computed
+            padding = MASKED_SCORE * tf.cast(1 - batch["input_mask"], tf.float32)  # [B, S]
+        for end in ("start", "end"):
+            logits = tf.cast(outputs[f"{end}_logits"], tf.float32) + padding
+            ends.append(cross_entropy(logits, batch[f"{end}_positions"][:, 0]))
         return {"span": tf.add_n(ends) / 2}
 
 

@@ -58,7 +58,9 @@ class BertLayer(keras.layers.Layer):
 
     def dropout_layer(self, rate: float) -> "Dropout":
         """Dropout of this layer's dtype."""
-        return Dropout(rate, dtype=self.dtype_policy, name="dropout")
+        dropout = Dropout(rate, dtype=self.dtype_policy, name="dropout")
+        dropout.is_of_tokens = True
+        return dropout
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and how the dense layers inside are quantized.
@@ -288,7 +290,7 @@ class Embeddings(BertLayer):
         """
         length = ops.shape(input_ids)[1]
         longest = self.config.max_position_embeddings
-        if isinstance(length, int) and length > longest:
+        if sequence_numbers is None and isinstance(length, int) and length > longest:
             raise ValueError(f"received sequences of {length}, expected at most {longest}")
         words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
         x = ops.take(words, input_ids, axis=0)  # [B, S, D]
@@ -368,6 +370,59 @@ def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
     return ops.sum(ops.cast(is_before, "int32"), axis=-1)
 
 
+# Batches of fine-tuning are packed by the step: packed_tokens int [R, W] has, for each place in
+# their rows, which of the tokens [B * S] stands there, or -1 (data/packing.py).
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class PackTokens(keras.layers.Layer):
+    """Puts the tokens of a batch into rows."""
+
+    def call(self, packed_tokens: Tensor, input_ids: Tensor, segment_ids: Tensor) -> Any:
+        """int [R, W], and [B, S] each -> their ids and segments, and sequence numbers, [R, W]."""
+        tokens = ops.maximum(packed_tokens, 0)
+        ids = (ops.take(ops.reshape(x, (-1,)), tokens) for x in (input_ids, segment_ids))
+        return *ids, ops.floor_divide(packed_tokens, ops.shape(input_ids)[1]) + 1
+
+    def compute_output_spec(self, packed_tokens: Tensor, input_ids: Tensor, segment_ids: Tensor):
+        """[R, W] each."""
+        return tuple(keras.KerasTensor(packed_tokens.shape, "int32") for _ in range(3))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class UnpackTokens(keras.layers.Layer):
+    """Takes the vectors of a batch's tokens out of their rows."""
+
+    def call(self, x: Tensor, packed_tokens: Tensor, input_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """[R, W, D], int [R, W], int [B, S] -> [B, S, D], 0 for padding; first tokens [B, 1, D]."""
+        batch, length = ops.shape(input_mask)
+        cells = ops.reshape(packed_tokens, (-1,))  # [R * W]
+        starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
+        first = ops.argmax(ops.cast(ops.equal(starts, cells), "int32"), axis=1)[:, None]  # [B, 1]
+        first = ops.cast(first, "int32")
+        places = ops.minimum(first + ops.arange(length, dtype="int32"), ops.size(cells) - 1)
+
+        @ops.custom_gradient
+        def unpacked(x: Tensor) -> Tensor:
+            y = ops.take(x, places, axis=0)  # [B, S, D]
+
+            def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
+                g = arguments[0] if upstream is None else upstream  # [B, S, D]
+                g = ops.take(ops.reshape(g, (-1, x.shape[-1])), ops.maximum(cells, 0), axis=0)
+                return g * ops.cast(cells >= 0, g.dtype)[:, None]  # [R * W, D]
+
+            return y * ops.cast(input_mask, y.dtype)[..., None], gradient
+
+        x = ops.reshape(x, (-1, x.shape[-1]))  # [R * W, D]
+        return unpacked(x), ops.take(x, first, axis=0)
+
+    def compute_output_spec(self, x: Tensor, packed_tokens: Tensor, input_mask: Tensor):
+        """[B, S, D] and [B, 1, D]."""
+        batch, length = input_mask.shape
+        shapes = (batch, length, x.shape[-1]), (batch, 1, x.shape[-1])
+        return tuple(keras.KerasTensor(shape, x.dtype) for shape in shapes)
+
+
 # ---------------------------------------------------------------------------- dense
 
 
@@ -428,7 +483,13 @@ _keys: list[tuple] = []  # seed, first_row and num_rows of each `dropout_key` th
 
 
 @contextlib.contextmanager
-def dropout_key(seed: Tensor, first_row: Tensor = 0, num_rows: int | None = None) -> Iterator[None]:
+def dropout_key(
+    seed: Tensor,
+    first_row: Tensor = 0,
+    num_rows: int | None = None,
+    packed_tokens: Tensor = None,
+    input_shape: Shape = (),
+) -> Iterator[None]:
     """Within this context dropout masks are a pure function of seed, row and place in the model.
 
     Args:
@@ -436,8 +497,10 @@ def dropout_key(seed: Tensor, first_row: Tensor = 0, num_rows: int | None = None
       first_row: int32 scalar, the place in the global batch of row 0 of the model's inputs.
       num_rows: the rows of the model's inputs. A layer whose inputs have several sequences for each
         row (multiple choice) then counts sequences; without it, rows are taken for sequences.
+      packed_tokens: of a packed batch; the masks of its tokens are those of the batch unpacked.
+      input_shape: [B, S] or [B, C, S], of its ids.
     """
-    _keys.append((seed, first_row, num_rows))
+    _keys.append((seed, first_row, num_rows, packed_tokens, input_shape))
     try:
         yield
     finally:
@@ -487,6 +550,8 @@ class Dropout(keras.layers.Layer):
     the seed comes from a Keras `SeedGenerator`, so that the layer works under `fit` too.
     """
 
+    is_of_tokens = False  # whether its inputs are packed where the batch is
+
     def __init__(self, rate: float, **kwargs: Any):
         super().__init__(**kwargs)
         self.rate = rate
@@ -497,27 +562,40 @@ class Dropout(keras.layers.Layer):
         """x [B, ...] -> [B, ...]; in training a share `rate` becomes 0, the rest is scaled up."""
         if not self.rate or not training:
             return x
-        shape = ops.shape(x)
-        element = ops.arange(math.prod(shape[1:]), dtype="int32") * GOLDEN_RATIO
-        element = ops.reshape(element, (1, *shape[1:]))
-        row = ops.reshape(self._row_keys(shape[0]), (shape[0],) + (1,) * (len(shape) - 1))
+        row, element = self._places(ops.shape(x))
         # Less than `mix`, for speed: the row's key is well mixed, and only high bits are compared.
-        h = ops.bitwise_xor(element, row) * -0x7A143595
+        h = ops.bitwise_xor(element * GOLDEN_RATIO, row) * -0x7A143595
         h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 15), 0x1FFFF)) * -0x3D4D51CB
         keep = h >= int((self.rate - 0.5) * 2**32)
         return ops.where(keep, x / (1.0 - self.rate), ops.zeros_like(x))
 
-    def _row_keys(self, num_rows: Tensor) -> Tensor:
-        """One hash for each row [B], which its elements are mixed into."""
-        if _keys:
-            seed, first_row, rows_of_inputs = _keys[-1]
-            first_row *= 1 if rows_of_inputs is None else num_rows // rows_of_inputs
-        else:
+    def _places(self, shape: Shape) -> tuple[Tensor, Tensor]:
+        """Of each element a hash of its row, and its number in the row; they broadcast to x."""
+        seed, first_row, rows_of_inputs, cells, inputs = _keys[-1] if _keys else (None,) * 5
+        if cells is not None and self.is_of_tokens:
+            length = inputs[-1]
+            first_row *= math.prod(inputs[1:-1])
+            rows, places = first_row + cells // length, cells % length  # [R, W]
+            if len(shape) == 4:  # attention, [R, N, W, W]
+                rows, heads = rows[:, None, :, None], ops.arange(shape[1], dtype="int32")
+                of_query = heads[:, None, None] * length + places[:, None, :, None]
+                return self._keys_of(rows, seed), of_query * length + places[:, None, None, :]
+            element = places[..., None] * shape[-1] + ops.arange(shape[-1], dtype="int32")
+            return self._keys_of(rows[..., None], seed), element  # [R, W, 1], [R, W, D]
+        element = ops.reshape(ops.arange(math.prod(shape[1:]), dtype="int32"), (1, *shape[1:]))
+        if not _keys:
             own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
             seed, first_row = ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own), 0
+        elif rows_of_inputs is not None:
+            first_row *= shape[0] // rows_of_inputs
+        rows = ops.arange(shape[0], dtype="int32") + first_row  # [B]
+        rows = ops.reshape(rows, (shape[0],) + (1,) * (len(shape) - 1))
+        return self._keys_of(rows, seed), element
+
+    def _keys_of(self, rows: Tensor, seed: Tensor) -> Tensor:
+        """One hash for each row, which its elements are mixed into."""
         place = zlib.crc32(self.path.encode()) - 2**31
         site = mix(ops.bitwise_xor(ops.convert_to_tensor(seed, "int32"), place))
-        rows = ops.arange(num_rows, dtype="int32") + first_row  # [B]
         return mix(ops.bitwise_xor(rows * GOLDEN_RATIO, site))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

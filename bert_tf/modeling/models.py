@@ -9,13 +9,14 @@ Values are checked where they are known: in eager calls, and in arrays given to 
 `predict` and so on. Inside a graph they are not, and a check would cost time in each step.
 """
 
+import contextlib
 import functools
 import importlib
 import json
 import os
 import types
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -23,6 +24,7 @@ import numpy as np
 from keras import ops
 
 from bert_tf.config import BertConfig
+from bert_tf.data import PACKED_TOKENS
 from bert_tf.errors import InputError
 from bert_tf.modeling import layers
 
@@ -40,6 +42,7 @@ DEFAULTS = {
     "sequence_numbers": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),  # one sequence
     "segment_ids": ops.zeros_like,
     "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
+    PACKED_TOKENS: lambda ids: _rows_of_their_own(ids),
 }
 REMEDY = 'give what the tokenizer returns, model(tokenizer(["a text"])), or cast numbers to int32'
 
@@ -190,12 +193,34 @@ class BertModel(keras.Model):
 # ---------------------------------------------------------------------------- what models share
 
 
+def _rows_of_their_own(ids: Any) -> Any:
+    """packed_tokens [B, S] of sequences that are not packed; ids [B, S] or [B, C, S]."""
+    ids = ops.reshape(ids, (-1, ops.shape(ids)[-1]))
+    number = ops.reshape(ops.arange(ops.size(ids), dtype="int32"), ops.shape(ids))
+    return ops.where(ops.not_equal(ids, 0), number, -1)
+
+
+_packs = False  # within `packing`
+
+
+@contextlib.contextmanager
+def packing() -> Iterator[None]:
+    """Models that are built within it take packed_tokens besides, and compute no padding."""
+    global _packs
+    _packs = True
+    try:
+        yield
+    finally:
+        _packs = False
+
+
 def token_inputs(
     *more: str, names: tuple[str, ...] = TOKEN_INPUTS, shape: tuple[int | None, ...] = (None,)
 ) -> dict[str, Any]:
     """The inputs of a functional model by name, int32 [B, *shape]; `more` of them are [B, P]."""
     names = (*names, *more)
-    return {name: keras.Input(shape=shape, dtype="int32", name=name) for name in names}
+    shapes = dict.fromkeys(names, shape) | ({PACKED_TOKENS: (None,)} if _packs else {})
+    return {name: keras.Input(shape, dtype="int32", name=name) for name, shape in shapes.items()}
 
 
 def encode(
@@ -210,7 +235,8 @@ def encode(
     Args:
       config: sizes of the model.
       inputs: input_ids, input_mask, segment_ids, int32 [B, S] each; of packed rows
-        sequence_numbers in the place of input_mask (Krell et al., 2021).
+        sequence_numbers in the place of input_mask (Krell et al., 2021). With packed_tokens
+        [R, W] what is computed are the rows of these tokens.
       all_layers: also give embedding_output and layer_0, layer_1, ..., each [B, S, D].
       num_sequences: K, of packed rows.
 
@@ -218,13 +244,16 @@ def encode(
       sequence_output [B, S, D] and pooled_output [B, D], or [B * K, D] of packed rows, by name;
       and the word table [V, D].
     """
-    numbers = inputs.get("sequence_numbers")
+    numbers, cells = inputs.get("sequence_numbers"), inputs.get(PACKED_TOKENS)
+    ids, segments = inputs["input_ids"], inputs["segment_ids"]
+    if cells is not None:
+        ids, segments, numbers = layers.PackTokens()(cells, ids, segments)  # [R, W] each
     if numbers is None:
         mask = inputs["input_mask"]  # [B, S]
     else:  # tokens see their own sequence, and padding sees padding
         mask = ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))  # [B, S, S]
     x, word_table = layers.Embeddings(config)(
-        inputs["input_ids"], inputs["segment_ids"], with_table=True, sequence_numbers=numbers
+        ids, segments, with_table=True, sequence_numbers=numbers
     )  # [B, S, D], [V, D]
     every_layer = {"embedding_output": x}
     for i in range(config.num_hidden_layers):
@@ -232,7 +261,9 @@ def encode(
         x = block(x, padding_mask=mask)  # [B, S, D]
         every_layer[f"layer_{i}"] = x
     first = x  # tokens are at [:, 0]
-    if numbers is not None:
+    if cells is not None:
+        x, first = layers.UnpackTokens()(x, cells, inputs["input_mask"])  # [B, S, D], [B, 1, D]
+    elif numbers is not None:
         first = layers.first_tokens(x, numbers, num_sequences)  # [B, K, D]
         first = ops.reshape(first, (-1, 1, config.hidden_size))  # [B * K, 1, D]
     outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(first)}
@@ -274,7 +305,8 @@ def check_inputs(
         other inputs, or a known value is out of range.
     """
     values = _named(inputs, expected)
-    known = {name: _known(values[name]) for name in expected if name in values}
+    given = [name for name in expected if name in values and name != PACKED_TOKENS]
+    known = {name: _known(values[name]) for name in given}
     for name, x in known.items():
         dtype, is_array = getattr(x, "dtype", type(x)), isinstance(x, np.ndarray)
         kind = str(getattr(dtype, "name", dtype))

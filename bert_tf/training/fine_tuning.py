@@ -12,6 +12,7 @@ OUTPUT_DIR/best/                    the best checkpoint, a whole model
 OUTPUT_DIR/best/evaluations.json    {"100": 0.71, "200": 0.84}, the metric after each step
 """
 
+import contextlib
 import dataclasses
 import gc
 import json
@@ -20,6 +21,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -28,13 +30,14 @@ from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
 from bert_tf.config import BertConfig, Intervals, StepConfig
-from bert_tf.data.by_length import BatchingConfig
+from bert_tf.data.packing import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, digest_of, path_errors, read_json, whole_file, write_text
 from bert_tf.heads.head import Head
+from bert_tf.modeling.models import packing
 from bert_tf.terminal import counted
 from bert_tf.training import optimization
 from bert_tf.training.trainer import StopTraining, Trainer
@@ -196,7 +199,10 @@ class Run:
         Raises:
           InputError: outputs are NaN or infinite.
         """
-        batches = self.batching.once(self.prepare(data).files, batch_size=data.batch_size)
+        files, parts = self.prepare(data).files, self.strategy.num_replicas_in_sync
+        batches = self.batching.once(
+            files, batch_size=data.batch_size, parts=parts, one_shape=self._has_one_shape
+        )
         found: dict[str, list] = {name: [None] * len(data.files) for name in self.head.outputs}
         for number, outputs in enumerate(self.trainer.predict(batches, self.head.outputs)):
             rows = batches.batch_rows(number)
@@ -214,6 +220,11 @@ class Run:
                 )
         return {name: _padded(values) for name, values in found.items()}
 
+    @property
+    def _has_one_shape(self) -> bool:
+        """Whether the programs of the devices are for batches of one shape."""
+        return isinstance(self.strategy, tf.distribute.TPUStrategy)
+
     # ------------------------------------------------------------------------ the model
 
     def make_trainer(
@@ -223,8 +234,13 @@ class Run:
         self.trainer = None  # two models need not have room at once
         gc.collect()
         sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
+
+        def model() -> keras.Model:
+            with packing() if self.batching.bucket_by_length else contextlib.nullcontext():
+                return self.head.model(self.model.config, **sizes)
+
         self.trainer = Trainer(
-            lambda: self.head.model(self.model.config, **sizes),
+            model,
             self.head,
             optimizer,
             strategy=self.strategy,
@@ -373,11 +389,14 @@ class Run:
             tf1.check_finished_run(latest, settings, besides=("early_stopping",))
             trainer.restore(checkpoints, settings)
         else:
+            parts = self.step_config.gradient_accumulation_steps
             batches = self.batching.training(
                 train.files,
                 batch_size=config.schedule.train_batch_size,
                 num_train_steps=num_train_steps,
                 seed=config.seed,
+                parts=parts * self.strategy.num_replicas_in_sync,
+                one_shape=self._has_one_shape,
             )
             trainer.train(
                 batches,

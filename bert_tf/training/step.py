@@ -26,6 +26,7 @@ import tensorflow as tf
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.config import StepConfig
+from bert_tf.data import PACKED_TOKENS
 from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.layers import GOLDEN_RATIO, EncoderBlock, dropout_key, mix
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
@@ -176,7 +177,8 @@ class Steps:
 
     def _gradients(self, batch: Batch, denominators: Sums, step, first_row, scale):
         """The sums of the rows' losses by term, and the gradients by name."""
-        with dropout_key(step_seed(self.seed, step), first_row, num_rows(batch)):
+        packed = (batch[PACKED_TOKENS], batch["input_ids"].shape) if self.is_packed(batch) else ()
+        with dropout_key(step_seed(self.seed, step), first_row, num_rows(batch), *packed):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
                 outputs = self.model(model_inputs(self.model, batch), training=True)
@@ -192,9 +194,9 @@ class Steps:
     def _gradients_by_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
         """As `_gradients`, of K parts of the rows one after the other."""
         num_parts = self.config.gradient_accumulation_steps
-        rows = num_rows(batch) // num_parts
+        rows = {name: value.shape[0] // num_parts for name, value in batch.items()}
         stacked = {
-            name: tf.reshape(value, tf.concat([[num_parts, rows], tf.shape(value)[1:]], axis=0))
+            name: tf.reshape(value, [num_parts, rows[name], *value.shape[1:]])
             for name, value in batch.items()
         }  # [B / R, ...] -> [K, B / (R K), ...]
         with_gradient: set[str] = set()
@@ -202,8 +204,9 @@ class Steps:
         def add_part(number, loss_sums, gradients):
             part = {name: tf.gather(value, number) for name, value in stacked.items()}
             for name, value in part.items():
-                value.set_shape([rows, *batch[name].shape[1:]])
-            more, new = self._gradients(part, denominators, step, first_row + number * rows, scale)
+                value.set_shape([rows[name], *batch[name].shape[1:]])
+            first = first_row + number * num_rows(part)
+            more, new = self._gradients(part, denominators, step, first, scale)
             with_gradient.update(new)
             added = {n: g + new[n] if n in new else g for n, g in gradients.items()}
             return number + 1, {n: s + more[n] for n, s in loss_sums.items()}, added
@@ -239,6 +242,10 @@ class Steps:
             strategy.extended.update(self.weights[name], assign, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)
+
+    def is_packed(self, batch: Batch) -> bool:
+        """Whether the model computes the rows of `PACKED_TOKENS`."""
+        return PACKED_TOKENS in batch and PACKED_TOKENS in self.model.input
 
     # ------------------------------------------------------------------ evaluation, prediction
 
@@ -322,8 +329,8 @@ def layer_precision(precision: str) -> Iterator[None]:
 
 
 def model_inputs(model: keras.Model, batch: Batch) -> Batch:
-    """The model's inputs in a batch."""
-    return {name: batch[name] for name in model.input}
+    """The model's inputs in a batch, which need not be packed."""
+    return {name: batch[name] for name in model.input if name in batch or name != PACKED_TOKENS}
 
 
 def num_rows(batch: Batch) -> int:

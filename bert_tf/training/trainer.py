@@ -71,7 +71,7 @@ class Trainer:
             self.steps = Steps(
                 self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
-        self._compiled: set[tuple[str, tf.TensorShape]] = set()  # what, for shapes of batches
+        self._compiled: set[tuple] = set()  # what, for shapes of batches
         self._seconds_per_step: float | None = None  # None: not compiled; 0: not known yet
         self._timed = np.zeros(2)  # how many steps so far compiled nothing, and their seconds
         self._firsts: Mapping[Any, int] = {}  # as of `Batches`: the steps that XLA compiles
@@ -326,7 +326,8 @@ class Trainer:
                 watch.doing(what := f"{label}, batch {number + 1} of {last}")
                 with batches.record_errors():
                     batch = next(iterator)
-                program = (label, first_replica(self.strategy, batch["input_ids"]).shape)
+                inputs = first_replica(self.strategy, batch)
+                program = (label, *(value.shape for value in inputs.values()))
                 watch.doing(what, compiles=(is_new := program not in self._compiled))
                 self._compiled.add(program)
                 with (

@@ -86,11 +86,9 @@ WHERE = ("--tpu_zone=a-zone", "--gcp_project=a-project")
     ],
 )
 def test_strategies_of_flags(given, made, words, expected):
-    """On a TPU batches are of one length."""
     given(*words, *WHERE)
     from_flags.make_strategy()
     assert made == [expected]
-    assert from_flags.FLAGS.bucket_by_length == (expected[0] != "tpu")
 
 
 @pytest.mark.parametrize(

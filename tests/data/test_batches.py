@@ -20,7 +20,7 @@ from small_records import NUMBER, PAIR_BYTES, open_numbers, write_numbers
 from bert_tf.data import batches as batches_module
 from bert_tf.data import records as record_files
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
-from bert_tf.data.by_length import BufferedShuffleSampler, ByLengthSampler
+from bert_tf.data.packing import BufferedShuffleSampler, DealtSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 
@@ -29,14 +29,14 @@ from bert_tf.errors import InputError
 
 def make(kind: str, blocks: list[int], batch_size: int, seed: int):
     num_rows = sum(blocks)
-    if kind in ("shuffled", "by length"):
+    if kind in ("shuffled", "dealt"):
         # So many lanes that each has a row.
         with mock.patch.object(batches_module, "LEAST_BLOCKS_OF_A_LANE", 2):
             sampler = ShuffledSampler(blocks, batch_size=batch_size, seed=seed)
         if kind == "shuffled":
             return sampler
         lengths = np.arange(num_rows) % 7
-        return ByLengthSampler(sampler, lengths, batch_size=batch_size, window=3, seed=seed)
+        return DealtSampler(sampler, lengths, batch_size=batch_size, window=3)
     if kind == "buffered":
         return BufferedShuffleSampler(num_rows, seed=seed, buffer=9)
     return SequentialSampler(num_rows)
@@ -45,7 +45,7 @@ def make(kind: str, blocks: list[int], batch_size: int, seed: int):
 BLOCKS = st.lists(st.integers(1, 9), min_size=1, max_size=90)
 
 
-@pytest.mark.parametrize("kind", ["in order", "shuffled", "buffered", "by length"])
+@pytest.mark.parametrize("kind", ["in order", "shuffled", "buffered", "dealt"])
 @given(
     blocks=BLOCKS,
     batch_size=st.integers(1, 8),

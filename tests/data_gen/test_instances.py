@@ -11,7 +11,7 @@ from generation import SETTINGS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.records import Feature, Record, pretraining_record
+from bert_tf.data.records import Feature, Record, fill_rows, pretraining_record
 from bert_tf.data.shards import checked
 from bert_tf.errors import InputError
 from data_gen import instances
@@ -114,10 +114,10 @@ def test_each_pass_over_the_documents_is_another():
 
 def test_fill_rows():
     """The drawn example; then a row has too many predictions, or sequences."""
-    lengths, none = np.array([5, 3, 3, 2, 1]), np.zeros(5, int)
-    assert instances.fill_rows(lengths, none, 6, 9, 9) == [[0, 4], [1, 2], [3]]
-    assert instances.fill_rows(lengths, np.array([3, 2, 2, 1, 1]), 6, 9, 3) == [[0], [1, 3], [2, 4]]
-    assert instances.fill_rows(np.array([1, 1, 1]), none, 6, 2, 9) == [[0, 1], [2]]
+    lengths = np.array([5, 3, 3, 2, 1])
+    assert fill_rows(lengths, 6) == [[0, 4], [1, 2], [3]]
+    assert fill_rows(lengths, 6, np.array([3, 2, 2, 1, 1]), 9, 3) == [[0], [1, 3], [2, 4]]
+    assert fill_rows(np.array([1, 1, 1]), 6, None, 2) == [[0, 1], [2]]
 
 
 @given(

@@ -4,10 +4,11 @@ import json
 import types
 
 import numpy as np
+import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.config import Intervals
+from bert_tf.config import Intervals, StepConfig
 from bert_tf.tasks.registry import get_task
 from bert_tf.training.fine_tuning import FineTuningSchedule, Run, TrainingConfig
 
@@ -27,6 +28,7 @@ class ScriptedRun(Run):
         self.model = types.SimpleNamespace(source=source, config=None, tokenizer=tokenizer)
         self.batching, self.trainer = types.SimpleNamespace(training=self._training), self
         self.files_written, self.asked, self.step = [], [], 0
+        self.strategy, self.step_config = tf.distribute.get_strategy(), StepConfig()
 
     def prepare(self, data):
         return data

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.data.by_length import BatchingConfig
+from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.task_heads import QuestionAnswering
 from bert_tf.squad.answers import AnswerConfig

@@ -10,7 +10,7 @@ from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
-from bert_tf.data.by_length import BatchingConfig
+from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.task_heads import normal_tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample

@@ -10,11 +10,11 @@ from small_runs import STILL, make_trainer
 
 from bert_tf import heads
 from bert_tf.data import packed_sizes
-from bert_tf.data.records import pretraining_record
+from bert_tf.data.records import fill_rows, pretraining_record
 from bert_tf.modeling.layers import first_tokens, places_in_sequences
 from bert_tf.training.step import model_inputs
 from data_gen.documents import TOKEN_TYPE
-from data_gen.instances import InstanceMaker, fill_rows
+from data_gen.instances import InstanceMaker
 from data_gen.masking import MASKED, Masked, Pair
 
 S, P, PROB = 128, 20, 0.15
@@ -41,7 +41,7 @@ def both_batches(seed: int = 0) -> tuple[dict, dict, list[list[int]]]:
         masked.append(Masked(positions.tolist(), [MASKED] * count))
     rows = maker.make_rows(pairs, masked)
     lengths = rows["lengths"].sum(axis=1) + 3
-    packed = fill_rows(lengths, rows["num_masked"], S, K, PACKED_P)
+    packed = fill_rows(lengths, S, rows["num_masked"], K, PACKED_P)
 
     def as_batch(record, values):
         batch = {f.name: values[f.name].astype(f.batch_dtype) for f in record.features}

@@ -1,19 +1,18 @@
-"""Examples/s of fine-tuning and of prediction, with batches by length and without.
+"""Examples/s of fine-tuning and of prediction, with packed batches and with padded ones.
 
-    python benchmarks/buckets.py --weights=all-MiniLM-L6-v2 --glue=glue --tasks=mrpc,sst-2,cola
+    python benchmarks/packed_batches.py --weights=all-MiniLM-L6-v2 --glue=glue --tasks=mrpc,cola
 
 In one process a model of each kind trains and predicts, turn by turn, so that a change of the
-machine's speed affects both. Same weights, data, sizes of batches and seed:
+machine's speed affects both. Same weights, data, batches and seed:
 
-    buckets   sorted by length in windows of 50 batches, each cut to one of five lengths (default)
+    packed    the examples of a batch in rows that have hardly any padding (default)
     plain     --nobucket_by_length: every example padded to --max_seq_length
 
-A turn of training is --steps updates of the shipped loop, input included; 50 are a whole window, so
-that every length has its share. A turn of prediction is the whole dev set, and both kinds must
-predict the same. Not counted: reading, tokenizing, writing records, and the first step of every
-length, in which it is compiled; the seconds of these are printed. With --full each kind then
-starts again and trains all --epochs; the dev metrics are printed with the time, compilation
-included.
+A turn of training is --steps updates of the shipped loop, input included. A turn of prediction is
+the whole dev set, and both kinds must predict the same. Not counted: reading, tokenizing, writing
+records, and the first step of every shape, in which it is compiled; the seconds of these are
+printed. With --full each kind then starts again and trains all --epochs; the dev metrics are
+printed with the time, compilation included.
 """
 
 import argparse
@@ -28,15 +27,14 @@ runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 import numpy as np
 from bert_tf.checkpoints import loading as weights
-from bert_tf.cli.from_flags import make_strategy
-from bert_tf.data.by_length import BatchingConfig
+from bert_tf.data.packing import BatchingConfig, real_lengths
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.text_run import TextData, TextRun
-from bert_tf.training.fine_tuning import FineTuningSchedule
-from bert_tf.training.optimization import make_optimizer
+from bert_tf.training.distribution import make_strategy
+from bert_tf.training.fine_tuning import FineTuningSchedule, make_optimizer
 from bert_tf.training.trainer import Trainer
 
-KINDS = ("buckets", "plain")
+KINDS = ("packed", "plain")
 FOLDERS = {"mrpc": "MRPC", "sst-2": "SST-2", "cola": "CoLA", "rte": "RTE", "sts-b": "STS-B"}
 
 
@@ -120,15 +118,22 @@ class Contender:
         self.predict()
         return time.perf_counter() - begin
 
-    def first_batches(self) -> dict[int, int]:
-        """For every padded length of the data a batch that has it."""
-        lengths = self.padded_lengths(self.num_steps)
-        return {int(length): int(np.argmax(lengths == length)) for length in np.unique(lengths)}
+    def first_batches(self) -> dict[tuple, int]:
+        """For every shape of what is computed a batch that has it."""
+        found: dict[tuple, int] = {}
+        for number, rows in enumerate(self.batches.rows(range(self.num_steps))):
+            whole = (len(rows), self.options.max_seq_length)
+            packing = self.batches.packing
+            found.setdefault(packing.fill(rows).shape[1:] if packing else whole, number)
+        return found
 
-    def padded_lengths(self, num_batches: int) -> np.ndarray:
-        """The padded length of each batch."""
-        lengths = self.batches.lengths(range(num_batches))
-        return np.array([length or self.options.max_seq_length for length in lengths])
+    def computed_for_a_real_one(self) -> float:
+        """Tokens that are computed in all steps, by those that are real."""
+        rows, packing = self.batches.rows(range(self.num_steps)), self.batches.packing
+        real = real_lengths(self.train_data.files)[rows].sum()
+        if packing is None:
+            return rows.size * self.options.max_seq_length / real
+        return sum(packing.fill(one).size for one in rows) / real
 
 
 def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contender], float]:
@@ -144,7 +149,7 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
     for kind in KINDS:
         batching = BatchingConfig(
             max_seq_length=options.max_seq_length,
-            bucket_by_length=kind == "buckets",
+            bucket_by_length=kind == "packed",
         )
         shared = {"task": task, "model": model, "strategy": make_strategy("one")}
         runs[kind] = TextRun(**shared, batching=batching, output_dir=folder)
@@ -171,11 +176,12 @@ def report(name: str, contenders: dict[str, Contender], prepared: float, options
     print(f"\n{name}: reading and writing took {prepared:.0f} s; compiling")
     for kind, one in contenders.items():
         shapes = one.first_batches()
-        mean = one.padded_lengths(one.num_steps).mean()
-        print(f"  {kind:8} {compiled[kind]:.0f} s for lengths {[*shapes]}, on average {mean:.1f}")
-    difference = np.abs(contenders["buckets"].logits - contenders["plain"].logits).max()
+        shown = ", ".join(f"{rows} rows of {width}" for rows, width in shapes)
+        share = one.computed_for_a_real_one()
+        print(f"  {kind:8} {compiled[kind]:.0f} s for {shown}; {share:.3f} tokens for a real one")
+    difference = np.abs(contenders["packed"].logits - contenders["plain"].logits).max()
     print(f"  greatest difference of their logits on dev: {difference:.1e}")
-    print(f"  {'examples/s':10} {'kind':8} {'min':>8} {'median':>8} {'max':>8}   buckets are")
+    print(f"  {'examples/s':10} {'kind':8} {'min':>8} {'median':>8} {'max':>8}   packed is")
     print_speeds("training", trained)
     print_speeds("prediction", predicted)
     if options.full:
@@ -184,10 +190,10 @@ def report(name: str, contenders: dict[str, Contender], prepared: float, options
 
 def print_speeds(what: str, speeds: dict[str, list[float]]) -> None:
     """A row of each kind; the ratio is the median over the rounds."""
-    pairs = zip(speeds["buckets"], speeds["plain"], strict=True)
+    pairs = zip(speeds["packed"], speeds["plain"], strict=True)
     ratio = statistics.median(ours / theirs for ours, theirs in pairs)
     for kind, values in speeds.items():
-        times = f"   {ratio:.2f} times as fast" if kind == "buckets" else ""
+        times = f"   {ratio:.2f} times as fast" if kind == "packed" else ""
         print(
             f"  {what:10} {kind:8} {min(values):8.1f} {statistics.median(values):8.1f} "
             f"{max(values):8.1f}{times}",

@@ -1,4 +1,4 @@
-"""Rows by length: nothing lost, nothing twice, neighbours alike, the least padding."""
+"""Batches of fine-tuning: every row once, batches alike, tokens in rows; texts by length."""
 
 import itertools
 from unittest import mock
@@ -10,20 +10,20 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bert_tf.data import PACKED_TOKENS, packing
 from bert_tf.data import batches as batches_module
-from bert_tf.data import by_length
 from bert_tf.data import records as record_files
 from bert_tf.data.batches import ShuffledSampler
-from bert_tf.data.by_length import (
+from bert_tf.data.grouping import batches_by_length, order_by_length, padded_length
+from bert_tf.data.packing import (
     BatchingConfig,
     BufferedShuffleSampler,
-    ByLengthSampler,
-    choose_lengths,
-    order_by_length,
+    DealtSampler,
+    Packing,
+    deal,
     real_lengths,
 )
-from bert_tf.data.grouping import batches_by_length, padded_length
-from bert_tf.data.records import Feature, Record
+from bert_tf.data.records import Feature, Record, fill_rows
 from bert_tf.data.shards import RecordFiles
 
 ROWS = st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), max_size=40)
@@ -52,30 +52,6 @@ def test_batches_by_length(rows, batch_size, most):
         assert not fits or groups[one[0]] != groups[after[0]]
 
 
-@given(
-    st.lists(st.integers(1, 44), min_size=1, max_size=40),
-    st.integers(44, 50),
-    st.integers(1, 3),
-    st.sampled_from([0, 20, 100]),
-)
-@settings(deadline=None)
-def test_chosen_lengths_make_least_work(lengths, most, count, cost):
-    def work(chosen) -> int:
-        padded = [padded_length(n, chosen) for n in lengths]
-        return sum(padded) + cost * len(set(padded))
-
-    chosen = choose_lengths(np.array(lengths), most=most, count=count, cost=cost)
-    steps = [*range(8, most, 8), most]
-    last = padded_length(max(lengths), steps)
-    assert len(chosen) <= count
-    assert list(chosen) == sorted({*chosen, last})
-    assert work(chosen) == min(
-        work((*some, last))
-        for number in range(count)
-        for some in itertools.combinations(steps[: steps.index(last)], number)
-    )
-
-
 # ---------------------------------------------------------------------------- samplers
 
 
@@ -83,14 +59,13 @@ def test_chosen_lengths_make_least_work(lengths, most, count, cost):
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=40).map(np.array),
     batch_size=st.integers(1, 7),
     window=st.integers(1, 4),
-    seed=st.integers(-3, 3),
 )
 @settings(deadline=None)
-def test_windows_of_an_epoch(lengths, batch_size, window, seed):
-    """Each has the rows of the other sampler, alike ones side by side, and ends with the epoch."""
+def test_windows_of_an_epoch(lengths, batch_size, window):
+    """Each has the rows of the other sampler, its batches are alike, and it ends with the epoch."""
     num_rows = len(lengths)
     under = ShuffledSampler([num_rows], batch_size=batch_size, seed=5)
-    sampler = ByLengthSampler(under, lengths, batch_size=batch_size, window=window, seed=seed)
+    sampler = DealtSampler(under, lengths, batch_size=batch_size, window=window)
     starts = {epoch * num_rows // batch_size for epoch in range(5)}
     begin = 0
     while begin < max(starts):
@@ -98,11 +73,14 @@ def test_windows_of_an_epoch(lengths, batch_size, window, seed):
         positions = begin * batch_size, end * batch_size
         mine, theirs = sampler.rows(*positions), under.rows(*positions)
         assert sorted(mine) == sorted(theirs)
-        if positions[0] // num_rows == (positions[1] - 1) // num_rows:  # of one epoch
-            of_batches = sorted(lengths[mine].reshape(-1, batch_size).tolist(), key=sorted)
-            for one, other in itertools.pairwise(of_batches):
-                assert max(one) <= min(other)
+        sums = lengths[mine].reshape(-1, batch_size).sum(axis=1)
+        assert np.ptp(sums) <= np.ptp(lengths[mine])
         begin = end
+
+
+def test_dealt_by_hand():
+    """The longest one each, then the next to the batch with least; long and short ones in turn."""
+    assert deal(np.array([7, 2, 3, 6, 8, 2, 3, 5]), 2).tolist() == [[4, 2, 7, 1], [0, 6, 3, 5]]
 
 
 @given(num_rows=st.integers(1, 13), buffer=st.integers(1, 9), seed=st.integers(-3, 2**40))
@@ -127,34 +105,63 @@ def examples(tmp_path_factory) -> RecordFiles:
 
 @pytest.mark.parametrize("rows_at_once", [1, 1000])
 @pytest.mark.parametrize("kind", ["once", "training"])
-def test_batches_are_cut_and_hold_every_example_once(examples, monkeypatch, rows_at_once, kind):
+@pytest.mark.parametrize("one_shape", [False, True])
+def test_batches_hold_every_example_once(examples, monkeypatch, rows_at_once, kind, one_shape):
+    """And `PACKED_TOKENS` every token of them once, for each of two replicas its own."""
     monkeypatch.setattr(batches_module, "ROWS_AT_ONCE", rows_at_once)
-    monkeypatch.setattr(by_length, "MULTIPLE", 2)
-    monkeypatch.setattr(by_length, "COMPILATION", 1)
-    config, values = BatchingConfig(max_seq_length=small.S), small.examples(COUNT)
+    monkeypatch.setattr(packing, "COMPILATION", 1)
+    values = small.examples(COUNT)
+    config, rows = BatchingConfig(max_seq_length=small.S), {"parts": 2, "one_shape": one_shape}
     if kind == "once":
-        batches = config.once(examples, batch_size=4)
+        batches = config.once(examples, batch_size=4, **rows)
     else:
-        batches = config.training(examples, batch_size=4, num_train_steps=COUNT, seed=7)
-    lengths, rows = [], []
-    whole = list(batches.dataset().as_numpy_iterator())
-    for number, batch in enumerate(whole):
+        batches = config.training(examples, batch_size=4, num_train_steps=COUNT, seed=7, **rows)
+    rows, shapes = [], set()
+    datasets = [batches.dataset(num_parts=2, first_part=part) for part in range(2)]
+    parts = zip(*(dataset.as_numpy_iterator() for dataset in datasets), strict=True)
+    for number, replicas in enumerate(parts):
         rows.append(batches.batch_rows(number))
-        real = int(batch["is_real_example"].sum())
-        assert real == len(rows[-1])
-        lengths.append(batch["input_ids"].shape[1])
-        longest = values["input_mask"][rows[-1]].sum(1).max()
-        assert longest <= lengths[-1] < longest + 2 or lengths[-1] == max(lengths)
+        whole = {n: np.concatenate([part[n] for part in replicas]) for n in replicas[0]}
+        assert int(whole["is_real_example"].sum()) == len(rows[-1])
         for name in ("input_ids", "segment_ids", "input_mask"):
-            assert (batch[name][:real] == values[name][rows[-1]][:, : lengths[-1]]).all()
-        assert batch["masked_lm_ids"].shape == (4, small.P)
+            assert (whole[name][: len(rows[-1])] == values[name][rows[-1]]).all()
+        for part in replicas:
+            tokens, shape = part[PACKED_TOKENS], part[PACKED_TOKENS].shape
+            shapes.add(shape)
+            for row in tokens:  # examples one after the other, then nothing
+                assert (np.diff(np.where(row >= 0, row, 9999)) >= 1).all() or (row < 0).any()
+            mask = part["input_mask"] * part["is_real_example"][:, np.newaxis]
+            assert np.sort(tokens[tokens >= 0]).tolist() == np.flatnonzero(mask).tolist()
     times = {"once": 1, "training": 4}[kind]
     assert np.bincount(np.concatenate(rows)).tolist() == [times] * COUNT
-    assert len(set(lengths)) > 1
-    parts = [batches.dataset(num_parts=2, first_part=p).as_numpy_iterator() for p in range(2)]
-    for batch, first, second in zip(whole, *parts, strict=True):  # of one length
-        for name, value in batch.items():
-            np.testing.assert_array_equal(np.concatenate([first[name], second[name]]), value)
+    assert len(shapes) <= (1 if one_shape else 2)
+    spec = datasets[0].element_spec[PACKED_TOKENS].shape
+    assert spec.is_fully_defined() == (len(batches.packing.shapes) == 1)
+
+
+def test_the_same_examples_without_packing(examples):
+    one, other = (
+        BatchingConfig(max_seq_length=small.S, bucket_by_length=bucket).training(
+            examples, batch_size=4, num_train_steps=9, seed=7
+        )
+        for bucket in (True, False)
+    )
+    assert (one.rows(range(9)) == other.rows(range(9))).all()
+
+
+@given(st.lists(st.integers(1, 9), min_size=4, max_size=60), st.integers(1, 2))
+@settings(deadline=None)
+def test_every_batch_has_one_of_two_shapes(lengths, parts):
+    """They hold all tokens, and rows are no wider than two sequences."""
+    batches = np.arange(len(lengths) // 4 * 4).reshape(-1, 4)
+    rows = Packing(np.array(lengths)[:, np.newaxis], 9, batches, parts=parts)
+    assert max(lengths) <= rows.width <= 20
+    for batch in batches:
+        cells = rows.fill(batch)
+        assert cells.shape[1] in rows.shapes
+        assert (cells >= 0).sum() == sum(lengths[one] for one in batch)
+        needed = max(len(fill_rows(part, rows.width)) for part in rows._lengths_of(batch))
+        assert cells.shape[1] == min(n for n in rows.shapes if n >= needed)
 
 
 def test_without_buckets_the_length_is_known_before_a_batch_is_read(examples):
@@ -165,27 +172,27 @@ def test_without_buckets_the_length_is_known_before_a_batch_is_read(examples):
     assert batches.batch_rows(1).tolist() == [4, 5, 6, 7]
 
 
-def test_several_sequences_of_an_example(tmp_path, monkeypatch):
-    monkeypatch.setattr(by_length, "MULTIPLE", 1)
-    monkeypatch.setattr(by_length, "COMPILATION", 0)
+def test_several_sequences_of_an_example(tmp_path):
     sizes = {"size": 10, "size_flag": "max_seq_length", "sequences": 2}
     names = ("input_ids", "input_mask")
     record = Record("choice", tuple(Feature(name, tf.int64, **sizes) for name in names))
     ids = np.array([[[1, 2, 0, 0, 0], [3, 4, 5, 0, 0]], [[6, 0, 0, 0, 0], [7, 8, 0, 0, 0]]])
     features = {"input_ids": ids.reshape(2, 10), "input_mask": 1 * (ids > 0).reshape(2, 10)}
     files = RecordFiles(small.write_records(tmp_path / "c", features, record), record)
-    assert real_lengths(files).tolist() == [3, 2]
-    for bucket, cuts in ((True, [(1, 2), (0, 3)]), (False, [(0, 5), (1, 5)])):
+    assert real_lengths(files).tolist() == [[2, 3], [1, 2]]
+    for bucket in (True, False):
         config = BatchingConfig(max_seq_length=5, bucket_by_length=bucket)
-        found = config.once(files, batch_size=1).dataset().as_numpy_iterator()
-        for batch, (row, length) in zip(found, cuts, strict=True):
-            assert batch["input_ids"].tolist() == ids[row : row + 1, :, :length].tolist()
+        (batch,) = config.once(files, batch_size=2).dataset().as_numpy_iterator()
+        assert sorted(batch["input_ids"].tolist()) == ids.tolist()
+        if bucket:
+            held = batch["input_ids"].ravel()[batch[PACKED_TOKENS]] * (batch[PACKED_TOKENS] >= 0)
+            assert sorted(held[held > 0]) == [*range(1, 9)]
 
 
 def test_an_evaluation_of_many_blocks_reads_each_once(tmp_path, monkeypatch):
     """Sorted only as far as the blocks that are kept."""
     monkeypatch.setattr(record_files, "BLOCK_BYTES", 200)
-    monkeypatch.setattr(by_length, "OPEN_BLOCKS", 3)
+    monkeypatch.setattr(packing, "OPEN_BLOCKS", 3)
     monkeypatch.setattr(batches_module, "ROWS_AT_ONCE", 4)
     monkeypatch.setattr(batches_module, "KEPT_BLOCKS", 12)
     files = RecordFiles(small.write_records(tmp_path / "a", small.examples(60)), small.RECORD)
