@@ -6,9 +6,10 @@ Both start from all-MiniLM-L6-v2 and train by one recipe: batch 32, 128 tokens a
 (SST-2 one), learning rate 5e-5 with a tenth of warm-up and linear decay to 0, Adam with bias
 correction and decoupled decay 0.01 (none for biases and normalizations), gradients clipped to norm
 1, dropout as configured. PyTorch pads each batch to its own longest example, which its users must
-ask for (--torch_padding=128 for its scripts' default). Each measurement is a whole process, from
-the files to the dev metrics; ours and PyTorch's take turns. What --results already holds is not
-measured again; all of it is printed as a table at the end.
+ask for, as for examples of similar length in a batch (--torch_sorted: within 50 batches, as its
+Trainer's group_by_length); --torch_padding=128 is its scripts' default. Each measurement is a whole
+process, from the files to the dev metrics; ours and PyTorch's take turns. What --results already
+holds is not measured again; all of it is printed as a table at the end.
 
 --torch_python names a Python that has torch and transformers.
 """
@@ -60,6 +61,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--results", default="sentence_tasks.jsonl")
     parser.add_argument("--torch_python")
     parser.add_argument("--torch_padding", type=int, default=0)
+    parser.add_argument("--torch_sorted", action="store_true")
     parser.add_argument("--tasks", type=lambda x: x.split(","), default=list(TASKS))
     parser.add_argument("--seeds", type=lambda x: [*map(int, x.split(","))], default=[1, 2, 3])
     parser.add_argument("--torch_part", help=argparse.SUPPRESS)
@@ -76,6 +78,8 @@ def measure(results: pathlib.Path, side: str, task: str, seed: int, options) -> 
     key = {"side": side, "task": task, "seed": seed}
     if side == "torch" and options.torch_padding:
         key["side"] = f"torch-{options.torch_padding}"
+    elif side == "torch" and options.torch_sorted:
+        key["side"] = "torch-sorted"
     if any(key.items() <= line.items() for line in read(results)):
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -139,6 +143,7 @@ def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict
         "epochs": epochs,
         "seed": seed,
         "padding": options.torch_padding,
+        "sorted": options.torch_sorted,
     }
     for name, examples in parts.items():
         rows = [as_row(example, declared) for example in examples]
@@ -201,6 +206,15 @@ def train_with_torch(work: dict) -> None:
         dtype = torch.float32 if work["head"] == "regression" else torch.long
         return torch.tensor([row["label"] for row in rows], dtype=dtype)
 
+    def in_order(rows: list[dict]) -> list[dict]:
+        """By length within so many, if asked for."""
+        size = 50 * BATCH if work["sorted"] else 1
+        windows = [rows[i : i + size] for i in range(0, len(rows), size)]
+        return [x for w in windows for x in sorted(w, key=lambda x: x.get("length", 0))]
+
+    if work["sorted"]:
+        for row in train + dev:
+            row["length"] = batch([row])["input_ids"].shape[-1]
     steps = int(len(train) / BATCH * work["epochs"])
     free = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     decayed = [p for p in model.parameters() if not any(p is other for other in free)]
@@ -211,7 +225,7 @@ def train_with_torch(work: dict) -> None:
     rows: list[dict] = []
     for _ in range(steps):
         if len(rows) < BATCH:
-            rows += random.sample(train, len(train))
+            rows += in_order(random.sample(train, len(train)))
         taken, rows = rows[:BATCH], rows[BATCH:]
         model(**batch(taken), labels=labels(taken)).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

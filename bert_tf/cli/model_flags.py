@@ -100,7 +100,7 @@ class FineTuning:
         longer examples are cut.
       num_train_epochs: How often each example is trained on.
       warmup_proportion: The share of the steps in which the learning rate rises.
-      bucket_by_length: Batch examples of similar length and trim their padding. Ignored on a TPU.
+      bucket_by_length: Pack the examples of a batch into rows that have hardly any padding.
       layerwise_lr_decay: Above 0, at most 1 (0.9 is usual): a factor of the learning rate for each
         level, from the head (the rate itself) over pooler and layers to the embeddings.
       freeze: Patterns of the names of weights to leave as they are, as in
