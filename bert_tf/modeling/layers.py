@@ -302,7 +302,8 @@ class Embeddings(BertLayer):
         if sequence_numbers is None:
             x += positions[:length]  # [S, D] to each row
         else:
-            x += ops.take(positions, places_in_sequences(sequence_numbers), axis=0)  # [B, S, D]
+            places = ops.minimum(places_in_sequences(sequence_numbers), longest - 1)  # of padding
+            x += ops.take(positions, places, axis=0)  # [B, S, D]
         x = self.dropout(self.norm(x), training=training)
         return (x, words) if with_table else x
 
