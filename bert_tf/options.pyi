@@ -10,11 +10,12 @@ class FileOptions(TypedDict, total=False):
     do_lower_case: bool | None
 
 class ModelOptions(TypedDict, total=False):
-    """Of `Head.model`; with_losses is of pre-training."""
+    """Of `Head.model`; with_losses and num_sequences are of pre-training."""
 
     num_classes: int
     num_choices: int
     with_losses: bool
+    num_sequences: int
 
 class OptimizerOptions(TypedDict, total=False):
     """Of `AdamWeightDecay`, without the learning rate."""

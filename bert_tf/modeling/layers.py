@@ -385,7 +385,7 @@ class PackTokens(keras.layers.Layer):
         ids = (ops.take(ops.reshape(x, (-1,)), tokens) for x in (input_ids, segment_ids))
         return *ids, ops.floor_divide(packed_tokens, ops.shape(input_ids)[1]) + 1
 
-    def compute_output_spec(self, packed_tokens: Tensor, input_ids: Tensor, segment_ids: Tensor):
+    def compute_output_spec(self, packed_tokens: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
         """[R, W] each."""
         return tuple(keras.KerasTensor(packed_tokens.shape, "int32") for _ in range(3))
 
@@ -417,7 +417,9 @@ class UnpackTokens(keras.layers.Layer):
         x = ops.reshape(x, (-1, x.shape[-1]))  # [R * W, D]
         return unpacked(x), ops.take(x, first, axis=0)
 
-    def compute_output_spec(self, x: Tensor, packed_tokens: Tensor, input_mask: Tensor):
+    def compute_output_spec(
+        self, x: Tensor, packed_tokens: Tensor, input_mask: Tensor
+    ) -> tuple[Tensor, ...]:
         """[B, S, D] and [B, 1, D]."""
         batch, length = input_mask.shape
         shapes = (batch, length, x.shape[-1]), (batch, 1, x.shape[-1])
@@ -489,7 +491,7 @@ def dropout_key(
     first_row: Tensor = 0,
     num_rows: int | None = None,
     packed_tokens: Tensor = None,
-    input_shape: Shape = (),
+    input_shape: Any = (),
 ) -> Iterator[None]:
     """Within this context dropout masks are a pure function of seed, row and place in the model.
 
@@ -570,7 +572,7 @@ class Dropout(keras.layers.Layer):
         keep = h >= int((self.rate - 0.5) * 2**32)
         return ops.where(keep, x / (1.0 - self.rate), ops.zeros_like(x))
 
-    def _places(self, shape: Shape) -> tuple[Tensor, Tensor]:
+    def _places(self, shape: Any) -> tuple[Tensor, Tensor]:
         """Of each element a hash of its row, and its number in the row; they broadcast to x."""
         seed, first_row, rows_of_inputs, cells, inputs = _keys[-1] if _keys else (None,) * 5
         if cells is not None and self.is_of_tokens:

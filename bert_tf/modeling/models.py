@@ -132,7 +132,9 @@ class BertModel(keras.Model):
             [B, S, D].
           **kwargs: as for `keras.Model`.
         """
-        if isinstance(config := inputs, BertConfig | str | os.PathLike):
+        if isinstance(inputs, str | os.PathLike):
+            BertConfig.from_dict(inputs)  # type: ignore[arg-type]  # raises
+        if isinstance(config := inputs, BertConfig):
             inputs, name = token_inputs(), name or "bert_encoder"
             outputs, _ = encode(config, inputs, all_layers=all_layers)
         super().__init__(inputs, outputs, name=name, **kwargs)

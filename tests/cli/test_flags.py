@@ -34,7 +34,7 @@ COMMANDS = {  # script of version 0.1.0: today's script or verb
     "bert_tf.playground": "playground",
 }
 OF_HANGS = ("hang_seconds", "end_when_hung")
-OF_TEXT = {"words_from_spaces", "one_draw_per_word", "never_split"}
+OF_TEXT = {"words_from_spaces", "one_draw_per_word", "never_split", "pack"}
 ADDED = {  # since then, by today's script or verb
     "create_pretraining_data.py": {"num_shards", *OF_TEXT},
     "data": {"num_shards", *OF_TEXT},
@@ -43,7 +43,7 @@ ADDED = {  # since then, by today's script or verb
     "run_classifier.py": {"doc_stride", "document_context", "report", *OF_HANGS},
     "run_squad.py": {"eval_steps", "early_stopping", *OF_HANGS},
     "plan": {
-        *("device", "price_per_hour", "for", "steps"),
+        *("device", "price_per_hour", "for", "steps", "pack"),
         *("eval_batch_size", "predict_batch_size", "largest_batch"),
     },
     "convert": {"max_position_embeddings", "never_split"},

@@ -93,6 +93,7 @@ def data_description(folder: pathlib.Path) -> Reader:
         **dict.fromkeys(("dupe_factor", "random_seed", "shard", "num_shards"), 1),
         "never_split": ("<e1>",),
         "num_records": 3,
+        "pack": False,
         "num_bytes": len(reader.valid["train.tfrecord"]),
     }
     path = pathlib.Path(description_path(str(folder / "train.tfrecord")))
