@@ -102,6 +102,7 @@ def make_model(head: str, config: "BertConfig", **options: "Unpack[ModelOptions]
     Args:
       head: a name in `NAMES`.
       config: the sizes of the model.
-      **options: num_classes and num_choices, as for `Head.model`; with_losses and num_sequences of pre-training.
+      **options: num_classes and num_choices, as for `Head.model`; of pre-training with_losses and
+        num_sequences.
     """
     return head_named(head).model(config, **options)  # type: ignore[misc]  # with_losses: of one
