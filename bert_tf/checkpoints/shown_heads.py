@@ -19,11 +19,10 @@ def shown_head(weights: Weights) -> str | None:
     named = [name for name in NAMES if head_named(name).architecture == architecture]
     if len(named) == 1:
         return named[0]
-    of_head = head_weights(weights)
-    if not named and architecture and any(re.match(f"{OUTPUT}|cls/", name) for name in of_head):
-        return None
-    if any(weights.shapes[name] and not re.match(f"{OUTPUT}$|cls/", name) for name in of_head):
-        return None  # scalars are counters of other optimizers
+    for name in [] if named else head_weights(weights):
+        is_known = re.match(f"{OUTPUT}$|cls/", name)
+        if architecture if is_known else weights.shapes[name]:  # scalars are optimizers' counters
+            return None
     found = "classification" if named else heads_of(weights.shapes)[0]
     return "regression" if found == "classification" and weights.num_classes == 1 else found
 

@@ -31,7 +31,7 @@ from bert_tf.data.shards import RecordFiles
 MASK = "input_mask"  # the feature that tells real tokens from padding
 MULTIPLE = 4  # widths of rows are multiples of it
 WINDOW = 50  # batches to which rows are dealt at once, at most an epoch
-SAMPLED = 32  # batches by which the width of rows is chosen
+SAMPLED, TRIED = 32, 3  # batches that show which widths are good, and widths tried with all
 # Positions that a step computes in about the time that it takes to compile it for another shape.
 COMPILATION = 50_000
 # The width at which attention takes a third as long as the rest of the encoder.
@@ -164,22 +164,25 @@ class Packing:
           one_shape: whether all batches must have the same shape.
         """
         self._lengths, self._length, self.parts = lengths, length, parts
-        sampled = batches[:: -(-len(batches) // SAMPLED)]
 
-        def work(width: int) -> float:
+        def plan(width: int, batches: np.ndarray) -> tuple[float, int, tuple[int, ...]]:
+            """Work in positions, W, and R."""
             self.width = width
-            return max(map(self._most_rows, sampled)) * width * (1 + width / (3 * ATTENTION))
+            needs = np.array([max(map(len, self._rows_of(batch))) for batch in batches])
+            most = int(needs.max())
+            works = {
+                rows: np.where(needs <= rows, rows, most).sum() * parts * width
+                + COMPILATION * (rows < most)
+                for rows in ([most] if one_shape else np.unique(needs).tolist())
+            }
+            usual = min(works, key=works.__getitem__)
+            share = 1 + width / (3 * ATTENTION)
+            return works[usual] * share, width, tuple(sorted({usual, most}))
 
         least = -(-lengths.max() // MULTIPLE) * MULTIPLE
-        self.width = min(range(least, 2 * length + MULTIPLE, MULTIPLE), key=work)
-        needs = np.array([*map(self._most_rows, batches)])
-        most, cost = int(needs.max()), COMPILATION / self.width / parts
-
-        def work_with(rows: int) -> float:
-            return np.where(needs <= rows, rows, most).sum() + cost * (rows < most)
-
-        usual = most if one_shape else min(np.unique(needs).tolist(), key=work_with)
-        self.shapes = tuple(sorted({usual, most}))
+        sampled = batches[:: -(-len(batches) // SAMPLED)]
+        plans = sorted(plan(w, sampled) for w in range(least, 2 * length + MULTIPLE, MULTIPLE))
+        _, self.width, self.shapes = min(plan(width, batches) for _, width, _ in plans[:TRIED])
 
     def shape(self, num_parts: int) -> list[int | None]:
         """Of `PACKED_TOKENS` of a replica, of so many; None where batches differ."""
@@ -215,9 +218,6 @@ class Packing:
     def _rows_of(self, examples: np.ndarray) -> list[list[list[int]]]:
         """For each part, which of its sequences share a row."""
         return [fill_rows(lengths, self.width) for lengths in self._lengths_of(examples)]
-
-    def _most_rows(self, examples: np.ndarray) -> int:
-        return max(map(len, self._rows_of(examples)))
 
 
 def real_lengths(files: RecordFiles) -> np.ndarray:
@@ -257,7 +257,8 @@ class BatchingConfig:
             sampler = DealtSampler(
                 sampler, lengths.sum(axis=1), batch_size=batch_size, window=WINDOW
             )
-        return self._batches(files, sampler, lengths, batch_size, num_train_steps, rows)
+        num_examples = num_train_steps * batch_size
+        return self._batches(files, sampler, lengths, batch_size, num_examples, rows)
 
     def once(self, files: RecordFiles, *, batch_size: int, **rows: Any) -> Batches:
         """Every record once; **rows as of `training`."""
@@ -274,7 +275,7 @@ class BatchingConfig:
                 window=max(1, window),
                 once=True,
             )
-        return self._batches(files, sampler, lengths, batch_size, len(files) / batch_size, rows)
+        return self._batches(files, sampler, lengths, batch_size, len(files), rows)
 
     def _batches(
         self,
@@ -282,11 +283,10 @@ class BatchingConfig:
         sampler: Sampler,
         lengths: np.ndarray | None,
         batch_size: int,
-        num_batches: float,
+        num_examples: int,
         rows: Mapping[str, Any],
     ) -> Batches:
         """Batches, packed by `bucket_by_length`."""
-        num_examples = round(num_batches * batch_size)
         options: dict[str, Any] = {"batch_size": batch_size, "num_examples": num_examples}
         if self.bucket_by_length:
             whole = Batches(files, sampler, **options)

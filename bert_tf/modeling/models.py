@@ -35,6 +35,15 @@ TOKENIZER_FILE = "tokenizer.json"  # in a .keras file
 TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
 PACKED_INPUTS = ("input_ids", "sequence_numbers", "segment_ids")  # of rows of several sequences
 SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
+
+
+def _rows_of_their_own(ids: Any) -> Any:
+    """packed_tokens [B, S] of sequences that are not packed; ids [B, S] or [B, C, S]."""
+    ids = ops.reshape(ids, (-1, ops.shape(ids)[-1]))
+    number = ops.reshape(ops.arange(ops.size(ids), dtype="int32"), ops.shape(ids))
+    return ops.where(ops.not_equal(ids, 0), number, -1)
+
+
 # Inputs that may be left out, from int32 ids [..., S]: all ids but 0 are words, of the first text;
 # predictions are made for every position.
 DEFAULTS = {
@@ -42,7 +51,7 @@ DEFAULTS = {
     "sequence_numbers": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),  # one sequence
     "segment_ids": ops.zeros_like,
     "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
-    PACKED_TOKENS: lambda ids: _rows_of_their_own(ids),
+    PACKED_TOKENS: _rows_of_their_own,
 }
 REMEDY = 'give what the tokenizer returns, model(tokenizer(["a text"])), or cast numbers to int32'
 
@@ -195,18 +204,11 @@ class BertModel(keras.Model):
 # ---------------------------------------------------------------------------- what models share
 
 
-def _rows_of_their_own(ids: Any) -> Any:
-    """packed_tokens [B, S] of sequences that are not packed; ids [B, S] or [B, C, S]."""
-    ids = ops.reshape(ids, (-1, ops.shape(ids)[-1]))
-    number = ops.reshape(ops.arange(ops.size(ids), dtype="int32"), ops.shape(ids))
-    return ops.where(ops.not_equal(ids, 0), number, -1)
-
-
-_packs = False  # within `packing`
+_packs = False  # within `packed_inputs`
 
 
 @contextlib.contextmanager
-def packing() -> Iterator[None]:
+def packed_inputs() -> Iterator[None]:
     """Models that are built within it take packed_tokens besides, and compute no padding."""
     global _packs
     _packs = True

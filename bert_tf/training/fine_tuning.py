@@ -37,7 +37,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, digest_of, path_errors, read_json, whole_file, write_text
 from bert_tf.heads.head import Head
-from bert_tf.modeling.models import packing
+from bert_tf.modeling.models import packed_inputs
 from bert_tf.terminal import counted
 from bert_tf.training import optimization
 from bert_tf.training.trainer import StopTraining, Trainer
@@ -236,7 +236,7 @@ class Run:
         sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
 
         def model() -> keras.Model:
-            with packing() if self.batching.bucket_by_length else contextlib.nullcontext():
+            with packed_inputs() if self.batching.bucket_by_length else contextlib.nullcontext():
                 return self.head.model(self.model.config, **sizes)
 
         self.trainer = Trainer(

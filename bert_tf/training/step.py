@@ -177,11 +177,13 @@ class Steps:
 
     def _gradients(self, batch: Batch, denominators: Sums, step, first_row, scale):
         """The sums of the rows' losses by term, and the gradients by name."""
-        packed = (batch[PACKED_TOKENS], batch["input_ids"].shape) if self.is_packed(batch) else ()
+        inputs, packed = model_inputs(self.model, batch), ()
+        if PACKED_TOKENS in inputs:
+            packed = inputs[PACKED_TOKENS], batch["input_ids"].shape
         with dropout_key(step_seed(self.seed, step), first_row, num_rows(batch), *packed):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
-                outputs = self.model(model_inputs(self.model, batch), training=True)
+                outputs = self.model(inputs, training=True)
                 loss_sums = self.objective.loss_sums(outputs, batch)
                 loss = self.objective.loss(loss_sums, denominators)
                 if scale is not None:
@@ -194,19 +196,16 @@ class Steps:
     def _gradients_by_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
         """As `_gradients`, of K parts of the rows one after the other."""
         num_parts = self.config.gradient_accumulation_steps
-        rows = {name: value.shape[0] // num_parts for name, value in batch.items()}
         stacked = {
-            name: tf.reshape(value, [num_parts, rows[name], *value.shape[1:]])
+            name: tf.reshape(value, [num_parts, -1, *value.shape[1:]])
             for name, value in batch.items()
         }  # [B / R, ...] -> [K, B / (R K), ...]
+        rows = num_rows(batch) // num_parts
         with_gradient: set[str] = set()
 
         def add_part(number, loss_sums, gradients):
             part = {name: tf.gather(value, number) for name, value in stacked.items()}
-            for name, value in part.items():
-                value.set_shape([rows[name], *batch[name].shape[1:]])
-            first = first_row + number * num_rows(part)
-            more, new = self._gradients(part, denominators, step, first, scale)
+            more, new = self._gradients(part, denominators, step, first_row + number * rows, scale)
             with_gradient.update(new)
             added = {n: g + new[n] if n in new else g for n, g in gradients.items()}
             return number + 1, {n: s + more[n] for n, s in loss_sums.items()}, added
@@ -242,10 +241,6 @@ class Steps:
             strategy.extended.update(self.weights[name], assign, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)
-
-    def is_packed(self, batch: Batch) -> bool:
-        """Whether the model computes the rows of `PACKED_TOKENS`."""
-        return PACKED_TOKENS in batch and PACKED_TOKENS in self.model.input
 
     # ------------------------------------------------------------------ evaluation, prediction
 

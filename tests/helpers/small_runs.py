@@ -1,5 +1,6 @@
 """Small training runs: of every head over one batch, and of pre-training in a folder."""
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
 
@@ -10,8 +11,11 @@ import tensorflow as tf
 from bert_tf import BertConfig, BertModel, heads, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.config import Intervals, StepConfig
+from bert_tf.data import PACKED_TOKENS
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
+from bert_tf.data.packing import Packing
 from bert_tf.data.shards import RecordFiles
+from bert_tf.modeling.models import packed_inputs
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.trainer import Trainer
@@ -41,14 +45,23 @@ def make_trainer(
     freeze: Sequence[str] = (),
     objective: heads.Head | None = None,
     xla: bool = False,
+    pack: bool = False,
     model: Callable[[], BertModel] | None = None,
     **step_config,
 ) -> Trainer:
-    """A trainer, of `SCHEDULE` by default; what is left over are the fields of `StepConfig`."""
+    """A trainer, of `SCHEDULE` by default; what is left over are the fields of `StepConfig`.
+
+    With `pack` its model takes packed batches.
+    """
     sizes = {"num_classes": CLASSES, "num_choices": CHOICES}
     options = {"with_losses": True} if head == "pretraining" else sizes
+
+    def of_head() -> BertModel:
+        with packed_inputs() if pack else contextlib.nullcontext():
+            return make_model(head, config, **options)
+
     return Trainer(
-        model or (lambda: make_model(head, config, **options)),
+        model or of_head,
         objective or heads.head_named(head),
         optimizer or AdamWeightDecay(SCHEDULE),
         strategy=strategy or distribution.make_strategy("one"),
@@ -74,6 +87,20 @@ def make_batch(head: str, rows: int, *, seed: int = 1) -> dict[str, np.ndarray]:
     real = np.ones(rows, np.float32)
     real[-2] = 0
     return batch | {"is_real_example": real}
+
+
+def packed(head: str, rows: int, parts: int = 1) -> dict[str, np.ndarray]:
+    """A batch that is packed into fewer rows than it has examples; labels are those of tokens."""
+    batch = make_batch(head, rows)
+    lengths = batch["input_mask"].reshape(rows, -1, small.S).sum(axis=2)
+    for name in {"start_positions", "end_positions"} & batch.keys():
+        batch[name] %= lengths
+    if head == "token_labels":
+        batch["label_ids"] = np.where(batch["input_mask"], batch["label_ids"], -1)
+    packing = Packing(lengths, small.S, np.arange(rows)[np.newaxis], parts=parts)
+    tokens = packing.fill(np.arange(rows)).reshape(-1, packing.width)
+    assert len(tokens) < batch["input_ids"].size / small.S
+    return batch | {PACKED_TOKENS: tokens}
 
 
 class SameBatch:

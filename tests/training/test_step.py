@@ -10,6 +10,7 @@ from small_runs import (
     largest_difference,
     make_batch,
     make_trainer,
+    packed,
     take_steps,
     tensors,
 )
@@ -116,13 +117,17 @@ def intermediate_code(function, *arguments) -> str:
     return function.experimental_get_compiler_ir(*tensors)(stage="hlo")
 
 
-@pytest.mark.parametrize("head", list(HEADS))
-def test_steps_compile_to_static_shapes(head):
+@pytest.mark.parametrize(
+    ("head", "pack"), [*((head, False) for head in HEADS), *((head, True) for head in HEADS[1:])]
+)
+def test_steps_compile_to_static_shapes(head, pack):
     """As near to a TPU as one comes without: the whole step is one program of static shapes."""
     # The largest of what there is, on one head: parts in a loop, blocks again, half precision.
     extra = {"gradient_accumulation_steps": 2, "recompute": True, "precision": "bfloat16"}
-    trainer = make_trainer(head=head, xla=True, **(extra if head == "pretraining" else {}))
-    batch = {name: tf.constant(value) for name, value in make_batch(head, 4).items()}
+    extra = extra if head == "pretraining" else {"pack": pack}
+    trainer = make_trainer(head=head, xla=True, **extra)
+    values = packed(head, 4) if pack else make_batch(head, 4)
+    batch = {name: tf.constant(value) for name, value in values.items()}
     training = intermediate_code(trainer.steps.update, batch, 0)
     evaluation = intermediate_code(trainer.steps.sums, batch)
     logits = tuple(name for name in trainer.model.output if name.endswith("logits"))
