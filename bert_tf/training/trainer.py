@@ -219,6 +219,8 @@ class Trainer:
             self._seconds_per_step = took[1] / number or seconds
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
+                if step == stop:
+                    progress.said()  # mostly a log line follows
                 progress.update(step, f", loss {means[0]:.4f}")
             if not whole and runtime.sigterm_came():
                 break
