@@ -72,7 +72,8 @@ def run_function(verb: Callable[[Sequence[str]], None], argv: list[str]) -> None
     from bert_tf.cli import main as cli
 
     sys.argv = argv
-    cli.parse(verb.define_flags, verb.check_flags, about=inspect.getdoc(verb) or "")
+    about, needed = inspect.getdoc(verb) or "", verb.needs_tensorflow
+    cli.parse(verb.define_flags, verb.check_flags, about=about, needs_tensorflow=needed)
     cli.run(verb)
 
 

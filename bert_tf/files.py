@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import math
@@ -13,8 +14,10 @@ import re
 import secrets
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from bert_tf import runtime
@@ -27,9 +30,18 @@ LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 
 
-def gfile():
-    """`tf.io.gfile`: local and remote files. TensorFlow takes seconds to load, so not before."""
-    return runtime.load_tensorflow().io.gfile
+_LOCAL = SimpleNamespace(GFile=open, glob=glob.glob, exists=os.path.exists, isdir=os.path.isdir)
+_LOCAL.rename = lambda before, after, **_: os.replace(before, after)
+
+
+def gfile(path: str | None = None) -> Any:
+    """`tf.io.gfile`; for a local path, as long as TensorFlow is not loaded, Python's own functions.
+
+    TensorFlow takes seconds to load, and not every command needs it.
+    """
+    if path is None or is_remote(path) or sys.modules.get("tensorflow"):
+        return runtime.load_tensorflow().io.gfile
+    return _LOCAL
 
 
 def is_remote(path: str) -> bool:
@@ -39,7 +51,7 @@ def is_remote(path: str) -> bool:
 
 def is_file(path: str) -> bool:
     """Whether a file (not a folder) exists, local or remote."""
-    return bool(path) and gfile().exists(path) and not gfile().isdir(path)
+    return bool(path) and gfile(path).exists(path) and not gfile(path).isdir(path)
 
 
 @contextlib.contextmanager
@@ -80,7 +92,7 @@ def read_json(
     with path_errors(path):
         if not is_file(path):
             raise InputError(f"{path}, which is not a file", expected, remedy)
-    raw = b"".join(_blocks(path))
+    raw = b"".join(read_blocks(path))
     try:
         values = json.loads(
             raw, object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=_finite
@@ -117,7 +129,7 @@ def read_lines(path: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     Raises:
       InputError: it cannot be read, or a line is longer than `limit` bytes.
     """
-    return lines_of(_blocks(path), path, limit=limit)
+    return lines_of(read_blocks(path), path, limit=limit)
 
 
 def read_text_lines(path: str) -> Iterator[str]:
@@ -175,18 +187,18 @@ def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -
 def digest_of(path: str) -> str:
     """The SHA-256 of a file's bytes; raises `InputError` if it cannot be read."""
     found = hashlib.sha256()
-    for block in _blocks(path):
+    for block in read_blocks(path):
         found.update(block)
     return found.hexdigest()
 
 
-def _blocks(path: str) -> Iterator[bytes]:
+def read_blocks(path: str) -> Iterator[bytes]:
     """The bytes of a file, some at a time."""
     check_regular(path)
     with path_errors(path):
-        if gfile().isdir(path):  # reads as an empty file
+        if gfile(path).isdir(path):  # reads as an empty file
             raise OSError(errno.EISDIR, "it is a folder")
-        with gfile().GFile(path, "rb") as file:
+        with gfile(path).GFile(path, "rb") as file:
             while block := file.read(READ_BYTES):
                 yield block
 
@@ -432,7 +444,7 @@ def whole_file(path: str) -> Iterator[str]:
         return
     with contextlib.ExitStack() as stack:
         with path_errors(path, "written"):
-            if gfile().isdir(path):
+            if gfile(path).isdir(path):
                 raise OSError(errno.EISDIR, "it is a folder")
             name = stack.enter_context(temporary(path))
         yield name
@@ -441,7 +453,7 @@ def whole_file(path: str) -> Iterator[str]:
                 shutil.copymode(path, name)
             synced(name)
             check_lock(path)
-            gfile().rename(name, path, overwrite=True)
+            gfile(path).rename(name, path, overwrite=True)
             synced(os.path.dirname(path) or ".")
 
 
@@ -451,5 +463,5 @@ def write_text(path: str, text: str) -> None:
     Raises:
       InputError: it cannot be written.
     """
-    with path_errors(path, "written"), whole_file(path) as name, gfile().GFile(name, "w") as file:
-        file.write(text)
+    with path_errors(path, "written"), whole_file(path) as new, gfile(new).GFile(new, "wb") as file:
+        file.write(text.encode())

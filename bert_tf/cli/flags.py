@@ -124,16 +124,18 @@ def mark_required(name: str) -> None:
     flags.register_validator(name, bool, message=f"it is required: write --{name}=VALUE")
 
 
-def verb(*groups: Any, check: Callable[[Sequence[str]], None] | None = None) -> Callable:
+def verb(*groups: Any, check: Callable | None = None, needs_tensorflow: bool = True) -> Callable:
     """Makes a function the `main` of a verb; its docstring is what --help says.
 
     Args:
       groups: classes for `define`, or functions that define flags.
       check: the verb's check of flags and of the words outside them; default: no words.
+      needs_tensorflow: whether the verb computes with it.
     """
 
     def mark(main: Callable) -> Callable:
-        main.main, main.check_flags = main, check or refuse_words
+        main.main, main.needs_tensorflow = main, needs_tensorflow
+        main.check_flags = check or refuse_words
         main.define_flags = lambda: [define(g) if isinstance(g, type) else g() for g in groups]
         return main
 

@@ -1,15 +1,18 @@
 """The verbs that show results: plot, evaluate-squad.
 
-Their functions import what loads TensorFlow: flags are parsed first.
+They need no TensorFlow, which takes seconds to load, but for remote files.
 """
 
 import json
 import math
 import os
+import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import flags
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bert_tf import files
 from bert_tf.cli import flags as shared_flags
@@ -18,6 +21,7 @@ from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
 FLAGS = flags.FLAGS
+FLOAT32 = 1  # a type of tensor.proto
 PRETRAINING_LOSSES = ("masked_lm_loss", "next_sentence_loss")  # "loss" is their sum
 
 
@@ -45,7 +49,7 @@ class Line(NamedTuple):
     color: str
 
 
-@verb(Plot)
+@verb(Plot, needs_tensorflow=False)
 def plot(_: Sequence[str]) -> None:
     """Draws the curves of a training run: losses, and the scores of evaluations on the way.
 
@@ -63,17 +67,15 @@ def plot(_: Sequence[str]) -> None:
 def read_curves(output_dir: str) -> dict[str, Curve]:
     """The summaries of a run: {"loss": {100: 7.1, ...}, "eval/loss": ...}.
 
-    If a step was made again after a resume, its later value counts. Values that are no scalars are
-    left out.
+    If a step was made again after a resume, its later value counts. Values other than float32
+    scalars are left out.
 
     Raises:
       InputError: a file of summaries has something else in it.
     """
-    import tensorflow as tf
-
     curves: dict[str, Curve] = {}
-    for prefix, folder in (("", output_dir), ("eval/", tf.io.gfile.join(output_dir, "eval"))):
-        paths = tf.io.gfile.glob(tf.io.gfile.join(folder, "events.out.tfevents.*"))
+    for prefix, folder in (("", output_dir), ("eval/", f"{output_dir}/eval")):
+        paths = files.gfile(folder).glob(f"{folder}/events.out.tfevents.*")
         points = [point for path in paths for point in _read_points(path)]
         # File names do not always sort by time.
         for _, step, tag, number in sorted(points, key=lambda point: point[0]):
@@ -81,23 +83,36 @@ def read_curves(output_dir: str) -> dict[str, Curve]:
     return curves
 
 
-def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
-    """Time, step, name and number of every scalar."""
-    import tensorflow as tf
+def _read_points(path: str) -> Iterator[tuple[int, int, str, float]]:
+    """Time, step, name and number of every scalar; the time as a double's bits, which sort alike.
 
+    The numbers of fields are those of TensorFlow's event.proto, summary.proto and tensor.proto.
+    """
     from bert_tf.checkpoints.metadata import damage_errors
-    from bert_tf.data.shards import untuned
 
     with damage_errors(path, "the summaries of a training run"):
-        try:
-            for serialized in untuned(tf.data.TFRecordDataset(path)):
-                event = tf.compat.v1.Event.FromString(serialized.numpy())
-                for value in event.summary.value:
-                    if not value.tensor.tensor_shape.dim:
-                        number = float(tf.make_ndarray(value.tensor))
-                        yield event.wall_time, event.step, value.tag, number
-        except tf.errors.DataLossError:  # the run was killed while it wrote
-            return
+        for event in _records(path):
+            time, step = (int([0, *_field(event, number)][-1]) for number in (1, 2))
+            for value in (one for summary in _field(event, 5) for one in _field(summary, 1)):
+                (tag,), (tensor,) = _field(value, 1), _field(value, 8)
+                has_dimensions = any(_field(shape, 2) for shape in _field(tensor, 2))
+                if _field(tensor, 1) == [FLOAT32] and not has_dimensions:
+                    (number,) = struct.unpack("<f", *_field(tensor, 4), *_field(tensor, 5))
+                    yield time, step, tag.decode(), number
+
+
+def _records(path: str) -> Iterator[bytes]:
+    """The records of a TFRecord file; the one that a killed run has begun to write is left out."""
+    content, at = b"".join(files.read_blocks(path)), 0
+    while (end := at + 12 + int.from_bytes(content[at : at + 8], "little")) + 4 <= len(content):
+        yield content[at + 12 : end]  # between checksums: 4 bytes before it, 4 behind
+        at = end + 4
+
+
+def _field(message: bytes, number: int) -> list[Any]:
+    """The values of a field of a serialized protocol buffer, numbers or bytes."""
+    fields = UnknownFieldSet(Empty.FromString(message))
+    return [field.data for field in fields if field.field_number == number]
 
 
 def panels_of(curves: dict[str, Curve]) -> dict[str, list[Line]]:
@@ -170,7 +185,7 @@ def two_files(words: Sequence[str]) -> None:
     shared_flags.require("nbest_file", "report_file")
 
 
-@verb(Scoring, check=two_files)
+@verb(Scoring, check=two_files, needs_tensorflow=False)
 def evaluate_squad(argv: Sequence[str]) -> None:
     """Scores a predictions.json as SQuAD's official scripts do, v1.1 or v2.0 by the data.
 

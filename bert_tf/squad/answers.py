@@ -11,23 +11,25 @@ Shapes: T pieces of a window, S logits of a window (T and perhaps padding), K ca
 Source: `write_predictions` of the original's run_squad.py.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 from absl import logging
 
 from bert_tf.squad.data import SquadExample
-from bert_tf.squad.windows import Window
 from bert_tf.terminal import counted
-from bert_tf.tokenization.basic import UnicodeTable, load_unicode_table, split_words
-from bert_tf.tokenization.wordpiece import LONE_SURROGATE, SURROGATE_STAND_IN, FullTokenizer
+
+if TYPE_CHECKING:
+    from bert_tf.squad.windows import Window
+    from bert_tf.tokenization.wordpiece import FullTokenizer
 
 # (window, first index in it, last index in it) -> the text
-Alignment = Callable[[Window, int, int], str]
+Alignment = Callable[["Window", int, int], str]
 
 WORDS_AT_ONCE = 1024  # brought into normal form in one call; bounds the memory
 NO_CANDIDATE = "empty"  # the original's answer in v1.1 where no span is possible
@@ -208,13 +210,17 @@ def normal_words(words: Iterable[str], *, do_lower_case: bool) -> dict[str, str]
 
     A word of which nothing remains, such as a zero-width space, is the empty string.
     """
+    import tensorflow as tf  # not at the top: scores of answers need none of it
+
+    from bert_tf.tokenization.basic import UnicodeTable, load_unicode_table, split_words
+    from bert_tf.tokenization.wordpiece import utf8
+
     table = UnicodeTable(*map(tf.constant, load_unicode_table(do_lower_case=do_lower_case)))
     different, found = list(dict.fromkeys(words)), {}
     for first in range(0, len(different), WORDS_AT_ONCE):
         batch = different[first : first + WORDS_AT_ONCE]
-        texts = [LONE_SURROGATE.sub(SURROGATE_STAND_IN, word).encode() for word in batch]
         with tf.device("CPU:0"):  # strings cannot be elsewhere
-            split = split_words(tf.constant(texts), table)
+            split = split_words(tf.constant([*map(utf8, batch)]), table)
             parts = tf.RaggedTensor.from_row_splits(split.strings, split.text_splits)
             joined = tf.strings.reduce_join(parts, axis=-1, separator=" ").numpy().tolist()
         found |= zip(batch, (text.decode() for text in joined), strict=True)

@@ -5,12 +5,15 @@ import json
 import pathlib
 import re
 
+import numpy as np
 import pytest
 from absl import flags as absl_flags
 from answering import answers
-from walking import in_process
+from walking import in_process, write_config
 
+from bert_tf.__main__ import VERBS
 from bert_tf.cli import flags
+from bert_tf.training.trainer import TrainingLog
 
 ROOT = pathlib.Path(__file__).parents[2]
 BEFORE = json.loads((ROOT / "tests/fixtures/flags_0_1_0.json").read_text(encoding="utf-8"))
@@ -132,7 +135,7 @@ REFUSED = {  # what is said of a command line
     "bert-tf convert --to=x --from=/no/model.ckpt": "hf:google-bert/bert-base-uncased",
 }
 ANSWERED = {  # what: the command line, the exit code, what is said
-    **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in {*COMMANDS.values(), "score"}},
+    **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in {*COMMANDS.values(), *VERBS}},
     **{f"{c} conflict": ([*words_of(c), *w], 1, "To do: ") for c, w in CONFLICTS.items()},
     "required": (["bert-tf", "data", "--input_file=x"], 1, " --output_file=VALUE"),
     "empty": (["bert-tf", "data", "--output_file="], 1, " --output_file=VALUE"),
@@ -164,6 +167,27 @@ def answered() -> dict[str, str]:
         assert "Traceback" not in answer.text, (what, answer)
         assert answer.code == code, (what, answer)
     return {what: answer.text for what, answer in zip(ANSWERED, found, strict=True)}
+
+
+def test_work_without_tensorflow(tmp_path):
+    """Verbs that compute nothing with it, on local files."""
+    log = TrainingLog(str(tmp_path), 1, 100)
+    log.add({"loss": 2.0}, 1)
+    log.write(1, learning_rate=0.5, timed=np.zeros(2))
+    (tmp_path / "answers.json").write_text('{"q": "Ada"}')
+    question = {"id": "q", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}
+    paragraphs = [{"context": "Ada wrote it.", "qas": [question]}]
+    (tmp_path / "squad.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    files = [tmp_path / "squad.json", tmp_path / "answers.json"]
+    config = write_config(tmp_path / "bert_config.json")
+    work = {
+        "evaluate-squad": (*files, f"--report_file={tmp_path}/report.html", '"exact_match": 100.0'),
+        "plot": (f"--output_dir={tmp_path}", f"--picture={tmp_path}/curves.svg", "Wrote "),
+        "plan": (f"--bert_config_file={config}", "--max_seq_length=17", "Parameters: "),
+    }
+    commands = [["bert-tf", verb, *map(str, words)] for verb, (*words, _) in work.items()]
+    for (verb, (*_, says)), answer in zip(work.items(), answers(*commands), strict=True):
+        assert (answer.code, says in answer.text) == (0, True), (verb, answer.text)
 
 
 def groups(text: str) -> dict[str, list[str]]:
