@@ -76,6 +76,8 @@ def check_flags(words: Sequence[str]) -> None:
     shared_flags.refuse_words(words)
     model_flags.check_fine_tuning("do_eval", "do_predict")
     shared_flags.require("report", "do_eval")
+    if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
+        FLAGS.data_dir = "."  # of the files that are named
     if bool(FLAGS.data_dir) == bool(FLAGS.tfds_name):
         received = f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}"
         remedy = "give the folder of the files, or the name of a dataset"

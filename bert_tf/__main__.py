@@ -47,7 +47,7 @@ def main() -> int:
         print(f"bert-tf {bert_tf.__version__}" if verb == "--version" else usage(), flush=True)
         return 0
     if verb not in VERBS:
-        likely = difflib.get_close_matches(verb, VERBS, 1)
+        likely = difflib.get_close_matches(verb, VERBS, 1, 0.7)
         remedy = f"did you mean bert-tf {likely[0]}?" if likely else "bert-tf --help lists them"
         print(f"bert-tf: unknown verb {verb!r}; {remedy}", file=sys.stderr)
         return 1

@@ -159,7 +159,7 @@ def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
 ARTICLE = re.compile(r'<doc id=".*?" .*?\burl=".*?" .*?title=".*">$')
 
 
-def _parse_text(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str | None]:
+def _parse_text(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | None]:
     for number, line in enumerate(map(str.strip, lines), start=1):
         if line.startswith("<doc") and ARTICLE.match(line):
             raise InputError(
@@ -167,7 +167,6 @@ def _parse_text(lines: Iterable[str], path: str, counts: Counts) -> Iterator[str
                 "for --input_format=text: one sentence a line",
                 "use --input_format=wikiextractor; or empty such lines, if others are sentences",
             )
-        counts["blank_lines"] += not line
         yield line or None
 
 

@@ -250,7 +250,7 @@ EXAMPLES_SHOWN = 3
 
 COPIED = ("files", "documents", "sentences", "tokens", "documents_of_one_sentence",
           "documents_cut", "instances")  # fmt: skip
-DROPPED = ("blank_lines", "title_lines", "markup_lines", "markup_characters", "short_lines",
+DROPPED = ("title_lines", "markup_lines", "markup_characters", "short_lines",
            "short_characters", "lines_outside_documents", "sentences_without_tokens",
            "documents_without_tokens")  # fmt: skip
 SHARES = {  # in the report: two counts

@@ -196,7 +196,7 @@ def report_on(
     if lacking or not report.matched:
         such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
         lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
-        received = f"{report.path}, which {lacks}; it has {unused or 'nothing'} besides"
+        received = f"{report.path}, which {lacks}; its other weights: {unused or 'none'}"
         raise InputError(received, "the weights of this model and its head", remedy)
     for name in report.matched:
         theirs, own = tuple(weights.shapes[name]), tuple(variables[name].shape)

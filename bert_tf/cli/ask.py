@@ -265,8 +265,9 @@ def fill_mask(argv: Sequence[str]) -> None:
         print(text)
         (found,) = predictor.predict([text])
         if not found["num_masks"] == text.count(MASK) > 0:
+            fit = f"of whose {text.count(MASK)} {MASK} {found['num_masks']} fit into the model"
             raise InputError(
-                f"{text!r}, of whose {text.count(MASK)} {MASK} {found['num_masks']} fit",
+                f"{text!r}, {fit if MASK in text else f'without {MASK}'}",
                 f"at least one {MASK} among the tokens that the model reads",
                 f"write {MASK} in place of the word to guess, or shorten the text",
             )

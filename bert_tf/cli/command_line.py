@@ -13,6 +13,20 @@ from bert_tf.cli.flags import FLAGS, MOST_USED
 from bert_tf.errors import NO_MODEL, InputError
 
 NAME_WIDTH = 32
+# Flags of other verbs and programs, and what stands here for the same.
+SAME = [
+    names.split()
+    for names in (
+        "init_checkpoint model from model_name_or_path model_name checkpoint pretrained_model",
+        "train_batch_size batch_size per_device_train_batch_size",
+        "eval_batch_size per_device_eval_batch_size",
+        "num_train_epochs num_train_steps epochs num_epochs max_steps steps",
+        "learning_rate lr",
+        "max_seq_length max_length max_len",
+        "text_a_column text_column text",
+        "output_dir export_dir output_file to output output_path",
+    )
+]
 
 
 def page(about: str) -> str:
@@ -54,8 +68,9 @@ def flag_error(error: flags.Error) -> InputError:
     """The first thing that is wrong with a command line."""
     given, _, why = str(error).splitlines()[0].removeprefix("flag ").partition(": ")
     if isinstance(error, flags.UnrecognizedFlagError):
-        likely = re.match(r"\w+", why)  # absl asks: Did you mean: NAME, NAME ?
-        remedy = f"did you mean --{likely[0]}?" if likely else "leave it out"
+        same = next((names for names in SAME if error.flagname in names), ())
+        likely = [n for n in same if n in FLAGS] or re.findall(r"\w+", why)  # absl's own guesses
+        remedy = f"did you mean --{likely[0]}?" if likely else "correct it, or leave it out"
         expected = f"the flags that {sys.argv[0]} --help lists"
         return InputError(f"--{error.flagname}, which is unknown", expected, remedy)
     if missing := re.findall("it is required: write --(.*)=", str(error)):

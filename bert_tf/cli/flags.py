@@ -155,6 +155,8 @@ def refuse_words(words: Sequence[str]) -> None:
     if words:
         received, expected = f"{words[0]!r} outside any flag", "flags only, as in --input_file=..."
         remedy = "write --flag=value without a space, and put quotes around patterns of files"
+        if "input_file" in FLAGS:
+            remedy += "; what is read comes by --input_file"
         raise InputError(received, expected, remedy)
 
 

@@ -178,7 +178,7 @@ def two_files(words: Sequence[str]) -> None:
     """Refuses all but two files."""
     if len(words) != 2:
         raise InputError(
-            f"{len(words)} files: {' '.join(words)}",
+            f"{len(words) or 'no'} files {' '.join(words)}".strip(),
             "two: the questions with their answers, and the predictions",
             "bert-tf evaluate-squad DEV_JSON PREDICTIONS_JSON",
         )

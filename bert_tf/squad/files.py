@@ -64,6 +64,7 @@ def store_threshold(output_dir: str, threshold: float) -> None:
         metadata = dataclasses.replace(metadata, null_score_diff_threshold=threshold)
         write_text(path, metadata.to_json_string())
     logging.info(
-        "The best null_score_diff_threshold of these questions is %.4g; that in %s is %.4g.",
+        "The best null_score_diff_threshold, between the null odds of two questions where "
+        "best_f1_thresh is those of one, is %.4g; that in %s is %.4g.",
         *(threshold, path, threshold if own is None else own),
     )

@@ -402,11 +402,13 @@ def _find_columns(place: str, header: list[str], columns: Columns) -> dict[str, 
     for field, column in wanted.items():
         count = names.count(column)
         if count > 1 or (count == 0 and field not in columns.optional):
-            received = f"{place}: the columns {_preview(header)}"
+            received = (
+                f"{place}: the columns {_preview(header)}" if any(header) else f"{place}: empty"
+            )
             expected = f"a header with one column {column!r} (there is {count or 'no such column'})"
             remedy = (
-                "check the file, its header, and what separates its columns; --text_a_column, "
-                "--label_column and so on name those of your own files"
+                "check the file, its header, and what separates its columns; --text_a_column "
+                "and so on name those of your own files"
             )
             raise InputError(received, expected, remedy)
     return {field: names.index(c) if c in names else None for field, c in wanted.items()}

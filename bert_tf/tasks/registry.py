@@ -13,6 +13,7 @@ A new task is one entry more in `_TASKS`:
 """
 
 import dataclasses
+import difflib
 import functools
 import re
 from collections.abc import Callable
@@ -354,7 +355,9 @@ def find_name(name: str) -> str:
     """The name in `list_tasks()`, case and hyphens ignored; `InputError` if there is none."""
     known = {_plain(one): one for one in _ALL}
     if _plain(name) not in known:
-        remedy = "correct --task_name; for your own files use csv, tsv or jsonl"
+        likely = difflib.get_close_matches(name, _ALL, 1)
+        remedy = f"did you mean {likely[0]}? " if likely else "correct --task_name; "
+        remedy += "for your own files use csv, tsv or jsonl"
         raise InputError(f"the task {name!r}", f"one of {', '.join(_ALL)}", remedy)
     return known[_plain(name)]
 

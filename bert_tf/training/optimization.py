@@ -70,8 +70,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return ""
         return (
             f"The warm-up of {warmup} steps lasts for the whole run of {total}: the learning rate "
-            f"ends at {self.rate(total - 1):g}, still rising. Use {total // 10} steps, say "
-            "(--num_warmup_steps or --warmup_proportion)."
+            f"ends at {self.rate(total - 1):g}, still rising. {total // 10} steps would be usual."
         )
 
     def get_config(self) -> dict[str, Any]:

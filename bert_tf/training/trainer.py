@@ -409,12 +409,13 @@ class TrainingLog:
         number, seconds = timed - self._timed
         rate = number / max(seconds, 1e-9)
         means = {name: total / self._num_steps for name, total in self._totals.items()}
-        terms = _listed({n.removesuffix("_loss"): v for n, v in means.items() if "_loss" in n})
+        loss = means.get("loss", math.nan)
+        terms = {n[:-5]: v for n, v in means.items() if n.endswith("_loss") and v != loss}
         logging.info(
-            "%s;%s loss %.4f (%s), learning rate %.3g",
+            "%s;%s loss %.4f%s, learning rate %.3g",
             progress_line("train", step, self._num_train_steps, "steps", rate),
             f" {rate * self._batch_size:.1f} examples a second," if rate else "",
-            *(means.get("loss", math.nan), terms, learning_rate),
+            *(loss, f" ({_listed(terms)})" if terms else "", learning_rate),
         )
         speed = {"examples_per_second": rate * self._batch_size} if rate else {}
         _write_scalars(self._writer, step, means | {"learning_rate": learning_rate} | speed)

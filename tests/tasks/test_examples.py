@@ -159,7 +159,7 @@ BAD = {
     "duplicate ids": (PAIR, TWO, HEADER + ROW + "2\tA\tB\tbad\n" + ROW, 4, "the id '1', which"),
     "a score too high": (PAIR, SCORES, HEADER + "1\tA\tB\t5.1\n", 2, "the label '5.1'"),
     "no rows": (PAIR, TWO, HEADER, None, "no example"),
-    "an empty file": (PAIR, TWO, "", 1, "the columns ''"),
+    "an empty file": (PAIR, TWO, "", 1, "empty"),
     "an open quote": (CSV, TWO, 'text,label\nA,good\n"B,bad\nC,bad\n', 3, "no row of a CSV file"),
     "CSV, too few": (CSV, TWO, 'text,label\n"A\nA",good\nB\n', 4, "1 columns"),
     "no JSON": (JSONL, TWO, '{"text": "A", "label": "good"}\n{"text": \n', 2, "JSONDecodeError"),

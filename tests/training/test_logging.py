@@ -43,8 +43,8 @@ def test_what_is_logged_and_read_back(tmp_path, caplog):
         "train: 14 of 4000 steps, 2 a second, 33 min 13 s left; 16.0 examples a second, "
         "loss 6.0000 (masked_lm 5.0000), learning rate 2e-05",
         "train: 19 of 4000 steps, 0.5 a second, 2 h 12 min left; 4.0 examples a second, "
-        "loss 1.5000 (), learning rate 0.1",
-        "train: 20 of 4000 steps; loss 1.0000 (), learning rate 0.1",
+        "loss 1.5000, learning rate 0.1",
+        "train: 20 of 4000 steps; loss 1.0000, learning rate 0.1",
     ]
     assert read_curves(str(tmp_path)) == {
         "loss": {14: 6.0, 19: 1.5, 20: 1.0},
