@@ -21,7 +21,8 @@ between the vectors of the first contender and theirs.
 With --threads the contenders are our export in sessions with so many threads for one operation and
 for operations at the same time, as --tensorflow_intra_op_parallelism and
 --tensorflow_inter_op_parallelism of TensorFlow Serving set them; a and b are written a/b. A client
-sends its next request when it has the answer; with --clients several do so at once.
+sends its next request when it has the answer; with --clients several do so at once. --predictor
+asks bert_tf.Predictor in place of the C API, with the numbers in TensorFlow's environment.
 """
 
 import argparse
@@ -55,8 +56,11 @@ BASE = {
 def main() -> None:
     """Every model, every contender, every case -> a table."""
     options = parse_options()
+    if options.predictor and not options.threads:
+        sys.exit("--predictor needs --threads")
     if options.contender:
-        serve({"ours": ours, "pytorch": pytorch, "onnxruntime": onnx}[options.contender](options))
+        others = {"pytorch": pytorch, "onnxruntime": onnx}
+        serve(others.get(options.contender, predictor if options.predictor else ours)(options))
         return
     print("| model | request | clients | contender | p50 ms | p99 ms | texts/s | difference |")
     print("|---|---|---|---|---|---|---|---|")
@@ -75,6 +79,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--torch_python", default=sys.executable)
     parser.add_argument("--threads", type=words_of, default=(), help="of our sessions, as 1/2")
     parser.add_argument("--clients", type=words_of, default=["1"], help="that ask at once")
+    parser.add_argument("--predictor", action="store_true", help="with --threads")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -174,6 +179,7 @@ def start(name: str, folder: pathlib.Path, options) -> subprocess.Popen:
     python = options.torch_python if name in others else sys.executable
     words = [f"--contender={name}"] if name in CONTENDERS else ["--contender=ours"]
     words += [f"--threads={name}"] * (name not in CONTENDERS)
+    words += ["--predictor"] * (options.predictor and name not in CONTENDERS)
     return subprocess.Popen(
         [python, __file__, *words, f"--folder={folder}"],
         stdin=subprocess.PIPE,
@@ -249,6 +255,19 @@ def ours(options):
         return model.run(feed, [names["output"]])[0]
 
     return answer
+
+
+def predictor(options):
+    """The same by bert_tf.Predictor."""
+    intra_op, inter_op = options.threads[0].split("/")
+    os.environ.update(TF_NUM_INTRAOP_THREADS=intra_op, TF_NUM_INTEROP_THREADS=inter_op)
+    from bert_tf.runtime import prepare_process
+
+    prepare_process()
+    import bert_tf
+
+    model = bert_tf.Predictor(pathlib.Path(options.folder) / "export")
+    return lambda texts: np.array([one["mean"] for one in model.predict(texts)])
 
 
 def pytorch(options):
