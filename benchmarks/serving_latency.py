@@ -15,8 +15,9 @@ base has BERT-Base's sizes and random weights. Contenders, each a process of its
     onnxruntime  the same model, exported by PyTorch, all optimizations of ONNX Runtime on
 
 They take turns of a few requests, so that a change of the machine's speed affects all. Prints
-p50 and p99 of the time of a request, texts a second in the median turn, and the greatest difference
-between the vectors of the first contender and theirs.
+p50 and p99 of the time of a request, texts a second and the process's CPU time for a request in the
+median turn, and the greatest difference between the vectors of the first contender and theirs. If
+one thread takes much longer than its CPU time, the machine was not quiet.
 
 With --threads the contenders are our export in sessions with so many threads for one operation and
 for operations at the same time, as --tensorflow_intra_op_parallelism and
@@ -62,8 +63,9 @@ def main() -> None:
         others = {"pytorch": pytorch, "onnxruntime": onnx}
         serve(others.get(options.contender, predictor if options.predictor else ours)(options))
         return
-    print("| model | request | clients | contender | p50 ms | p99 ms | texts/s | difference |")
-    print("|---|---|---|---|---|---|---|---|")
+    names = "model", "request", "clients", "contender", "p50 ms", "p99 ms", "texts/s", "CPU ms"
+    print("|", " | ".join([*names, "difference"]), "|")
+    print("|---" * 9 + "|")
     for model in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
             make_models(model, pathlib.Path(folder))
@@ -152,20 +154,21 @@ def names_of(export: pathlib.Path) -> dict:
 
 
 def measure(folder: pathlib.Path, options) -> dict:
-    """By case, clients and contender: seconds and vectors of each request, texts/s of each turn."""
+    """By case, clients and contender: what was measured in each request and in each turn."""
     processes = {name: start(name, folder, options) for name in options.threads or CONTENDERS}
     cases = [(case, int(clients)) for case in CASES for clients in options.clients]
-    found: dict = {(*case, name): ([], [], []) for case in cases for name in processes}
+    found: dict = {(*case, name): ([], [], [], []) for case in cases for name in processes}
     for turn in range(options.rounds + 1):  # the first warms up
         for case, clients in cases:
             count = clients * (options.requests if case[1] == 1 else 1)
             requests = texts_of(*case, turn, count)
-            for name, process in processes.items():
+            for name, process in list(processes.items())[:: 1 if turn % 2 else -1]:
                 print(json.dumps(requests), clients, sep="\t", file=process.stdin, flush=True)
                 answer = json.loads(process.stdout.readline())
-                seconds, vectors, rates = found[case, clients, name]
+                seconds, vectors, rates, cpu = found[case, clients, name]
                 seconds += answer["seconds"] if turn else []
                 rates += [count * case[1] / answer["wall"]] if turn else []
+                cpu += [answer["cpu"] / count] if turn else []
                 vectors += answer["vectors"]
     for process in processes.values():
         process.stdin.close()
@@ -210,24 +213,24 @@ def serve(answer) -> None:
         requests, _, clients = line.partition("\t")
         texts, count = json.loads(requests), int(clients or 1)
         with concurrent.futures.ThreadPoolExecutor(count) as pool:
-            begin = time.perf_counter()
+            begin, cpu = time.perf_counter(), time.process_time()
             found = list((pool.map if count > 1 else map)(timed, texts))
-            wall = time.perf_counter() - begin
+            turn = {"wall": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
         seconds, vectors = [one for one, _ in found], [one.tolist() for _, one in found]
-        print(json.dumps({"seconds": seconds, "vectors": vectors, "wall": wall}), flush=True)
+        print(json.dumps({"seconds": seconds, "vectors": vectors} | turn), flush=True)
 
 
 def report(model: str, found: dict) -> None:
     """The rows of one model."""
     first = next(iter(found))[-1]
-    for (case, clients, name), (seconds, vectors, rates) in found.items():
+    for (case, clients, name), (seconds, vectors, rates, cpu) in found.items():
         words, texts = case
         p50, p99 = 1000 * np.quantile(seconds, [0.5, 0.99])
         pairs = zip(vectors, found[case, clients, first][1], strict=True)
         difference = max(np.abs(np.subtract(a, b)).max() for a, b in pairs)
         print(
             f"| {model} | {texts} x {words} words | {clients} | {name} | {p50:.1f} | {p99:.1f} | "
-            f"{np.median(rates):.1f} | {difference:.1e} |",
+            f"{np.median(rates):.1f} | {1000 * np.median(cpu):.1f} | {difference:.1e} |",
             flush=True,
         )
         if not difference < ROUNDING:
