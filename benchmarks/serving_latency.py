@@ -2,6 +2,7 @@
 
     pip install -r benchmarks/requirements.txt
     BERT_TF_DATA=... python benchmarks/serving_latency.py --models=minilm,base --torch_python=...
+    BERT_TF_DATA=... python benchmarks/serving_latency.py --threads=2/2,1/2,1/1 --clients=1,2,4
 
 Raw text in, a mean-pooled vector for each text out, tokenization included on all sides, two threads
 or as many as the machine has cores. One text of 20 words, one of 200, and 32 of 20; the texts are
@@ -14,11 +15,19 @@ base has BERT-Base's sizes and random weights. Contenders, each a process of its
     onnxruntime  the same model, exported by PyTorch, all optimizations of ONNX Runtime on
 
 They take turns of a few requests, so that a change of the machine's speed affects all. Prints
-p50 and p99 of the time of a request, texts a second, and the greatest difference between the
-vectors of ours and theirs.
+p50 and p99 of the time of a request, texts a second and the process's CPU time for a request in the
+median turn, and the greatest difference between the vectors of the first contender and theirs. If
+one thread takes much longer than its CPU time, the machine was not quiet.
+
+With --threads the contenders are our export in sessions with so many threads for one operation and
+for operations at the same time, as --tensorflow_intra_op_parallelism and
+--tensorflow_inter_op_parallelism of TensorFlow Serving set them; a and b are written a/b. A client
+sends its next request when it has the answer; with --clients several do so at once. --predictor
+asks bert_tf.Predictor in place of the C API, with the numbers in TensorFlow's environment.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -48,11 +57,15 @@ BASE = {
 def main() -> None:
     """Every model, every contender, every case -> a table."""
     options = parse_options()
+    if options.predictor and not options.threads:
+        sys.exit("--predictor needs --threads")
     if options.contender:
-        serve({"ours": ours, "pytorch": pytorch, "onnxruntime": onnx}[options.contender](options))
+        others = {"pytorch": pytorch, "onnxruntime": onnx}
+        serve(others.get(options.contender, predictor if options.predictor else ours)(options))
         return
-    print("| model | request | contender | p50 ms | p99 ms | texts/s | difference |")
-    print("|---|---|---|---|---|---|---|")
+    names = "model", "request", "clients", "contender", "p50 ms", "p99 ms", "texts/s", "CPU ms"
+    print("|", " | ".join([*names, "difference"]), "|")
+    print("|---" * 9 + "|")
     for model in options.models.split(","):
         with tempfile.TemporaryDirectory() as folder:
             make_models(model, pathlib.Path(folder))
@@ -66,9 +79,17 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=20, help="turns of each contender")
     parser.add_argument("--requests", type=int, default=10, help="of one text, in a turn")
     parser.add_argument("--torch_python", default=sys.executable)
+    parser.add_argument("--threads", type=words_of, default=(), help="of our sessions, as 1/2")
+    parser.add_argument("--clients", type=words_of, default=["1"], help="that ask at once")
+    parser.add_argument("--predictor", action="store_true", help="with --threads")
     parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def words_of(value: str) -> list[str]:
+    """The values of a list with commas."""
+    return value.split(",")
 
 
 def data_dir() -> pathlib.Path:
@@ -133,17 +154,21 @@ def names_of(export: pathlib.Path) -> dict:
 
 
 def measure(folder: pathlib.Path, options) -> dict:
-    """By case and contender: seconds and vectors of each request."""
-    processes = {name: start(name, folder, options) for name in CONTENDERS}
-    found: dict = {(case, name): ([], []) for case in CASES for name in CONTENDERS}
+    """By case, clients and contender: what was measured in each request and in each turn."""
+    processes = {name: start(name, folder, options) for name in options.threads or CONTENDERS}
+    cases = [(case, int(clients)) for case in CASES for clients in options.clients]
+    found: dict = {(*case, name): ([], [], [], []) for case in cases for name in processes}
     for turn in range(options.rounds + 1):  # the first warms up
-        for case in CASES:
-            requests = texts_of(*case, turn, options.requests if case[1] == 1 else 1)
-            for name, process in processes.items():
-                print(json.dumps(requests), file=process.stdin, flush=True)
+        for case, clients in cases:
+            count = clients * (options.requests if case[1] == 1 else 1)
+            requests = texts_of(*case, turn, count)
+            for name, process in list(processes.items())[:: 1 if turn % 2 else -1]:
+                print(json.dumps(requests), clients, sep="\t", file=process.stdin, flush=True)
                 answer = json.loads(process.stdout.readline())
-                seconds, vectors = found[case, name]
+                seconds, vectors, rates, cpu = found[case, clients, name]
                 seconds += answer["seconds"] if turn else []
+                rates += [count * case[1] / answer["wall"]] if turn else []
+                cpu += [answer["cpu"] / count] if turn else []
                 vectors += answer["vectors"]
     for process in processes.values():
         process.stdin.close()
@@ -153,9 +178,13 @@ def measure(folder: pathlib.Path, options) -> dict:
 
 def start(name: str, folder: pathlib.Path, options) -> subprocess.Popen:
     """A contender's process."""
-    python = sys.executable if name == "ours" else options.torch_python
+    others = CONTENDERS[1:]
+    python = options.torch_python if name in others else sys.executable
+    words = [f"--contender={name}"] if name in CONTENDERS else ["--contender=ours"]
+    words += [f"--threads={name}"] * (name not in CONTENDERS)
+    words += ["--predictor"] * (options.predictor and name not in CONTENDERS)
     return subprocess.Popen(
-        [python, __file__, f"--contender={name}", f"--folder={folder}"],
+        [python, __file__, *words, f"--folder={folder}"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -173,33 +202,39 @@ def texts_of(num_words: int, num_texts: int, turn: int, num_requests: int) -> li
 
 
 def serve(answer) -> None:
-    """In a contender's process: answers the requests of each line, one after the other."""
+    """In a contender's process: answers the requests of each line, for a number of clients."""
+
+    def timed(texts: list[str]) -> tuple[float, np.ndarray]:
+        begin = time.perf_counter()
+        found = answer(texts)
+        return time.perf_counter() - begin, found
+
     for line in sys.stdin:
-        seconds, vectors = [], []
-        for texts in json.loads(line):
-            begin = time.perf_counter()
-            found = answer(texts)
-            seconds.append(time.perf_counter() - begin)
-            vectors.append(found.tolist())
-        print(json.dumps({"seconds": seconds, "vectors": vectors}), flush=True)
+        requests, _, clients = line.partition("\t")
+        texts, count = json.loads(requests), int(clients or 1)
+        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+            begin, cpu = time.perf_counter(), time.process_time()
+            found = list((pool.map if count > 1 else map)(timed, texts))
+            turn = {"wall": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
+        seconds, vectors = [one for one, _ in found], [one.tolist() for _, one in found]
+        print(json.dumps({"seconds": seconds, "vectors": vectors} | turn), flush=True)
 
 
 def report(model: str, found: dict) -> None:
     """The rows of one model."""
-    for case in CASES:
+    first = next(iter(found))[-1]
+    for (case, clients, name), (seconds, vectors, rates, cpu) in found.items():
         words, texts = case
-        for name in CONTENDERS:
-            seconds, vectors = found[case, name]
-            p50, p99 = 1000 * np.quantile(seconds, [0.5, 0.99])
-            pairs = zip(vectors, found[case, "ours"][1], strict=True)
-            difference = max(np.abs(np.subtract(a, b)).max() for a, b in pairs)
-            print(
-                f"| {model} | {texts} x {words} words | {name} | {p50:.1f} | {p99:.1f} | "
-                f"{1000 * texts / p50:.1f} | {difference:.1e} |",
-                flush=True,
-            )
-            if not difference < ROUNDING:
-                sys.exit(f"{name} and ours differ by {difference:.1e}")
+        p50, p99 = 1000 * np.quantile(seconds, [0.5, 0.99])
+        pairs = zip(vectors, found[case, clients, first][1], strict=True)
+        difference = max(np.abs(np.subtract(a, b)).max() for a, b in pairs)
+        print(
+            f"| {model} | {texts} x {words} words | {clients} | {name} | {p50:.1f} | {p99:.1f} | "
+            f"{np.median(rates):.1f} | {1000 * np.median(cpu):.1f} | {difference:.1e} |",
+            flush=True,
+        )
+        if not difference < ROUNDING:
+            sys.exit(f"{name} and {first} differ by {difference:.1e}")
 
 
 # -------------------------------------------------------------------------------- contenders
@@ -213,13 +248,29 @@ def ours(options):
     folder = pathlib.Path(options.folder)
     names = json.loads((folder / "tensors.json").read_text())
     tensorflow = TensorFlow(names["libraries"][0], names["libraries"][1:])
-    model = SavedModel(tensorflow, str(folder / "export/1"))
+    config = b""
+    for threads in options.threads:  # fields 2 and 5 of ConfigProto
+        config = bytes([2 << 3, int(threads.split("/")[0]), 5 << 3, int(threads.split("/")[1])])
+    model = SavedModel(tensorflow, str(folder / "export/1"), config)
 
     def answer(texts: list[str]) -> np.ndarray:
         feed = {names["input"]: np.array([text.encode() for text in texts], object)}
         return model.run(feed, [names["output"]])[0]
 
     return answer
+
+
+def predictor(options):
+    """The same by bert_tf.Predictor."""
+    intra_op, inter_op = options.threads[0].split("/")
+    os.environ.update(TF_NUM_INTRAOP_THREADS=intra_op, TF_NUM_INTEROP_THREADS=inter_op)
+    from bert_tf.runtime import prepare_process
+
+    prepare_process()
+    import bert_tf
+
+    model = bert_tf.Predictor(pathlib.Path(options.folder) / "export")
+    return lambda texts: np.array([one["mean"] for one in model.predict(texts)])
 
 
 def pytorch(options):

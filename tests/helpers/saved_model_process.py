@@ -12,6 +12,7 @@ import ctypes
 import json
 import pickle
 import sys
+import threading
 
 import numpy as np
 
@@ -34,17 +35,24 @@ class Buffer(ctypes.Structure):
 
 
 class TensorFlow:
-    """The functions of the C API that are used here."""
+    """The functions of the C API that are used here, for any number of threads."""
 
     def __init__(self, library: str, operations: list[str]):
         framework = library.replace("libtensorflow_cc", "libtensorflow_framework")
         # Globally: the libraries of custom operations look their symbols up there.
         self._framework = ctypes.CDLL(framework, mode=ctypes.RTLD_GLOBAL)
         self._api = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-        self.status = self.call("TF_NewStatus", ctypes.c_void_p)
+        self._of_thread = threading.local()
         for path in operations:
             self.call("TF_LoadLibrary", ctypes.c_void_p, path.encode(), self.status)
             self.check()
+
+    @property
+    def status(self) -> int:
+        """The TF_Status of this thread."""
+        if not hasattr(self._of_thread, "status"):
+            self._of_thread.status = self.call("TF_NewStatus", ctypes.c_void_p)
+        return self._of_thread.status
 
     def call(self, name: str, result, *arguments):
         """Calls a function whose arguments are pointers unless they are ctypes values."""
@@ -109,12 +117,15 @@ class TensorFlow:
 
 
 class SavedModel:
-    """A SavedModel in a session."""
+    """A SavedModel in a session, whose settings are a serialized ConfigProto."""
 
-    def __init__(self, tensorflow: TensorFlow, path: str):
+    def __init__(self, tensorflow: TensorFlow, path: str, config: bytes = b""):
         self._tf = tensorflow
         self._graph = tensorflow.call("TF_NewGraph", ctypes.c_void_p)
         options = tensorflow.call("TF_NewSessionOptions", ctypes.c_void_p)
+        content, size = ctypes.c_char_p(config), ctypes.c_size_t(len(config))
+        tensorflow.call("TF_SetConfig", None, options, content, size, tensorflow.status)
+        tensorflow.check()
         tags, meta_graph = (ctypes.c_char_p * 1)(b"serve"), Buffer()
         self._session = tensorflow.call(
             "TF_LoadSessionFromSavedModel", ctypes.c_void_p, options, None, path.encode(), tags,
