@@ -46,6 +46,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     return report
 
 
+SHIPPED = pathlib.Path(__file__).parent / "goldens"
+
+
 def _folder(variable: str) -> pathlib.Path:
     if not os.environ.get(variable):
         pytest.skip(f"{variable} is not set: this test compares with reference data kept there")
@@ -70,16 +73,24 @@ def data_dir() -> pathlib.Path:
     return _folder("BERT_TF_DATA")
 
 
-@pytest.fixture(scope="session")
-def goldens_dir() -> pathlib.Path:
-    """Values computed by the original release (environment variable BERT_TF_GOLDENS)."""
-    return _folder("BERT_TF_GOLDENS")
+@pytest.fixture(scope="session", params=["shipped", "BERT_TF_GOLDENS"])
+def goldens_dir(request) -> pathlib.Path:
+    """Values computed by the original: those of tests/goldens, and a folder with more of them."""
+    return SHIPPED if request.param == "shipped" else _folder(request.param)
 
 
 @pytest.fixture(scope="session")
-def uncased(data_dir) -> bert_tf.FullTokenizer:
-    """The tokenizer of the released uncased models."""
-    return bert_tf.FullTokenizer(data_dir / "vocab" / "uncased_en_30522.txt")
+def vocab_dir(goldens_dir) -> pathlib.Path:
+    """The vocabularies of the goldens: uncased*.txt, cased*.txt ..."""
+    shipped = goldens_dir == SHIPPED
+    return (goldens_dir if shipped else _folder("BERT_TF_DATA")) / "vocab"
+
+
+@pytest.fixture(scope="session")
+def uncased(vocab_dir) -> bert_tf.FullTokenizer:
+    """The tokenizer of the goldens that are lower-cased."""
+    (path,) = vocab_dir.glob("uncased*.txt")
+    return bert_tf.FullTokenizer(path)
 
 
 # A busy machine makes any example slow; what takes long shows in --durations.

@@ -47,11 +47,9 @@ def read(prefix) -> dict[str, np.ndarray]:
 # ---------------------------------------------------------------------------- the original's files
 
 
-@pytest.mark.parametrize("fixture", ["data_dir", "goldens_dir"])
-def test_the_originals_checkpoint_there_and_back(fixture, tmp_path, request):
+def test_the_originals_checkpoint_there_and_back(goldens_dir, tmp_path):
     """With both heads and Adam's moments, written by the original's graph."""
-    folder = {"data_dir": "fixtures/tf1-tiny-checkpoint", "goldens_dir": "pretraining_tiny"}
-    original = request.getfixturevalue(fixture) / folder[fixture]
+    original = goldens_dir / "pretraining_tiny"
     theirs = read(original / "bert_model.ckpt")
     assert_same(read(write(tmp_path / "all.ckpt", theirs)), theirs)
     reader = CheckpointReader(original)

@@ -35,16 +35,16 @@ def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> 
 # -------------------------------------------------------------------- equal to the original
 
 
-def golden_job(goldens_dir, data_dir, tmp_path, *, kind: str, **changes) -> Job:
-    vocabulary = str(data_dir / "vocab" / "uncased_en_30522.txt")
+def golden_job(goldens_dir, vocab_dir, tmp_path, *, kind: str, **changes) -> Job:
+    (vocabulary,) = map(str, vocab_dir.glob("uncased*.txt"))
     values = {"input_file": str(goldens_dir / "corpus.txt"), "max_seq_length": 128,
               "max_predictions_per_seq": 20, "dupe_factor": 5}  # fmt: skip
     return make_job(tmp_path, vocabulary, do_whole_word_mask=kind == "wwm", **values | changes)
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "wwm"])
-def test_a_small_corpus_gives_the_records_of_the_original(goldens_dir, data_dir, tmp_path, kind):
-    job = golden_job(goldens_dir, data_dir, tmp_path, kind=kind)
+def test_a_small_corpus_gives_the_records_of_the_original(goldens_dir, vocab_dir, tmp_path, kind):
+    job = golden_job(goldens_dir, vocab_dir, tmp_path, kind=kind)
     report = create(job)
     golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())[kind]
     assert {name: report[name] for name in golden if name in report} == pytest.approx(
@@ -76,7 +76,8 @@ def test_the_end_of_a_file_ends_a_document(tmp_path, vocab_file):
     assert made["without"] == made["with"] == made["one_file"] != made["original"]
 
 
-def test_a_streamed_corpus_has_the_distribution_of_the_original(goldens_dir, data_dir, tmp_path):
+@pytest.mark.parametrize("goldens_dir", ["BERT_TF_GOLDENS"], indirect=True)
+def test_a_streamed_corpus_has_the_distribution_of_the_original(goldens_dir, vocab_dir, tmp_path):
     """The original's figures are one draw; ours are the mean of several.
 
     The standard error of their difference is that of one draw, estimated from ours, times
@@ -85,7 +86,7 @@ def test_a_streamed_corpus_has_the_distribution_of_the_original(goldens_dir, dat
     draws, figures = 8, []
     for seed in range(draws):
         changes = {"random_seed": seed, "block_characters": 20_000}
-        figures.append(create(golden_job(goldens_dir, data_dir, tmp_path, kind="wwm", **changes)))
+        figures.append(create(golden_job(goldens_dir, vocab_dir, tmp_path, kind="wwm", **changes)))
     golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())["wwm"]
     for name in ("instances", "mean_length", "full_length_share", "random_next_share",
                  "mean_predictions", "mask_share", "unchanged_share"):  # fmt: skip

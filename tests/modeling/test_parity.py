@@ -1,4 +1,4 @@
-"""The original's own figures: forward, gradients, twelve updates (goldens/pretraining_tiny)."""
+"""The original's own figures: forward, gradients, twelve updates (pretraining_tiny)."""
 
 import dataclasses
 
@@ -64,7 +64,9 @@ def test_forward_losses_and_gradients(tiny, config):
         compared.add(name)
         close(tf.convert_to_tensor(gradient), golden[name], 1e-5)
     for name, ours in {
-        "mlm_log_probs": tf.reshape(tf.nn.log_softmax(outputs["masked_lm_logits"]), [-1, 120]),
+        "mlm_log_probs": tf.reshape(
+            tf.nn.log_softmax(outputs["masked_lm_logits"]), [-1, config.vocab_size]
+        ),
         "nsp_log_probs": tf.nn.log_softmax(outputs["next_sentence_logits"]),
         "mlm_loss": sums["masked_lm"] / (weights["masked_lm"] + 1e-5),
         "nsp_loss": sums["next_sentence"] / weights["next_sentence"],
@@ -72,7 +74,7 @@ def test_forward_losses_and_gradients(tiny, config):
     }.items():
         compared.add(name)
         close(ours, golden[name], 1e-5)
-    assert set(golden.files) - compared == {"mlm_per_example"}
+    assert set(golden.files) - compared <= {"mlm_per_example"}
 
 
 def write_records(path, tiny, numbers) -> RecordFiles:

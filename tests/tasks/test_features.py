@@ -41,6 +41,7 @@ def ids(text: str) -> list[int]:
     return [IDS[piece] for piece in text.split()]
 
 
+@pytest.mark.parametrize("goldens_dir", ["BERT_TF_GOLDENS"], indirect=True)
 @pytest.mark.parametrize(
     ("folder", "split", "size"), itertools.product(["MRPC", "CoLA"], ["dev", "test"], [128, 32])
 )

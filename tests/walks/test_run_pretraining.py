@@ -77,6 +77,7 @@ def write_first_batch(path, tiny) -> dict[str, int]:
     return sizes
 
 
+@pytest.mark.parametrize("goldens_dir", ["shipped"], indirect=True)
 def test_four_records_of_the_original(main, goldens_dir, tmp_path):
     """The original's twelve updates over one batch, by the script itself."""
     tiny = goldens_dir / "pretraining_tiny"
@@ -101,14 +102,17 @@ def test_four_records_of_the_original(main, goldens_dir, tmp_path):
         np.testing.assert_allclose(final[name.removeprefix("final/")], golden[name], atol=1e-4)
 
 
-def test_records_of_the_original(main, goldens_dir, data_dir, tmp_path):
+@pytest.mark.parametrize("goldens_dir", ["shipped"], indirect=True)
+def test_records_of_the_original(main, goldens_dir, uncased, tmp_path):
     """TFRecords that the original wrote, both ways of masking: trained on, evaluated, exported."""
+    for kind in ("wordpiece", "wwm"):  # a run writes an index beside its records
+        shutil.copy(goldens_dir / f"pretraining_{kind}.tfrecord", tmp_path)
     main(
-        input_file=goldens_dir / "pretraining_*.tfrecord",
+        input_file=tmp_path / "pretraining_*.tfrecord",
         bert_config_file=write_config(
-            tmp_path / "c.json", vocab_size=30522, max_position_embeddings=128
+            tmp_path / "c.json", vocab_size=uncased.vocab_size, max_position_embeddings=128
         ),
-        vocab_file=data_dir / "vocab" / "uncased_en_30522.txt", do_lower_case=True,
+        vocab_file=goldens_dir / "vocab" / "uncased.txt", do_lower_case=True,
         output_dir=tmp_path / "run", do_train=True, do_eval=True, num_train_steps=4,
         num_warmup_steps=1, max_eval_steps=3, strategy="one", export_dir=tmp_path / "serving",
     )  # fmt: skip
