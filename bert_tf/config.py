@@ -66,6 +66,8 @@ class BertConfig:
     type_vocab_size: int = size(16)  # the original's default; released files say 2
     initializer_range: float = declared(0.02, low=0, high=1e6)  # deviation, truncated normal
     layer_norm_eps: float = declared(1e-12, low=0, high=1e6)  # ours; fixed in the original
+    # Ours; causal: a token sees itself and those before it, and the last one stands for the text.
+    attention: str = declared("bidirectional", choices=("bidirectional", "causal"))
 
     def __post_init__(self):
         check_fields(self)
@@ -73,6 +75,11 @@ class BertConfig:
             heads = f"num_attention_heads {self.num_attention_heads}"
             received = f"hidden_size {self.hidden_size}, which is no multiple of {heads}"
             raise InputError(received, "a whole size for each head", "change one of the two")
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether tokens see no later ones."""
+        return self.attention == "causal"
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "the given dict") -> Self:
@@ -119,8 +126,9 @@ class BertConfig:
         return cls.from_dict(values, source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as a dict of JSON values."""
-        return dataclasses.asdict(self)
+        """The configuration as a dict of JSON values; `attention` where it is not BERT's."""
+        values = dataclasses.asdict(self)
+        return values if self.is_causal else {k: v for k, v in values.items() if k != "attention"}
 
     def to_json_string(self) -> str:
         """The configuration as the text of a `bert_config.json`."""

@@ -278,9 +278,13 @@ def texts_of(weights: Weights) -> dict[str, str]:
     """The files beside the weights, text by name.
 
     Raises:
-      InputError: vocabulary and configuration do not fit, or the vocabulary is no text.
+      InputError: vocabulary and configuration do not fit, the vocabulary is no text, or the model
+        is causal.
     """
     config, architecture = weights.config, weights.metadata.architecture
+    if config.is_causal:
+        expected = "bidirectional attention: transformers would read the weights as BERT's"
+        raise InputError(f"{weights.path} with causal attention", expected, "use another format")
     metadata = dataclasses.replace(
         weights.metadata, architecture=architecture or architecture_of(weights.shapes)
     )

@@ -37,7 +37,8 @@ class Transform(BertLayer):
 class MaskedLmHead(BertLayer):
     """Predicts the masked tokens (paper, section 3.1; original: `get_masked_lm_output`).
 
-    The vocabulary projection is the word-embedding table; only masked positions are projected.
+    The vocabulary projection is the word-embedding table; only masked positions are projected. In
+    a causal model each is predicted from the token before it.
     """
 
     def __init__(self, config: Config, name: str = "predictions", **kwargs: Any):
@@ -71,6 +72,8 @@ class MaskedLmHead(BertLayer):
           unused one costs nothing in a compiled function.
         """
         batch, length, hidden = ops.shape(sequence_output)
+        if self.config.is_causal:
+            masked_lm_positions = ops.maximum(masked_lm_positions - 1, 0)
         num_predictions = ops.shape(masked_lm_positions)[1]
         row_starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
         flat_positions = ops.reshape(masked_lm_positions + row_starts, (-1,))  # [B * P]

@@ -142,8 +142,11 @@ def encode(
     x += weights.position_embeddings[: batch_shape[1]]  # [S, D] to each row
     x = tf.reshape(x, [-1, config.hidden_size])  # [T, D]
     x = _normalize(x, weights.embedding_norm, config.layer_norm_eps)
-    mask_scores = (1.0 - tf.cast(features["input_mask"], tf.float32)) * MASKED_SCORE
-    mask_scores = mask_scores[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, S]
+    seen = tf.cast(features["input_mask"], tf.float32)[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, S]
+    if config.is_causal:
+        places = tf.range(batch_shape[1])
+        seen *= tf.cast(places[:, tf.newaxis] >= places, tf.float32)  # [B, 1, S, S]
+    mask_scores = (1.0 - seen) * MASKED_SCORE
     probabilities = []
     for block in weights.blocks:
         context, attended = _attend(x, block, config, mask_scores, batch_shape)
@@ -158,7 +161,7 @@ def encode(
 def _attend(
     x: tf.Tensor, block: Any, config: BertConfig, mask_scores: tf.Tensor, batch_shape: list
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """x [T, D], mask_scores [B, 1, 1, S] -> context [T, D], probabilities [B, N, S, S]."""
+    """x [T, D], mask_scores [B, 1, 1 or S, S] -> context [T, D], probabilities [B, N, S, S]."""
     heads, hidden = config.num_attention_heads, config.hidden_size
     projected = _project(x, block.query_key_value)  # [T, 3 * D]
     projected = tf.reshape(projected, [*batch_shape, 3, heads, hidden // heads])
@@ -224,9 +227,12 @@ class InferenceModel(tf.Module):
         sequence = tf.reshape(x, [*batch_shape, self._config.hidden_size])  # [B, S, D]
         given = [sequence, *(features[name] for name in self._taken)]
         if (positions := features.get("masked_lm_positions")) is not None:
+            first = 0
+            if self._config.is_causal:  # the head takes each from the place before
+                first, positions = 1, tf.maximum(positions - 1, 0)
             # `batch_dims`: a position beyond its row is refused, and never one of another row.
             chosen = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
-            places = tf.broadcast_to(tf.range(tf.shape(positions)[1]), tf.shape(positions))
+            places = tf.broadcast_to(first + tf.range(tf.shape(positions)[1]), tf.shape(positions))
             given = [chosen, places, tf.convert_to_tensor(self.word_embeddings)]
         found = self._head(given, training=False) if self._head else {}
         return {name: found.get(name, sequence) for name in self.outputs}

@@ -35,7 +35,7 @@ from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.data.grouping import batches_by_length, padded_length
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import BertModel
+from bert_tf.modeling.models import BertModel, config_of_model
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK
 from bert_tf.serving.signatures import refuse_not_finite
 from bert_tf.terminal import announced
@@ -136,8 +136,8 @@ class Extractor:
           config: sizes of the model.
           tokenizer: with its vocabulary.
           layers: as from `parse_layers`.
-          pooling: none for a vector for each token; cls for that of [CLS]; mean for the mean over
-            all tokens of the line, [CLS] and [SEP] included.
+          pooling: none for a vector for each token; cls for that of [CLS], or of a causal model the
+            last token's; mean for the mean over all tokens of the line, [CLS] and [SEP] included.
           max_seq_length: maximum number of tokens of an example.
           batch_size: B.
 
@@ -199,12 +199,16 @@ class Extractor:
 def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Any:
     """The inputs of a model, [B, S] each -> the named outputs [B, L, S, D], or [B, L, D]."""
 
+    is_causal = config_of_model(model).is_causal
+
     @tf.function(jit_compile=True)
     def run(inputs):
         outputs = model(inputs, training=False)
         chosen = tf.stack([outputs[name] for name in names], axis=1)  # [B, L, S, D]
         if pooling == "cls":
-            return chosen[:, :, 0]  # [B, L, D]
+            last = tf.reduce_sum(inputs["input_mask"], 1) - 1  # [B]
+            place = last if is_causal else tf.zeros_like(last)
+            return tf.gather(tf.transpose(chosen, [0, 2, 1, 3]), place, batch_dims=1)  # [B, L, D]
         if pooling == "mean":
             weights = tf.cast(inputs["input_mask"], chosen.dtype)[:, None, :, None]  # [B, 1, S, 1]
             return tf.reduce_sum(chosen * weights, 2) / tf.reduce_sum(weights, 2)  # [B, L, D]

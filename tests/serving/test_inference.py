@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.heads import NAMES, head_named, make_model
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS, InferenceModel
 
+ATTENTIONS = ("bidirectional", "causal")
 SERVED = [head for head in NAMES if head not in ("pretraining", "multiple_choice")]
 
 
@@ -24,11 +25,12 @@ def randomized(head: str, config):
 
 
 @pytest.mark.parametrize(
-    ("head", "hidden_act"),
-    [*((head, "gelu") for head in SERVED), *(("embeddings", name) for name in ACTIVATIONS)],
+    ("head", "changes"),
+    [(head, {"attention": attention}) for head in SERVED for attention in ATTENTIONS]
+    + [("embeddings", {"hidden_act": name}) for name in ACTIVATIONS],
 )
-def test_outputs_are_those_of_the_layers(head, hidden_act):
-    config = dataclasses.replace(small.CONFIG, hidden_act=hidden_act, layer_norm_eps=1e-3)
+def test_outputs_are_those_of_the_layers(head, changes):
+    config = dataclasses.replace(small.CONFIG, layer_norm_eps=1e-3, **changes)
     model, outputs = randomized(head, config), head_named(head).outputs
     examples = small.examples(small.ROWS, config=config)
     inputs = {name: tf.constant(examples[name]) for name in model.input}
