@@ -279,12 +279,13 @@ def texts_of(weights: Weights) -> dict[str, str]:
 
     Raises:
       InputError: vocabulary and configuration do not fit, the vocabulary is no text, or the model
-        is causal.
+        is more than a BERT.
     """
     config, architecture = weights.config, weights.metadata.architecture
-    if config.is_causal:
-        expected = "bidirectional attention: transformers would read the weights as BERT's"
-        raise InputError(f"{weights.path} with causal attention", expected, "use another format")
+    if config.own:
+        received = ", ".join(f"{name} {value}" for name, value in config.own.items())
+        expected = "a BERT, as which transformers would read the weights"
+        raise InputError(f"{weights.path} with {received}", expected, "use another format")
     metadata = dataclasses.replace(
         weights.metadata, architecture=architecture or architecture_of(weights.shapes)
     )

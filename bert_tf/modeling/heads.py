@@ -208,6 +208,25 @@ class NextSentenceHead(SequenceClassifier):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+class WeightedSum(keras.layers.Layer):
+    """The sum of layers with learned weights, which sum to 1 (paper, section 5.3)."""
+
+    def build(self, x_shape: Shape) -> None:
+        """Makes a weight for each layer; at first they are equal."""
+        self.layer_weights = self.add_weight(
+            shape=(x_shape[-1],), initializer="zeros", name="layer_weights"
+        )
+
+    def call(self, x: Tensor) -> Tensor:
+        """x [B, S, D, layers] -> [B, S, D]."""
+        return ops.matmul(x, ops.softmax(ops.convert_to_tensor(self.layer_weights)))
+
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
+        """[B, S, D]."""
+        return x_shape[:-1]
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 class MergeChoices(keras.layers.Layer):
     """Makes an example of every choice."""
 
