@@ -35,7 +35,7 @@ from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.data.grouping import batches_by_length, padded_length
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import BertModel, config_of_model
+from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK
 from bert_tf.serving.signatures import refuse_not_finite
 from bert_tf.terminal import announced
@@ -159,7 +159,7 @@ class Extractor:
         self._window_size = batches * batch_size
         depth = config.num_hidden_layers
         names = ["embedding_output" if x == EMBEDDINGS else f"layer_{x % depth}" for x in layers]
-        self._run = _compiled(model, names, pooling)
+        self._run = _compiled(model, names, pooling, config.is_causal)
 
     def extract(self, lines: Iterable[Line]) -> Iterator[Vectors]:
         """Yields the vectors of each line, in order, while lines are read."""
@@ -196,10 +196,8 @@ class Extractor:
             return self._run(padded(whole, length)).numpy()[: len(rows)]  # [B, L, (S,) D]
 
 
-def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Any:
+def _compiled(model: keras.Model, names: Sequence[str], pooling: str, is_causal: bool) -> Any:
     """The inputs of a model, [B, S] each -> the named outputs [B, L, S, D], or [B, L, D]."""
-
-    is_causal = config_of_model(model).is_causal
 
     @tf.function(jit_compile=True)
     def run(inputs):
