@@ -34,7 +34,7 @@ class PretrainingFlags:
       learning_rate: The peak learning rate, above 0.
       num_train_steps: Steps in all; the decay ends there.
       num_warmup_steps: Steps in which the learning rate rises.
-      masked_lm_only: Train without the next-sentence task.
+      masked_lm_only: Train without the next-sentence task. Causal models never have it.
       stop_at_step: End before --num_train_steps, at the learning rate of this step: the first of
         two phases.
       do_eval: Evaluate; after training, if both.
@@ -104,7 +104,7 @@ from bert_tf.data import shards
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
 from bert_tf.files import is_file, locked
-from bert_tf.heads.pretraining import FillMask, Pretraining
+from bert_tf.heads.pretraining import FillMask, NextToken, Pretraining
 from bert_tf.terminal import log_end, number_of
 from bert_tf.tokenization.wordpiece import (
     FullTokenizer,
@@ -181,7 +181,7 @@ def read_given() -> Given:
     facts = metadata.ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
         never_split=(data and data.never_split) or None,
-        architecture=head().architecture,
+        architecture=head(config).architecture,
         max_seq_length=FLAGS.max_seq_length,
     )
     tokenizer = make_tokenizer(config, facts)
@@ -296,8 +296,9 @@ def open_files(
                 received = f"--{name}={value} with packed data of {own}"
                 raise InputError(received, "what the data were made with", f"use --{name}={own}")
     sizes |= {"vocab_size": config.vocab_size, "type_vocab_size": config.type_vocab_size}
+    next_sentence = "next_sentence" in head(config).terms
     record = pretraining_record(
-        **sizes, next_sentence=not FLAGS.masked_lm_only, packed_with=data and data.packed_with
+        **sizes, next_sentence=next_sentence, packed_with=data and data.packed_with
     )
     files = shards.RecordFiles(patterns, record, keep_indexes=True)
     num_files = number_of(len(files.paths), "files")
@@ -331,18 +332,20 @@ def make_eval_batches(config: BertConfig, data: DataDescription | None) -> Batch
 # ---------------------------------------------------------------------------- trainer
 
 
-def head() -> Pretraining:
+def head(config: BertConfig) -> Pretraining:
     """What is pre-trained."""
+    if config.is_causal:
+        return NextToken()
     return FillMask() if FLAGS.masked_lm_only else Pretraining()
 
 
 def make_trainer(given: Given, strategy: tf.distribute.Strategy) -> Trainer:
     """Model, loss and optimizer on the devices."""
-    schedule = from_flags.of_flags(optimization.Schedule)
+    schedule, objective = from_flags.of_flags(optimization.Schedule), head(given.config)
     num_sequences = given.data.sequences_per_record if given.data else 1
     return Trainer(
-        lambda: head().model(given.config, with_losses=True, num_sequences=num_sequences),
-        head(),
+        lambda: objective.model(given.config, with_losses=True, num_sequences=num_sequences),
+        objective,
         optimization.CLASSES[FLAGS.optimizer](schedule, bias_correction=FLAGS.bias_correction),
         strategy=strategy,
         seed=FLAGS.seed,

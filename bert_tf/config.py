@@ -20,6 +20,9 @@ from bert_tf.files import read_json
 # Keys of released configurations that nothing reads: every BERT has the pooler they describe.
 _UNUSED = re.compile("directionality|pooler_")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
+_OWN = ("attention", "bilstm_layers", "bilstm_size", "features")  # keys that no BERT has
+# What a BiLSTM reads (table 7 of the paper).
+FEATURES = ("last", "second_to_last", "embeddings", "sum_last_four", "concat_last_four", "sum_all")
 # Hugging Face's names of these.
 HUGGING_FACE_ACTIVATIONS = {
     "gelu_python": "gelu_erf",
@@ -66,6 +69,11 @@ class BertConfig:
     type_vocab_size: int = size(16)  # the original's default; released files say 2
     initializer_range: float = declared(0.02, low=0, high=1e6)  # deviation, truncated normal
     layer_norm_eps: float = declared(1e-12, low=0, high=1e6)  # ours; fixed in the original
+    # Ours; causal: a token sees itself and those before it, and the last one stands for the text.
+    attention: str = declared("bidirectional", choices=("bidirectional", "causal"))
+    bilstm_layers: int = declared(0, low=0, high=100)  # ours; of the heads of labels and answers
+    bilstm_size: int = size(768)  # of each of the two directions
+    features: str = declared("last", choices=FEATURES)  # the layers that the BiLSTM reads
 
     def __post_init__(self):
         check_fields(self)
@@ -73,6 +81,20 @@ class BertConfig:
             heads = f"num_attention_heads {self.num_attention_heads}"
             received = f"hidden_size {self.hidden_size}, which is no multiple of {heads}"
             raise InputError(received, "a whole size for each head", "change one of the two")
+        if self.features != "last" and not self.bilstm_layers:
+            received = f"features {self.features} without a BiLSTM, which reads them"
+            raise InputError(received, "bilstm_layers above 0", "add them, or leave out features")
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What this model has and no BERT, by name; `to_dict` leaves out the rest of `_OWN`."""
+        defaults = {name: type(self).__dataclass_fields__[name].default for name in _OWN}
+        return {n: v for n, default in defaults.items() if (v := getattr(self, n)) != default}
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether tokens see no later ones."""
+        return self.attention == "causal"
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "the given dict") -> Self:
@@ -120,7 +142,8 @@ class BertConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a dict of JSON values."""
-        return dataclasses.asdict(self)
+        every = dataclasses.asdict(self)
+        return {name: every[name] for name in every if name not in _OWN or name in self.own}
 
     def to_json_string(self) -> str:
         """The configuration as the text of a `bert_config.json`."""

@@ -16,7 +16,6 @@ import numpy as np
 from data_gen.documents import CONTINUES_WORD, TOKEN_BYTES, TOKEN_TYPE
 from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
 
-MASK_PROBABILITY = 0.8  # of a masked token to become [MASK]; half of the rest stay as they are
 MASKED, UNCHANGED = -1, -2  # choices; all others are indexes into the vocabulary's pieces
 
 
@@ -45,13 +44,13 @@ def mask(
 ) -> Masked:
     """Draws how to mask a sequence (paper, section 3.1; original: `create_masked_lm_predictions`).
 
-    Of the chosen tokens 80 % become [MASK], 10 % stay, and 10 % become a random id of the
-    vocabulary. Each word piece draws for itself, in whole-word masking too unless the settings have
-    `one_draw_per_word`.
+    Of the chosen tokens a `mask_share` (80 % in the paper) become [MASK], an `unchanged_share`
+    (10 %) stay, and a `random_share` (10 %) become a random id of the vocabulary. Each word piece
+    draws for itself, in whole-word masking too unless the settings have `one_draw_per_word`.
 
     Args:
       pair: the tokens between [CLS], [SEP] and [SEP], which are never masked.
-      settings: which tokens are masked, and how many.
+      settings: which tokens are masked, how many, and with what.
       is_continuation: bool [ids], whether the piece with this id begins with ##.
       num_pieces: V, from which random pieces are drawn.
       rng: the source of all random numbers.
@@ -62,7 +61,7 @@ def mask(
     if not settings.do_whole_word_mask:
         shuffle(positions, rng)
         positions = positions[:number]
-        return Masked(positions, [choose(num_pieces, rng) for _ in positions])
+        return Masked(positions, [choose(settings, num_pieces, rng) for _ in positions])
     tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
     marked = tokens & CONTINUES_WORD != 0
     groups = words(positions, marked if settings.words_from_spaces else is_continuation[tokens])
@@ -70,8 +69,8 @@ def mask(
     chosen = choose_words(groups, number)
     positions = [*itertools.chain.from_iterable(chosen)]
     if settings.one_draw_per_word:
-        return Masked(positions, choices_of_words(chosen, num_pieces, rng))
-    return Masked(positions, [choose(num_pieces, rng) for _ in positions])
+        return Masked(positions, choices_of_words(chosen, settings, num_pieces, rng))
+    return Masked(positions, [choose(settings, num_pieces, rng) for _ in positions])
 
 
 def shuffle(items: list, rng: random.Random) -> None:
@@ -84,11 +83,13 @@ def shuffle(items: list, rng: random.Random) -> None:
         items[place], items[other] = items[other], items[place]
 
 
-def choose(num_pieces: int, rng: random.Random) -> int:
+def choose(settings: Settings, num_pieces: int, rng: random.Random) -> int:
     """Draws MASKED, UNCHANGED, or the index of a random piece of the vocabulary."""
-    if rng.random() < MASK_PROBABILITY:
+    if rng.random() < settings.mask_share:
         return MASKED
-    return UNCHANGED if rng.random() < 0.5 else rng.randrange(num_pieces)
+    unchanged = settings.unchanged_share
+    is_unchanged = rng.random() * (unchanged + settings.random_share) < unchanged
+    return UNCHANGED if is_unchanged else rng.randrange(num_pieces)
 
 
 def maskable_positions(length_a: int, length_b: int) -> list[int]:
@@ -149,7 +150,7 @@ def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[Seq
 
 
 def choices_of_words(
-    words: Sequence[Sequence[int]], num_pieces: int, rng: random.Random
+    words: Sequence[Sequence[int]], settings: Settings, num_pieces: int, rng: random.Random
 ) -> list[int]:
     """The choice for each position of some words, with one draw a word.
 
@@ -157,7 +158,7 @@ def choices_of_words(
     """
     made: list[int] = []
     for word in words:
-        choice = choose(num_pieces, rng)
+        choice = choose(settings, num_pieces, rng)
         if choice in (MASKED, UNCHANGED):
             made += [choice] * len(word)
         else:

@@ -1,6 +1,7 @@
 """What data generation is asked to do; without TensorFlow, as flags are checked before it loads."""
 
 import dataclasses
+import math
 
 from bert_tf.errors import InputError
 
@@ -13,7 +14,8 @@ class Settings:
     """What the instances depend on besides text and vocabulary; named as the flags.
 
     Raises:
-      InputError: a setting of whole words without `do_whole_word_mask`.
+      InputError: a setting of whole words without `do_whole_word_mask`, or shares that are
+        negative or do not sum to 1.
     """
 
     max_seq_length: int  # S
@@ -26,12 +28,21 @@ class Settings:
     words_from_spaces: bool = False
     one_draw_per_word: bool = False
     pack: bool = False
+    mask_share: float = 0.8  # of the tokens to predict, these three
+    random_share: float = 0.1
+    unchanged_share: float = 0.1
 
     def __post_init__(self) -> None:
         for name in ("words_from_spaces", "one_draw_per_word"):
             if getattr(self, name) and not self.do_whole_word_mask:
                 received = f"--{name} without --do_whole_word_mask"
                 raise InputError(received, "both, or neither", f"add it, or leave out --{name}")
+        shares = self.mask_share, self.random_share, self.unchanged_share
+        if min(shares) < 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6):
+            names = ("mask_share", "random_share", "unchanged_share")
+            given = " ".join(f"--{n}={s:g}" for n, s in zip(names, shares, strict=True))
+            expected = "three shares from 0 to 1 that sum to 1"
+            raise InputError(f"{given}, in sum {sum(shares):g}", expected, "correct the shares")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -278,9 +278,14 @@ def texts_of(weights: Weights) -> dict[str, str]:
     """The files beside the weights, text by name.
 
     Raises:
-      InputError: vocabulary and configuration do not fit, or the vocabulary is no text.
+      InputError: vocabulary and configuration do not fit, the vocabulary is no text, or the model
+        is more than a BERT.
     """
     config, architecture = weights.config, weights.metadata.architecture
+    if config.own:
+        received = ", ".join(f"{name} {value}" for name, value in config.own.items())
+        expected = "a BERT, as which transformers would read the weights"
+        raise InputError(f"{weights.path} with {received}", expected, "use another format")
     metadata = dataclasses.replace(
         weights.metadata, architecture=architecture or architecture_of(weights.shapes)
     )

@@ -43,7 +43,7 @@ from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
 # What no shape shows; with another value the same weights compute something else.
-_SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps")
+_SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps", "attention")
 # What the weights depend on; dropout and the initializer affect training alone.
 _OF_WEIGHTS = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"),

@@ -327,6 +327,10 @@ class DataDescription:
     words_from_spaces: bool = False
     one_draw_per_word: bool = False
     pack: bool = False  # several sequences a record, see `pretraining_record`
+    # Of the tokens to predict: those that became [MASK], a random piece, or stayed.
+    mask_share: float = declared(0.8, low=0, high=1)
+    random_share: float = declared(0.1, low=0, high=1)
+    unchanged_share: float = declared(0.1, low=0, high=1)
     dupe_factor: int = size()
     random_seed: int
     shard: int = size()  # which of the files, from 1

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import Feature
-from bert_tf.heads import OUTPUT
+from bert_tf.heads import ON_TOP, OUTPUT
 from bert_tf.modeling.models import BertModel
 
 Batch = Mapping[str, tf.Tensor]
@@ -39,7 +39,7 @@ class Head:
     name: str
     architecture: str = "BertForSequenceClassification"
     weights: str = OUTPUT
-    required: str = f"bert/|{OUTPUT}"
+    required: str = f"bert/|{ON_TOP}|{OUTPUT}"
     outputs: tuple[str, ...] = ("logits",)
     terms: tuple[str, ...] = ()
     has_names: bool = False

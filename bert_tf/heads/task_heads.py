@@ -12,11 +12,16 @@ import tensorflow as tf
 
 from bert_tf.data import PACKED_TOKENS
 from bert_tf.data.records import GREATEST_FLOAT, Feature
-from bert_tf.heads import ENCODER, OUTPUT
+from bert_tf.heads import ENCODER, ON_TOP, OUTPUT
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest
 from bert_tf.heads.labels import DECIMAL, IGNORED, MISSING, Label, Labels, TagError, text_of
-from bert_tf.modeling.heads import MergeChoices, SequenceClassifier, TokenClassifier
-from bert_tf.modeling.layers import MASKED_SCORE, Dropout
+from bert_tf.modeling.heads import (
+    MergeChoices,
+    SequenceClassifier,
+    TokenClassifier,
+    WeightedSum,
+)
+from bert_tf.modeling.layers import MASKED_SCORE, Dropout, UnpackTokens, last_tokens
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 
 
@@ -41,8 +46,8 @@ class LabelHead(Head):
     def model(self, config, *, num_classes=2, num_choices=1):
         """The encoder with a classifier of its `vectors`: logits [B, L] or [B, S, L]."""
         inputs = token_inputs()
-        outputs, _ = encode(config, inputs)
-        outputs["logits"] = classified(config, outputs[self.vectors], num_classes)
+        outputs, vectors = vectors_of(config, inputs)
+        outputs["logits"] = classified(config, vectors[self.vectors], num_classes)
         return BertModel(inputs, outputs, name=self.name)
 
     def size(self, labels: Labels) -> int:
@@ -131,6 +136,44 @@ NO_NAME = re.compile(
     r"|[01](?:\W+[01]){2,}",
     re.DOTALL | re.IGNORECASE,
 )
+
+
+def vectors_of(config, inputs):
+    """The encoder's outputs, and what heads read: the same, or what a BiLSTM makes of its layers.
+
+    The BiLSTM (paper, tables 5 and 7) gives sequence_output [B, S, 2 H], forward and backward, and
+    pooled_output [B, 2 H]: forward of the last token, backward of the first.
+    """
+    if not config.bilstm_layers:
+        outputs, _ = encode(config, inputs)
+        return outputs, outputs
+    outputs, _ = encode(config, inputs, all_layers=True)
+    embeddings = outputs.pop("embedding_output")
+    every = [outputs.pop(f"layer_{i}") for i in range(config.num_hidden_layers)]
+    match config.features:
+        case "embeddings":
+            x = embeddings
+        case "concat_last_four":
+            x = keras.ops.concatenate(every[-4:], axis=-1)  # [B, S, 4 D]
+        case "sum_last_four" | "sum_all" as kind:
+            summed = every if kind == "sum_all" else every[-4:]
+            x = WeightedSum(name="weighted_sum")(keras.ops.stack(summed, axis=-1))
+        case kind:
+            x = every[-2 if kind == "second_to_last" else -1]
+    mask = inputs["input_mask"]
+    if PACKED_TOKENS in inputs:
+        x, _ = UnpackTokens()(x, inputs[PACKED_TOKENS], mask)
+    is_token = keras.ops.not_equal(mask, 0)
+    for i in range(config.bilstm_layers):
+        lstm = keras.layers.LSTM(
+            config.bilstm_size, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm"
+        )
+        both = keras.layers.Bidirectional(lstm, dtype="float32", name=f"bilstm_{i}")
+        x = both(x, mask=is_token)  # [B, S, 2 H]
+        x *= keras.ops.cast(keras.ops.expand_dims(is_token, 2), "float32")
+    last = last_tokens(x[..., : config.bilstm_size], mask, 1)[:, 0]  # [B, H]
+    pooled = keras.ops.concatenate([last, x[:, 0, config.bilstm_size :]], axis=-1)
+    return outputs, {"sequence_output": x, "pooled_output": pooled}
 
 
 def classified(config, vectors, num_classes: int):
@@ -370,8 +413,8 @@ class MultipleChoice(Classification):
         """From inputs int32 [B, C, S] each to logits [B, C], and no other outputs."""
         inputs = token_inputs(shape=(num_choices, None))
         merged = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
-        outputs, _ = encode(config, merged)
-        scores = classified(config, outputs["pooled_output"], 1)  # [B * C, 1]
+        _, vectors = vectors_of(config, merged)
+        scores = classified(config, vectors["pooled_output"], 1)  # [B * C, 1]
         logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
         return BertModel(inputs, {"logits": logits}, name=self.name)
 
@@ -399,7 +442,7 @@ class TokenLabels(LabelHead):
 
     name = "token_labels"
     architecture = "BertForTokenClassification"
-    required = f"{ENCODER}|{OUTPUT}"
+    required = f"{ENCODER}|{ON_TOP}|{OUTPUT}"
     terms = ("token",)
     is_per_word = True
     vectors = "sequence_output"
@@ -484,7 +527,7 @@ class QuestionAnswering(Head):
     name = "question_answering"
     architecture = "BertForQuestionAnswering"
     weights = "cls/squad/"
-    required = f"{ENCODER}|{weights}"
+    required = f"{ENCODER}|{ON_TOP}|{weights}"
     outputs = ("start_logits", "end_logits")
     terms = ("span",)
     reads_windows = True
@@ -494,9 +537,9 @@ class QuestionAnswering(Head):
     def model(self, config, *, num_classes=2, num_choices=1):
         """The encoder with start_logits and end_logits [B, S]."""
         inputs = token_inputs()
-        outputs, _ = encode(config, inputs)
+        outputs, vectors = vectors_of(config, inputs)
         head = TokenClassifier(config, num_classes=2, name="squad")
-        logits = head(outputs["sequence_output"])  # [B, S, 2]
+        logits = head(vectors["sequence_output"])  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
         return BertModel(inputs, outputs, name=self.name)
 

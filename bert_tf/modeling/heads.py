@@ -37,7 +37,8 @@ class Transform(BertLayer):
 class MaskedLmHead(BertLayer):
     """Predicts the masked tokens (paper, section 3.1; original: `get_masked_lm_output`).
 
-    The vocabulary projection is the word-embedding table; only masked positions are projected.
+    The vocabulary projection is the word-embedding table; only masked positions are projected. In
+    a causal model each is predicted from the token before it.
     """
 
     def __init__(self, config: Config, name: str = "predictions", **kwargs: Any):
@@ -71,6 +72,8 @@ class MaskedLmHead(BertLayer):
           unused one costs nothing in a compiled function.
         """
         batch, length, hidden = ops.shape(sequence_output)
+        if self.config.is_causal:
+            masked_lm_positions = ops.maximum(masked_lm_positions - 1, 0)
         num_predictions = ops.shape(masked_lm_positions)[1]
         row_starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
         flat_positions = ops.reshape(masked_lm_positions + row_starts, (-1,))  # [B * P]
@@ -202,6 +205,25 @@ class NextSentenceHead(SequenceClassifier):
     def __init__(self, config: Config, name: str = "seq_relationship", **kwargs: Any):
         super().__init__(config, **{"num_classes": 2, **kwargs}, name=name)
         self.initializer_range = self.config.initializer_range
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class WeightedSum(keras.layers.Layer):
+    """The sum of layers with learned weights, which sum to 1 (paper, section 5.3)."""
+
+    def build(self, x_shape: Shape) -> None:
+        """Makes a weight for each layer; at first they are equal."""
+        self.layer_weights = self.add_weight(
+            shape=(x_shape[-1],), initializer="zeros", name="layer_weights"
+        )
+
+    def call(self, x: Tensor) -> Tensor:
+        """x [B, S, D, layers] -> [B, S, D]."""
+        return ops.matmul(x, ops.softmax(ops.convert_to_tensor(self.layer_weights)))
+
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
+        """[B, S, D]."""
+        return x_shape[:-1]
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

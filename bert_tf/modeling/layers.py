@@ -99,6 +99,8 @@ class BertLayer(keras.layers.Layer):
 class SelfAttention(BertLayer):
     """Scaled dot-product attention of N heads (paper, section 3; original: `attention_layer`).
 
+    In a causal model (section 5.1) a token sees itself and those before it.
+
     With `recompute` the probabilities, S * S of each head, are not kept for the gradient but
     computed again from query and key: one product of the six that attention takes is made twice.
     """
@@ -145,14 +147,18 @@ class SelfAttention(BertLayer):
         return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
 
     def _mask_scores(self, padding_mask: Tensor, batch: Tensor, length: Tensor) -> Tensor:
-        """0 for what is seen, -10000 for padding: float32 [B, 1, 1 or S, S]."""
-        if padding_mask is None:
-            return 0.0
-        mask = ops.cast(padding_mask, "float32")
-        # Not broadcast: with another shape, which only a running graph may know, one of both fails.
-        own = (batch, length, length) if len(mask.shape) == 3 else (batch, length)
-        mask = ops.reshape(ops.maximum(mask, ops.reshape(mask, own)), (batch, 1, -1, length))
-        return (1.0 - mask) * MASKED_SCORE
+        """0 for what is seen, -10000 for what is not: float32 [B, 1, 1 or S, S], [S, S], or 0."""
+        seen = 1.0
+        if padding_mask is not None:
+            mask = ops.cast(padding_mask, "float32")
+            # Not broadcast: of another shape, which only a running graph may know, one of both
+            # fails.
+            own = (batch, length, length) if len(mask.shape) == 3 else (batch, length)
+            seen = ops.reshape(ops.maximum(mask, ops.reshape(mask, own)), (batch, 1, -1, length))
+        if self.config.is_causal:
+            places = ops.arange(length, dtype="int32")
+            seen *= ops.cast(places[:, None] >= places, "float32")  # [S, S]
+        return (1.0 - seen) * MASKED_SCORE
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -319,7 +325,10 @@ class Embeddings(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
-    """tanh(dense(first token)): one vector for the sequence (original: `BertModel`)."""
+    """tanh(dense(first token)): one vector for the sequence (original: `BertModel`).
+
+    `encode` gives a causal model's last token as the first one.
+    """
 
     def __init__(self, config: Config, name: str = "pooler", **kwargs: Any):
         super().__init__(config, name=name, **kwargs)
@@ -359,6 +368,13 @@ def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Ten
     places = _tokens_before(sequence_numbers, numbers)  # [B, K]
     last = ops.sum(ops.cast(sequence_numbers > 0, "int32"), axis=1, keepdims=True) - 1  # [B, 1]
     return ops.take_along_axis(x, ops.expand_dims(ops.minimum(places, last), 2), axis=1)
+
+
+def last_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
+    """The vectors of the last tokens of sequences 1 to K: x [B, S, D] -> [B, K, D]."""
+    numbers = ops.arange(2, num_sequences + 2, dtype="int32")[None, :]  # [1, K], of the next ones
+    places = ops.maximum(_tokens_before(sequence_numbers, numbers) - 1, 0)  # [B, K]
+    return ops.take_along_axis(x, ops.expand_dims(places, 2), axis=1)
 
 
 def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:

@@ -267,8 +267,9 @@ def encode(
     first = x  # tokens are at [:, 0]
     if cells is not None:
         x, first = layers.UnpackTokens()(x, cells, inputs["input_mask"])  # [B, S, D], [B, 1, D]
-    elif numbers is not None:
-        first = layers.first_tokens(x, numbers, num_sequences)  # [B, K, D]
+    if config.is_causal or (numbers is not None and cells is None):
+        tokens = layers.last_tokens if config.is_causal else layers.first_tokens
+        first = tokens(x, inputs.get("input_mask", numbers), num_sequences)  # [B, K, D]
         first = ops.reshape(first, (-1, 1, config.hidden_size))  # [B * K, 1, D]
     outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(first)}
     return outputs | (every_layer if all_layers else {}), word_table

@@ -13,6 +13,7 @@ from bert_tf.config import StepConfig
 from bert_tf.data.records import input_features, pretraining_record
 from bert_tf.errors import InputError, first_line
 from bert_tf.heads import head_named
+from bert_tf.heads.pretraining import NextToken
 from bert_tf.planning.workload import MASKED_SHARE, Workload
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer
@@ -22,7 +23,7 @@ NO_XLA = "could not find registered transfer manager"  # TensorFlow's words
 
 def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer:
     """The trainer of a workload on one device, with random weights."""
-    head = head_named(work.head)
+    head = NextToken() if work.masked and work.config.is_causal else head_named(work.head)
     options = {"num_classes": work.num_classes}
     if work.masked:
         options = {"with_losses": True, "num_sequences": work.row_sizes[0]}

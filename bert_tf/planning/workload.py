@@ -137,10 +137,14 @@ class Workload:
 
     @property
     def row_sizes(self) -> tuple[int, int]:
-        """The sequences and the predictions of a row: 1 and P, or those of packed rows."""
-        if not self.pack:
-            return 1, self.max_predictions_per_seq
-        return packed_sizes(self.max_seq_length, self.max_predictions_per_seq, MASKED_SHARE)
+        """The sequences and the predictions of a row: 1 and P, or those of packed rows.
+
+        A causal model predicts every token.
+        """
+        sizes = 1, self.max_predictions_per_seq
+        if self.pack:
+            sizes = packed_sizes(self.max_seq_length, self.max_predictions_per_seq, MASKED_SHARE)
+        return (sizes[0], self.max_seq_length) if self.config.is_causal else sizes
 
     @property
     def classes(self) -> int:

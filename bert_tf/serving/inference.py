@@ -124,7 +124,7 @@ def encode(
     config: BertConfig,
     features: Mapping[str, tf.Tensor],
     activations: Activations = ACTIVATIONS,
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
+) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Embeddings and encoder blocks.
 
     Args:
@@ -134,7 +134,7 @@ def encode(
       activations: by name.
 
     Returns:
-      The last block's output [T, D], and each block's attention probabilities [B, N, S, S].
+      The embeddings and each block's output [T, D], and its attention probabilities [B, N, S, S].
     """
     ids, segments = features["input_ids"], features["segment_ids"]
     batch_shape = tf.unstack(tf.shape(ids))  # [B, S]
@@ -142,9 +142,12 @@ def encode(
     x += weights.position_embeddings[: batch_shape[1]]  # [S, D] to each row
     x = tf.reshape(x, [-1, config.hidden_size])  # [T, D]
     x = _normalize(x, weights.embedding_norm, config.layer_norm_eps)
-    mask_scores = (1.0 - tf.cast(features["input_mask"], tf.float32)) * MASKED_SCORE
-    mask_scores = mask_scores[:, tf.newaxis, tf.newaxis, :]  # [B, 1, 1, S]
-    probabilities = []
+    seen = tf.cast(features["input_mask"], tf.float32)[:, tf.newaxis, tf.newaxis]  # [B, 1, 1, S]
+    if config.is_causal:
+        places = tf.range(batch_shape[1])
+        seen *= tf.cast(places[:, tf.newaxis] >= places, tf.float32)  # [B, 1, S, S]
+    mask_scores = (1.0 - seen) * MASKED_SCORE
+    outputs, probabilities = [x], []
     for block in weights.blocks:
         context, attended = _attend(x, block, config, mask_scores, batch_shape)
         probabilities.append(attended)
@@ -152,13 +155,14 @@ def encode(
         x = _normalize(attention, block.attention_norm, config.layer_norm_eps)
         wide = activations[config.hidden_act](_project(x, block.intermediate))  # [T, F]
         x = _normalize(x + _project(wide, block.output), block.output_norm, config.layer_norm_eps)
-    return x, probabilities
+        outputs.append(x)
+    return outputs, probabilities
 
 
 def _attend(
     x: tf.Tensor, block: Any, config: BertConfig, mask_scores: tf.Tensor, batch_shape: list
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """x [T, D], mask_scores [B, 1, 1, S] -> context [T, D], probabilities [B, N, S, S]."""
+    """x [T, D], mask_scores [B, 1, 1 or S, S] -> context [T, D], probabilities [B, N, S, S]."""
     heads, hidden = config.num_attention_heads, config.hidden_size
     projected = _project(x, block.query_key_value)  # [T, 3 * D]
     projected = tf.reshape(projected, [*batch_shape, 3, heads, hidden // heads])
@@ -207,8 +211,11 @@ class InferenceModel(tf.Module):
         self._taken: list[str] = []  # inputs of the model that the head takes, too
         try:
             head = keras.Model(inputs, on_top) if on_top else None
-        except ValueError:  # it is not connected to the encoder alone
+        except ValueError:  # it is not connected to the encoder's last layer alone
             self._taken = [name for name in ("input_mask", "segment_ids") if name in model.input]
+            if config.bilstm_layers:
+                inputs += [model.get_layer("embeddings").output[0]]
+                inputs += [model.get_layer(f"layer_{i}").output for i in range(depth - 1)]
             head = keras.Model(inputs + [model.input[name] for name in self._taken], on_top)
         # Not tracked: TF Serving's loader does not find the variables of a Keras model.
         self.__dict__["_head"] = head
@@ -220,13 +227,18 @@ class InferenceModel(tf.Module):
         A model of masked tokens takes masked_lm_positions int32 [B, P] too.
         """
         batch_shape = tf.unstack(tf.shape(features["input_ids"]))  # [B, S]
-        x, _ = encode(self, self._config, features, self._activations)  # [T, D]
-        sequence = tf.reshape(x, [*batch_shape, self._config.hidden_size])  # [B, S, D]
-        given = [sequence, *(features[name] for name in self._taken)]
+        outputs, _ = encode(self, self._config, features, self._activations)  # [T, D] each
+        shape = [*batch_shape, self._config.hidden_size]
+        *others, sequence = (tf.reshape(x, shape) for x in outputs)  # [B, S, D]
+        others = others if self._config.bilstm_layers else []
+        given = [sequence, *others, *(features[name] for name in self._taken)]
         if (positions := features.get("masked_lm_positions")) is not None:
+            first = 0
+            if self._config.is_causal:  # the head takes each from the place before
+                first, positions = 1, tf.maximum(positions - 1, 0)
             # `batch_dims`: a position beyond its row is refused, and never one of another row.
             chosen = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
-            places = tf.broadcast_to(tf.range(tf.shape(positions)[1]), tf.shape(positions))
+            places = tf.broadcast_to(first + tf.range(tf.shape(positions)[1]), tf.shape(positions))
             given = [chosen, places, tf.convert_to_tensor(self.word_embeddings)]
         found = self._head(given, training=False) if self._head else {}
         return {name: found.get(name, sequence) for name in self.outputs}

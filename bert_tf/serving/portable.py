@@ -76,10 +76,13 @@ def write_portable(
       in float32, and the share of other whole numbers among the answers.
 
     Raises:
-      InputError: the extra is not installed, the file's answers differ from the model's, or it
-        cannot be written.
+      InputError: the extra is not installed, the format cannot hold the model, the file's answers
+        differ from the model's, or it cannot be written.
     """
     file_format = FORMATS[name]
+    if file_format.fixed and task.sequences.config.bilstm_layers:
+        received = f"--format={name} of a model with a BiLSTM, whose loop its converter refuses"
+        raise InputError(received, f"{ONNX} or saved_model", f"take --format={ONNX}, say")
     for module in file_format.modules:
         package = module.replace("_", "-")
         import_extra(module, package=package, extra=name, needed_by=f"--format={name}")

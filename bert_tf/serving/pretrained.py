@@ -136,8 +136,8 @@ class Extractor:
           config: sizes of the model.
           tokenizer: with its vocabulary.
           layers: as from `parse_layers`.
-          pooling: none for a vector for each token; cls for that of [CLS]; mean for the mean over
-            all tokens of the line, [CLS] and [SEP] included.
+          pooling: none for a vector for each token; cls for that of [CLS], or of a causal model the
+            last token's; mean for the mean over all tokens of the line, [CLS] and [SEP] included.
           max_seq_length: maximum number of tokens of an example.
           batch_size: B.
 
@@ -159,7 +159,7 @@ class Extractor:
         self._window_size = batches * batch_size
         depth = config.num_hidden_layers
         names = ["embedding_output" if x == EMBEDDINGS else f"layer_{x % depth}" for x in layers]
-        self._run = _compiled(model, names, pooling)
+        self._run = _compiled(model, names, pooling, config.is_causal)
 
     def extract(self, lines: Iterable[Line]) -> Iterator[Vectors]:
         """Yields the vectors of each line, in order, while lines are read."""
@@ -196,7 +196,7 @@ class Extractor:
             return self._run(padded(whole, length)).numpy()[: len(rows)]  # [B, L, (S,) D]
 
 
-def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Any:
+def _compiled(model: keras.Model, names: Sequence[str], pooling: str, is_causal: bool) -> Any:
     """The inputs of a model, [B, S] each -> the named outputs [B, L, S, D], or [B, L, D]."""
 
     @tf.function(jit_compile=True)
@@ -204,7 +204,9 @@ def _compiled(model: keras.Model, names: Sequence[str], pooling: str) -> Any:
         outputs = model(inputs, training=False)
         chosen = tf.stack([outputs[name] for name in names], axis=1)  # [B, L, S, D]
         if pooling == "cls":
-            return chosen[:, :, 0]  # [B, L, D]
+            last = tf.reduce_sum(inputs["input_mask"], 1) - 1  # [B]
+            place = last if is_causal else tf.zeros_like(last)
+            return tf.gather(tf.transpose(chosen, [0, 2, 1, 3]), place, batch_dims=1)  # [B, L, D]
         if pooling == "mean":
             weights = tf.cast(inputs["input_mask"], chosen.dtype)[:, None, :, None]  # [B, 1, S, 1]
             return tf.reduce_sum(chosen * weights, 2) / tf.reduce_sum(weights, 2)  # [B, L, D]

@@ -25,8 +25,9 @@ class EmbeddingTask(ServingTask):
         self.outputs = {
             "mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"
         }
+        of = "the last piece" if self.sequences.config.is_causal else "[CLS]"
         if self.model and "pooled_output" in self.model.outputs:
-            self.outputs["pooled"] = "float [B, D], the pooled vector of [CLS]"
+            self.outputs["pooled"] = f"float [B, D], the pooled vector of {of}"
 
     def answer_ids(self, features: Features) -> Answers:
         """Features [B, S] -> mean [B, D] over all tokens, [CLS] and [SEP] included; pooled."""

@@ -234,6 +234,13 @@ def test_refused_configurations(tmp_path, changes, says):
     assert f"{tmp_path}/config.json" in caught.value.received
 
 
+def test_a_causal_model_is_not_written(tmp_path):
+    """In their files it would be BERT, which reads the same weights in another way."""
+    config = dataclasses.replace(small.CONFIG, attention="causal")
+    with pytest.raises(InputError, match="with attention causal"):
+        hf.texts_of(model_files.weights_of({}, config=config))
+
+
 # ---------------------------------------------------------------------------- files of tensors
 
 

@@ -37,7 +37,8 @@ COMMANDS = {  # script of version 0.1.0: today's script or verb
     "bert_tf.playground": "playground",
 }
 OF_HANGS = ("hang_seconds", "end_when_hung")
-OF_TEXT = {"words_from_spaces", "one_draw_per_word", "never_split", "pack"}
+OF_TEXT = {"words_from_spaces", "one_draw_per_word", "never_split", "pack", "mask_share",
+           "random_share", "unchanged_share"}  # fmt: skip
 ADDED = {  # since then, by today's script or verb
     "create_pretraining_data.py": {"num_shards", *OF_TEXT},
     "data": {"num_shards", *OF_TEXT},

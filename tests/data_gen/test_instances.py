@@ -59,6 +59,7 @@ whole_words = st.sampled_from(
     + [{"do_whole_word_mask": True, "words_from_spaces": spaces, "one_draw_per_word": one}
        for spaces in (False, True) for one in (False, True)]
 )  # fmt: skip
+shares = st.sampled_from([(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.0, 0.8, 0.2), (0.5, 0.1, 0.4)])
 
 
 @given(
@@ -73,17 +74,21 @@ whole_words = st.sampled_from(
         }
     ),
     masking=whole_words,
+    shares=shares,
     seed=st.integers(0, 9999),
     tokens_at_a_time=st.sampled_from([1, 100, 1 << 18]),
 )
 @settings(max_examples=150, deadline=None)
-def test_the_instances_are_those_of_the_plain_way(corpus, changes, masking, seed, tokens_at_a_time):
+def test_the_instances_are_those_of_the_plain_way(
+    corpus, changes, masking, shares, seed, tokens_at_a_time
+):
     """The original's steps on lists; afterwards the generator is in the same state."""
     if masking.get("words_from_spaces"):
         corpus = [[[t | CONTINUES_WORD * (t % 4 > 1) for t in sentence] for sentence in document]
                   for document in corpus]  # fmt: skip
     vocab = {f"{'##' if n % 3 == 0 else ''}{n}": n for n in range(40)}
     vocab = {{1: "[CLS]", 2: "[SEP]", 3: "[MASK]"}.get(n, piece): n for piece, n in vocab.items()}
+    masking |= dict(zip(("mask_share", "random_share", "unchanged_share"), shares, strict=True))
     chosen = dataclasses.replace(SETTINGS, **changes, **masking)
     rng, other = random.Random(seed), random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
@@ -207,3 +212,10 @@ def test_settings_of_whole_words_alone(name):
     with pytest.raises(InputError) as error:
         dataclasses.replace(SETTINGS, **{name: True})
     assert error.value.received == f"--{name} without --do_whole_word_mask"
+
+
+@pytest.mark.parametrize(("random", "unchanged"), [(0.3, 0.1), (0.3, -0.1), (0.1, float("nan"))])
+def test_shares_that_do_not_sum_to_1(random, unchanged):
+    with pytest.raises(InputError, match="sum to 1") as error:
+        dataclasses.replace(SETTINGS, random_share=random, unchanged_share=unchanged)
+    assert f"--mask_share=0.8 --random_share={random}" in error.value.received

@@ -124,6 +124,35 @@ def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
     assert report["warnings"] == []
 
 
+@pytest.mark.parametrize("one_draw_per_word", [False, True])
+@pytest.mark.parametrize(
+    ("mask", "unchanged", "random"),  # table 8 of the paper, in its order
+    [(0.8, 0.1, 0.1), (1, 0, 0), (0.8, 0, 0.2), (0.8, 0.2, 0), (0, 0.2, 0.8), (0, 0, 1)],
+)
+def test_what_stands_in_the_place_of_masked_tokens(
+    tmp_path, vocab_file, mask, unchanged, random, one_draw_per_word
+):
+    """Within four standard deviations; what has a share of 0 is there by chance alone."""
+    shares = {"mask_share": mask, "unchanged_share": unchanged, "random_share": random}
+    output, words = str(tmp_path / "out"), ["--dupe_factor=9", "--num_workers=1"]
+    words += ["--do_whole_word_mask", "--one_draw_per_word"] * one_draw_per_word
+    with walking.in_process("create_pretraining_data.py") as main:
+        main(*words, input_file=SAMPLE_TEXT, output_file=output, vocab_file=vocab_file,
+             max_seq_length=S, max_predictions_per_seq=P, **shares)  # fmt: skip
+    records, data = read(output), read_description(output)
+    assert {name: getattr(data, name) for name in shares} == shares
+    weights = records["masked_lm_weights"] == 1
+    shown = np.take_along_axis(records["input_ids"], records["masked_lm_positions"], 1)[weights]
+    labels = records["masked_lm_ids"][weights]
+    by_chance = random / data.vocab_size  # a random piece that is [MASK], or the token itself
+    tokens = 30 if one_draw_per_word else 1  # at most, of a word, whose fates are one
+    for share, found in ((mask, shown == 4), (unchanged, shown == labels)):
+        expected = share + by_chance
+        deviation = (expected * (1 - expected) * tokens / len(found)) ** 0.5
+        assert abs(found.mean() - expected) <= 4 * deviation + 1e-12
+        assert share not in (0, 1) or random or found.all() == found.any()
+
+
 # -------------------------------------------------------------- the same, however it is done
 
 

@@ -84,10 +84,12 @@ def masked(ids, length_a, settings, vocab, rng):
     drawn_together = [[position] for position in chosen]
     if settings.one_draw_per_word:
         drawn_together = [group for group in groups if group[0] in chosen]
+    rest = settings.random_share + settings.unchanged_share
+    unchanged_share = settings.unchanged_share / rest if rest else 0
     for positions in drawn_together:
-        if rng.random() < 0.8:
+        if rng.random() < settings.mask_share:
             new = [vocab["[MASK]"] for _ in positions]
-        elif rng.random() < 0.5:
+        elif rng.random() < unchanged_share:
             continue
         else:
             new = [rng.randint(0, len(vocab) - 1) for _ in positions]

@@ -1,5 +1,7 @@
 """FLOPs and seconds of a step, by hand; the variables of a workload, and what is refused."""
 
+import dataclasses
+
 import pytest
 from small_plans import BASE, CONFIG, LARGE, SPEED, WORK, B, C, D, F, L, N, P, S, V, changed
 
@@ -93,3 +95,9 @@ def test_a_speed_that_is_missing(missing, replicas):
     speed = Speed(flops_per_second=flops, bytes_per_second=of_memory, link_bytes_per_second=link)
     with pytest.raises(InputError, match=f"no --{missing}"):
         step_seconds(changed(BASE, num_replicas=replicas), speed)
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_causal_model_predicts_every_token(pack):
+    config = dataclasses.replace(CONFIG, attention="causal")
+    assert changed(config=config, pack=pack).masked == B * S

@@ -10,6 +10,7 @@ import tensorflow as tf
 from bert_tf.heads import NAMES, head_named, make_model
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS, InferenceModel
 
+ATTENTIONS = ("bidirectional", "causal")
 SERVED = [head for head in NAMES if head not in ("pretraining", "multiple_choice")]
 
 
@@ -24,11 +25,16 @@ def randomized(head: str, config):
 
 
 @pytest.mark.parametrize(
-    ("head", "hidden_act"),
-    [*((head, "gelu") for head in SERVED), *(("embeddings", name) for name in ACTIVATIONS)],
+    ("head", "changes"),
+    [(head, {"attention": attention}) for head in SERVED for attention in ATTENTIONS]
+    + [("embeddings", {"hidden_act": name}) for name in ACTIVATIONS]
+    + [
+        (head, {"bilstm_layers": 1, "bilstm_size": 9, "features": "sum_all"})
+        for head in ("classification", "token_labels", "question_answering")
+    ],
 )
-def test_outputs_are_those_of_the_layers(head, hidden_act):
-    config = dataclasses.replace(small.CONFIG, hidden_act=hidden_act, layer_norm_eps=1e-3)
+def test_outputs_are_those_of_the_layers(head, changes):
+    config = dataclasses.replace(small.CONFIG, layer_norm_eps=1e-3, **changes)
     model, outputs = randomized(head, config), head_named(head).outputs
     examples = small.examples(small.ROWS, config=config)
     inputs = {name: tf.constant(examples[name]) for name in model.input}
@@ -43,7 +49,10 @@ def test_outputs_are_those_of_the_layers(head, hidden_act):
                 real[inputs["input_mask"].numpy() == 0] = False
             limit = 2e-5 * np.abs(wanted[name]).max()
             np.testing.assert_allclose(value[real], wanted[name].numpy()[real], rtol=0, atol=limit)
-    nothing = served({name: value[:0] for name, value in inputs.items()})
+    # As exports do: of sizes that are not known.
+    specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
+    graph = tf.function(served, input_signature=[specs])
+    nothing = graph({name: value[:0] for name, value in inputs.items()})
     assert {value.shape[0] for value in nothing.values()} == {0}
 
 

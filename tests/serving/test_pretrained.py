@@ -1,5 +1,6 @@
 """Vectors and scores of texts: against plain computations, and their files and commands."""
 
+import dataclasses
 import json
 import math
 
@@ -109,6 +110,18 @@ def test_layers(text):
 def test_refused_sizes(weights, pieces, sizes):
     with pytest.raises(InputError, match=str(*sizes.values())):
         make(weights, pieces, layers=[-1], **sizes)
+
+
+def test_the_last_token_stands_for_a_line_of_a_causal_model(weights, pieces):
+    config = dataclasses.replace(CONFIG, attention="causal")
+    sizes = {"layers": LAYERS, "max_seq_length": LENGTH, "batch_size": 3}
+    of_tokens, of_lines = (
+        Extractor(dataclasses.replace(weights, config=config), config, pieces, pooling=pooling,
+                  **sizes).extract(some_lines())
+        for pooling in ("none", "cls")
+    )  # fmt: skip
+    for tokens, line in zip(of_tokens, of_lines, strict=True):
+        small.close(line.layers, tokens.layers[:, -1], 1e-5)
 
 
 # ---------------------------------------------------------------------------- lines

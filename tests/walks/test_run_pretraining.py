@@ -196,6 +196,29 @@ def test_masked_lm_only(main, tmp_path):
     assert [facts[name] for name in noted] == [True, True, 1, 0.1]
 
 
+def test_a_causal_model(main, tmp_path):
+    """Without the next-sentence task; guessed from what stands before, by its export too."""
+    run, serving = tmp_path / "run", tmp_path / "serving"
+    flags = one_step(tmp_path, attention="causal", initializer_range=0.5)
+    flags |= {"do_eval": True, "max_eval_steps": 2}
+    vocab = write_vocabulary(tmp_path / "vocab.txt")
+    main(**flags, output_dir=run, vocab_file=vocab, do_lower_case=True, export_dir=serving)
+    keys = {"global_step", "loss", "next_token_accuracy", "next_token_loss"}
+    assert set(read_results(run)) == keys
+    assert not any("seq_relationship" in name for name in weights(run))
+    assert json.loads((run / "bert_config.json").read_text())["attention"] == "causal"
+    for model in (bert_tf.Predictor(run, task="fill_mask"), bert_tf.Predictor(serving)):
+        one, other, changed = (
+            model.predict([text])[0]["probabilities"]
+            for text in ("w3 w4 [MASK] w5 w6", "w3 w4 [MASK] w6", "w3 w5 [MASK] w5 w6")
+        )
+        np.testing.assert_allclose(other, one, atol=1e-5)
+        assert np.abs(np.subtract(changed, one)).max() > 1e-2
+    two_way = flags | {"bert_config_file": write_config(tmp_path / "d.json", num_hidden_layers=1)}
+    with pytest.raises(InputError, match="attention causal, as beside"):
+        main(**two_way, output_dir=run)
+
+
 def test_packed_data(tmp_path):
     """From text to a model: on two devices, in parts, the weights of one."""
     rng, text = random.Random(5), tmp_path / "text"
