@@ -15,21 +15,22 @@ layers, heads                                                    parts of models
 InputError                                                       what is raised for wrong input
 
 help(bert_tf.load) has the arguments of one name; on the command line: bert-tf --help.
+Pre-training and SQuAD have commands: bert-tf pretrain, bert-tf squad. Their loops in Python are
+in bert_tf.training.trainer and bert_tf.squad.run; tasks from files in bert_tf.tasks.
 
 The folders, in the order in which a batch meets them: tokenization, data, modeling, heads,
 training, checkpoints, tasks, squad, library, serving. Importing the package loads no TensorFlow
 and sets nothing; the first use of a name loads what it needs.
 """
 
-import ast
-import importlib
-import pathlib
-from typing import Any
+import ast as _ast
+import importlib as _importlib
+import pathlib as _pathlib
 
 __version__ = "0.1.0"
 # The public names are declared in __init__.pyi, where editors and type checkers look for them.
-_STUB = ast.parse(pathlib.Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-_FROMS = [node for node in _STUB.body if isinstance(node, ast.ImportFrom)]
+_STUB = _ast.parse(_pathlib.Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+_FROMS = [node for node in _STUB.body if isinstance(node, _ast.ImportFrom)]
 _HOMES = {alias.name: node.module for node in _FROMS for alias in node.names}
 _MODULES = {"heads": "bert_tf.heads", "layers": "bert_tf.modeling.layers"}
 __all__ = [*_HOMES]
@@ -39,10 +40,10 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Loads a public name from its module at its first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(_MODULES.get(name, _HOMES[name]))
+    module = _importlib.import_module(_MODULES.get(name, _HOMES[name]))
     globals()[name] = module if name in _MODULES else getattr(module, name)
     return globals()[name]

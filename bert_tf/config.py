@@ -56,7 +56,8 @@ class BertConfig:
       InputError: a size is not positive, sizes do not fit each other, or the activation is unknown.
     """
 
-    vocab_size: int = size()  # V, rows of the word-embedding table
+    # V, rows of the word-embedding table; written out, so that checkers see that it has no default
+    vocab_size: int = dataclasses.field(metadata=size().metadata)
     hidden_size: int = size(768)  # D
     num_hidden_layers: int = size(12, most=10_000)
     num_attention_heads: int = size(12)  # N; the head size H is D / N

@@ -103,3 +103,4 @@ def test_editors_know_the_names_of_heads():
 def test_every_name_can_be_used(module):
     assert all(hasattr(module, name) for name in dir(module))
     assert not hasattr(module, "BertModell")
+    assert not {"ast", "pathlib", "Any"} & vars(bert_tf).keys()  # which editors would list

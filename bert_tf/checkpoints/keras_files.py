@@ -41,7 +41,7 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
     Raises:
       InputError: it is no model of this package, or is quantized.
     """
-    path, config = path or model.name, config_of_model(model)
+    config, path = config_of_model(model), path or model.name
     if config is None:
         names = ", ".join(layer.name for layer in model.layers[:5])
         received, expected = f"{path}, a model of the layers {names}", "a model of bert_tf"

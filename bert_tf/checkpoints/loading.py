@@ -141,7 +141,7 @@ class LoadReport:
     unused: Sequence[str]  # in the file, not taken
     slots: Sequence[str]  # of an optimizer; never loaded as weights
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         lines = [f"{self.path}: {len(self.matched)} variables loaded"]
         for label, names in (("missing (kept fresh)", self.missing), ("unused", self.unused)):
             lines.append(f"  {label}: {len(names)}" + "".join(f"\n    {name}" for name in names))
@@ -191,7 +191,7 @@ def report_on(
         unused=[name for name in weights.names if name not in variables or name not in taken],
         slots=weights.slots,
     )
-    remedy = "use a model that was trained for this, and the --bert_config_file that belongs to it"
+    remedy = "use a model that was trained for this, and the bert_config_file that belongs to it"
     lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
         such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
@@ -245,16 +245,16 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
     """
     if bert_config_file is None:
         if weights.config is None:
-            raise _not_beside(weights, CONFIG_FILE, "--bert_config_file")
+            raise _not_beside(weights, CONFIG_FILE, "bert_config_file")
         return weights.config
     given = BertConfig.from_json_file(bert_config_file)
     _refuse_other_config(weights, given, bert_config_file, _OF_WEIGHTS)
     return given
 
 
-def _not_beside(weights: Weights, file: str, flag: str) -> InputError:
+def _not_beside(weights: Weights, file: str, option: str) -> InputError:
     received = f"{weights.path} without a {file} beside it"
-    return InputError(received, f"the {file} of the model", f"name it with {flag}")
+    return InputError(received, f"the {file} of the model", f"name it with {option}= (--{option})")
 
 
 def _refuse_other_config(
@@ -296,7 +296,7 @@ def tokenizer_of(
     elif weights.pieces is not None:
         vocab_file, pieces = str(weights.vocab_file), weights.pieces
     else:
-        raise _not_beside(weights, VOCAB_FILE, "--vocab_file")
+        raise _not_beside(weights, VOCAB_FILE, "vocab_file")
     config.check_vocabulary_size(len(pieces), vocab_file=vocab_file)
     refuse_other_case(weights, do_lower_case)
     lower, source = _known_case(weights)

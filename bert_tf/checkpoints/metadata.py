@@ -114,10 +114,10 @@ class Weights:
 
     path: str
     format: str
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int, ...]] = dataclasses.field(repr=False)
     read: Callable[[str], np.ndarray]
     config: BertConfig | None = None
-    pieces: tuple[str, ...] | None = None
+    pieces: tuple[str, ...] | None = dataclasses.field(default=None, repr=False)
     vocab_file: str | None = None
     metadata: ModelMetadata = ModelMetadata()
     ignored: tuple[str, ...] = ()

@@ -58,7 +58,7 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
       weights: what `open_weights` gave, or a model, whose LoRA is merged; what its attributes
         `tokenizer`, `labels` and `metadata` say is written too.
       to_format: tf1, which the original reads; bert_tf, the same with configurations that it does
-        not know; hugging_face; or another one that is written, see `metadata.FORMATS`.
+        not know; or hugging_face.
 
     Returns:
       The path to give to `open_weights`.
@@ -68,7 +68,7 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
         the model, or the model is quantized.
     """
     check("to_format", to_format, str, choices=WRITTEN)
-    if isinstance(weights, keras.Model):
+    if not isinstance(weights, Weights):
         weights = weights_of(weights)
     path = str(path).rstrip("/")
     with path_errors(path):
@@ -151,7 +151,7 @@ def _check_original_can_compute(config: BertConfig, path: str) -> None:
     }
     if any(has.values()):
         received = f"{path} with {' and '.join(name for name in has if has[name])}, for tf1"
-        remedy = "use --to_format=bert_tf, the same file format for this package alone"
+        remedy = "use bert_tf (--to_format=bert_tf), the same file format for this package alone"
         raise InputError(received, "a model that the original can compute", remedy)
 
 

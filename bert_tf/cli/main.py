@@ -209,5 +209,5 @@ def _end_when_stuck(reader: int) -> None:
 
 def _end_by_signal(number: int) -> None:
     name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-    again = "The same command begins again; training goes on from its last checkpoint, if any"
+    again = "Give the same command again: training goes on from its last checkpoint, if any"
     end(128 + number, f"ended by {name}. No file is half written. {again}.")

@@ -12,6 +12,7 @@ loads no TensorFlow.
 import importlib
 from typing import TYPE_CHECKING, Any, Unpack
 
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 
 # Patterns of the names of weights in the original's checkpoints.
@@ -51,7 +52,6 @@ def _loaded(name: str) -> Any:
 if not TYPE_CHECKING:
     __getattr__ = _loaded
 else:  # for editors and type checkers; "as" makes a name public
-    from bert_tf.config import BertConfig
     from bert_tf.heads.head import Head as Head
     from bert_tf.heads.labels import Labels as Labels
     from bert_tf.heads.pretraining import FillMask as FillMask
@@ -68,6 +68,7 @@ else:  # for editors and type checkers; "as" makes a name public
     from bert_tf.modeling.heads import NextSentenceHead as NextSentenceHead
     from bert_tf.modeling.heads import SequenceClassifier as SequenceClassifier
     from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
+    from bert_tf.modeling.layers import Config
     from bert_tf.modeling.models import BertModel
     from bert_tf.options import ModelOptions
 
@@ -86,24 +87,29 @@ def head_named(name: str) -> "Head":
     return NAMES[name]
 
 
-def register(head: "Head") -> None:
-    """Makes a head of one's own known by its name.
+def register(head: "Head | type[Head]") -> None:
+    """Makes a head of one's own, or of its class, known by its name.
 
     Raises:
       InputError: the name is taken by a head of this package.
     """
+    head = head() if isinstance(head, type) else head
     if head.name in _OWN.split() and head is not head_named(head.name):
         raise InputError(f"a head with the name {head.name}", "a new name", "rename the head")
     NAMES[head.name] = head
 
 
-def make_model(head: str, config: "BertConfig", **options: "Unpack[ModelOptions]") -> "BertModel":
+def make_model(head: str, config: "Config", **options: "Unpack[ModelOptions]") -> "BertModel":
     """The Keras model of a head, with new weights.
 
     Args:
       head: a name in `NAMES`.
-      config: the sizes of the model.
+      config: the sizes of the model; a dict as of a bert_config.json will do.
       **options: num_classes and num_choices, as for `Head.model`; of pre-training with_losses and
         num_sequences.
+
+    Raises:
+      InputError: there is no such head, a size is wrong, or num_classes is below 1.
     """
+    config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
     return head_named(head).model(config, **options)  # type: ignore[misc]  # with_losses: of one

@@ -46,24 +46,29 @@ def make_dataset(
         dicts, the rows.
       tokenizer: the model's.
       text: the column of the texts.
-      text_pair: the column of the second texts; None: there are none.
+      text_pair: the column of the second texts, "" for none; None: there is no such column. A
+        model that is trained on pairs is read as one by `Predictor(path, pairs=True)`.
       label: the column of the labels; None: batches have no labels, as for `predict`.
       labels: the names of the classes, in their order (`model.labels`). The column then has names,
-        or numbers of classes from 0. None: it has numbers, and they are taken as they are.
+        or numbers of classes from 0; of several labels a row, lists of names. None: it has numbers,
+        or lists of 0 and 1 for several labels a row, and they are taken as they are.
       max_length: the ids of a row at most; None: the tokenizer's own.
       batch_size: B, rows of a batch; the last one may have fewer.
-      seed: shuffles the rows, in each epoch otherwise; None: they stay in order.
+      seed: shuffles the rows, in a new order for each epoch; None: they stay in order.
 
     Returns:
       A dataset of (inputs, labels): input_ids, input_mask and segment_ids, int32 [B, S] each, and
-      labels int32 [B], or float32 for numbers with a fraction. S is the least of 32, 64, 128, ...
-      and the greatest length that holds the longest row of the batch.
+      labels int32 [B], [B, L] of lists (0 and 1 for each of L `labels`); float32 if the column has
+      floats and `labels` is None. S is the least of 32, 64, 128, ... and the greatest length that
+      holds the longest row of the batch.
 
     Raises:
-      InputError: a column is missing, a text is none, a label is none of `labels`, the
-        tokenizer is another object, or the batch size is no whole number from 1.
+      InputError: a column is missing, a text is none, a label is none of `labels`, which are no
+        list of different names, the tokenizer is another object, max_length is below 5 or above
+        the model's positions, or batch_size or seed is no whole number.
     """
     check("batch_size", np.asarray(batch_size).tolist(), int, low=1)  # NumPy's integers as well
+    check("seed", np.asarray(seed).tolist(), int | None)
     if not isinstance(tokenizer, FullTokenizer):
         received = f"a {type(tokenizer).__name__} as tokenizer, the second argument"
         raise InputError(received, "a FullTokenizer", "give model.tokenizer")
@@ -72,7 +77,8 @@ def make_dataset(
     rows = pack_texts(tokenizer, _column(data, text), pairs, most)
     if not rows:
         raise InputError("data without rows", "one row or more", "check the data")
-    y = None if label is None else _label_values(_column(data, label), labels, label)
+    names = None if labels is None else checked_names(labels)
+    y = None if label is None else _label_values(_column(data, label), names, label)
     if y is not None and len(y) != len(rows):
         received = f"{len(rows)} texts and {len(y)} labels"
         raise InputError(received, "a label for each text", "correct the columns")
@@ -101,49 +107,79 @@ def _gathering(rows: list, y: tf.Tensor | None, most: int | None) -> Callable[[t
 
 def _column(data: Any, name: str) -> list:
     """The values of a column."""
+    values: list[Any] = []
     try:
-        if isinstance(data, list | tuple):
-            return [row[name] for row in data]
-        return list(data[name])
+        are_rows = isinstance(data, list | tuple)
+        values.extend((row[name] for row in data) if are_rows else data[name])
+        return values
     except (KeyError, TypeError, IndexError, ValueError):  # datasets has its own choice of them
         names = getattr(data, "column_names", None) or (data if isinstance(data, Mapping) else ())
         names = getattr(data, "columns", names)
         found = ", ".join(map(str, names)) or type(data).__name__
-        wanted = "a DataFrame, a Dataset, a dict of columns or a list of dicts, with that column"
-        remedy = "name it with text=, text_pair= or label=; of several splits give one"
+        if are_rows:
+            found = f"row {len(values)}, counted from 0, is {data[len(values)]!r:.80}"
+        wanted = "a DataFrame, a Dataset of Hugging Face, a dict of columns or a list of dicts"
+        remedy = "name the column with text=, text_pair= or label=; of several splits give one"
         raise InputError(f"data without a column {name!r}: {found}", wanted, remedy) from None
 
 
-def _label_values(values: list, labels: Sequence[str] | None, name: str) -> tf.Tensor:
-    """Numbers of classes int32 [N], or numbers as they are."""
-    try:
-        found = np.asarray(values)
-    except ValueError:  # lists of several lengths
-        found = np.asarray(values, object)
-    kind = found.dtype.kind
+def checked_names(labels: Any, least: int = 1, whose: str = "") -> tuple[str, ...]:
+    """The names of classes, in their order; `whose` stands behind them in the message.
+
+    Raises:
+      InputError: they are no ordered collection of different texts, or fewer than `least`.
+    """
+    is_ordered = hasattr(labels, "__getitem__") and not isinstance(labels, str | bytes | Mapping)
+    names = tuple(labels) if is_ordered else ()
+    are_names = all(isinstance(name, str) and name for name in names)
+    if not are_names or not least <= len(names) == len({*names}):
+        wanted = f"{least} or more different names, as a list of strings"
+        remedy = "correct labels; sorted(set(column)) lists the names in a column"
+        raise InputError(f"labels={labels!r:.200}{whose}", wanted, remedy)
+    return names
+
+
+def _label_values(values: list, labels: Sequence[str] | None, column: str) -> tf.Tensor:
+    """Numbers of classes int32 [N], of lists of names 0 and 1 [N, L], or numbers as they are."""
     if labels is None:
-        if kind == "f" and np.isfinite(found).all():
-            return tf.constant(found, tf.float32)
-        if kind in "biu" and (found == found.astype(np.int32)).all():
-            return tf.constant(found, tf.int32)
-        expected = "finite numbers, or whole numbers of 32 bits"
-        raise _wrong(name, values, expected, "name the classes with labels=, or make them floats")
-    if found.ndim != 1 or kind not in "Ubiu":
-        raise _wrong(name, values, "names of classes or their numbers", "correct the column")
-    ids, names = [], {label: number for number, label in enumerate(labels)}
-    for row, value in enumerate(found.tolist()):
-        number = names.get(value) if kind == "U" else int(value)
-        # A number may be a name too, of another class.
-        if number not in range(len(labels)) or names.get(str(value), number) != number:
-            received = f"{value!r:.80} in row {row} of the column {name!r}, counted from 0"
+        return _numbers(values, column)
+    names: dict[Any, int] = {name: number for number, name in enumerate(labels)}
+    spelled = {n: (str(n), f"{n}.0", *("False", "True")[n : n + 1]) for n in names.values()}
+    # Without numbers that are names too, of another class. 1.0 and True are found as 1.
+    numbers = {n: n for n in spelled if all(names.get(text, n) == n for text in spelled[n])}
+
+    def class_of(row: int, value: Any, known: Mapping[Any, int]) -> int:
+        try:
+            return known[value]
+        except (KeyError, TypeError):  # the latter of lists and the like
             wanted = f"one of the labels {', '.join(labels)}; whole numbers are classes from 0"
-            remedy = (
-                "correct the label or labels=; if the column's numbers are names, make them text"
-            )
-            raise InputError(received, wanted, remedy)
-        ids.append(number)
-    return tf.constant(ids, tf.int32)
+            remedy = "correct it or labels=, or leave out the row; names are texts, numbers are not"
+            raise _wrong(row, value, column, wanted, remedy) from None
+
+    if not all(isinstance(value, list | tuple | np.ndarray) for value in values):
+        known = names | numbers
+        ids = [class_of(row, value, known) for row, value in enumerate(values)]
+        return tf.constant(ids, tf.int32)
+    several = np.zeros([len(values), len(labels)], np.int32)
+    for row, of_row in enumerate(values):
+        several[row, [class_of(row, value, names) for value in of_row]] = 1
+    return tf.constant(several)
 
 
-def _wrong(name: str, values: list, expected: str, remedy: str) -> InputError:
-    return InputError(f"the column {name!r} with {values[:3]!r:.200}", expected, remedy)
+def _numbers(values: list, column: str) -> tf.Tensor:
+    """Whole numbers int32, others float32; [N], of lists [N, L]."""
+    rows = [np.asarray(value) for value in values]
+    for row, x in enumerate(rows):
+        is_whole = x.dtype.kind in "biu" and (x == x.astype(np.int32)).all()
+        is_finite = x.dtype.kind == "f" and np.isfinite(x).all()
+        if not (is_whole or is_finite) or x.shape != rows[0].shape:
+            expected = "finite numbers, or whole numbers of 32 bits, as many in each row"
+            remedy = "name the classes with labels=, correct the label, or leave out the row"
+            raise _wrong(row, values[row], column, expected, remedy)
+    found = np.asarray(values)
+    return tf.constant(found, tf.float32 if found.dtype.kind == "f" else tf.int32)
+
+
+def _wrong(row: int, value: Any, column: str, expected: str, remedy: str) -> InputError:
+    received = f"{value!r:.80} in row {row} of the column {column!r}, counted from 0"
+    return InputError(received, expected, remedy)

@@ -26,6 +26,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.heads.head import Head
 from bert_tf.heads.pretraining import Pretraining
+from bert_tf.library.datasets import checked_names
 from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -52,7 +53,8 @@ def load(
         @REVISION behind it if need be, which is fetched from Hugging Face's hub.
       head: a name in `bert_tf.heads.NAMES`; None: the one that is found. A task's head that is
         not found is initialised, and this is logged. Outputs are those of `make_model`'s models,
-        by name, also of a .keras file of a `classifier`, whose only output has no name.
+        by name, also of a .keras file of a `classifier`, whose only output has no name. So
+        `compile` takes losses by name too, loss={"logits": ...}; with one loss use `classifier`.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
         kept, its classes in this order; for others a new one is initialised. None: its own.
       bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them. If they
@@ -66,7 +68,8 @@ def load(
 
     Raises:
       InputError: there is no such model, it lacks a head that predicts tokens, what is given is
-        another model's, or labels are missing, given twice, or given for a head without classes.
+        another model's, or labels are missing, no list of different names, or given for a head
+        without classes.
     """
     files = bert_config_file, vocab_file, do_lower_case
     model, tokenizer, new = _loaded(path, head, labels, *files)
@@ -87,6 +90,7 @@ def _loaded(
     config = loading.config_of(weights, bert_config_file)
     tokenizer = loading.tokenizer_of(weights, config, vocab_file, do_lower_case)
     tokenizer.max_length = length_of(weights, config)
+    tokenizer.positions = config.max_position_embeddings
     if (first := tokenizer.inv_vocab[0]) != "[PAD]":
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
     found = weights.metadata.task or shown_head(weights)
@@ -200,11 +204,8 @@ def _match_labels(
 
 
 def _checked(labels: Sequence[str], head: Head) -> tuple[str, ...]:
-    least = head.least_names if head.has_names else 0  # type: ignore[attr-defined]  # LabelHead
-    names = () if isinstance(labels, str) or not hasattr(labels, "__iter__") else tuple(labels)
-    are_names = all(isinstance(name, str) for name in names) and len({*names}) == len(names)
-    if not least or not are_names or len(names) < least:
-        wanted = f"{least} or more different names, as a list of strings" if least else "no labels"
-        remedy = "correct labels" if least else "leave out one of the two: this head has no classes"
-        raise InputError(f"labels={labels!r:.200} for the head {head.name!r}", wanted, remedy)
-    return names
+    whose = f" for the head {head.name!r}"
+    if not head.has_names:
+        remedy = "leave out one of the two: this head has no classes"
+        raise InputError(f"labels={labels!r:.200}{whose}", "no labels", remedy)
+    return checked_names(labels, head.least_names, whose)  # type: ignore[attr-defined]  # LabelHead

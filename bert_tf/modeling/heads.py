@@ -11,6 +11,7 @@ import keras
 from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
+from bert_tf.declarations import check
 from bert_tf.modeling.layers import ACTIVATIONS, BertLayer, Config, Shape, Tensor
 
 
@@ -160,6 +161,7 @@ class SequenceClassifier(BertLayer):
 
     def __init__(self, config: Config, *, num_classes: int, dtype: Any = "float32", **kwargs: Any):
         super().__init__(config, dtype=dtype, **kwargs)
+        check("num_classes", int(num_classes), int, low=1)  # NumPy's integers as well
         self.num_classes = num_classes
 
     def build(self, pooled_output_shape: Shape) -> None:

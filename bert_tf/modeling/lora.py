@@ -35,7 +35,7 @@ def add_lora(
     rank: int = 8,
     *,
     alpha: float | None = None,
-    targets: Sequence[str] = ("query", "value"),
+    targets: list[str] | tuple[str, ...] = ("query", "value"),
 ) -> int:
     """Freezes the encoder, and trains factors of a low rank beside some of its kernels.
 
@@ -47,7 +47,7 @@ def add_lora(
 
     Args:
       model: a model of this package; it is changed.
-      rank: columns of A.
+      rank: columns of A, at most as many as the kernel's rows and columns.
       alpha: scale of the product, above 0, divided by the rank; default: the rank.
       targets: of query, key, value, attention_output, intermediate, output and pooler; by default
         as in the paper.
@@ -59,9 +59,9 @@ def add_lora(
       InputError: rank, alpha or a target is invalid, or the model has LoRA already or no encoder
         of ours.
     """
-    check("rank", rank, int, low=1)
     check("alpha", alpha, float | None, above=0, high=1e6)
     chosen = _choose(model, targets)
+    check("rank", rank, int, low=1, high=min(min(layer.kernel.shape) for layer in chosen))
     for layer in model._flatten_layers():
         if re.match(_ENCODER, f"{layer.path}/"):
             layer.trainable = True  # a frozen layer's variables are not trained, whatever they are

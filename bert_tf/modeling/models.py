@@ -80,7 +80,14 @@ def _with_checked_arrays(name: str) -> Callable:
 
 
 def config_of_model(model: keras.Model) -> BertConfig | None:
-    """The configuration of a model; None if its layers are not ours."""
+    """The configuration of a model; None if its layers are not ours.
+
+    Raises:
+      InputError: it is no Keras model.
+    """
+    if not isinstance(model, keras.Model):
+        received, remedy = f"{model!r:.80} as a model", "give the model of bert_tf.load(path)"
+        raise InputError(received, "a Keras model", remedy)
     found = (x.config for x in model._flatten_layers() if isinstance(x, layers.Embeddings))
     return next(found, None)
 
@@ -110,7 +117,8 @@ class BertModel(keras.Model):
 
     Attributes:
       labels: the names of the classes in the order of the logits; None if they have none.
-      tokenizer: the `FullTokenizer` of the model's vocabulary; None if it is unknown.
+      tokenizer: the `FullTokenizer` of the model's vocabulary; there is no such attribute before
+        it is set, as `load`, `classifier` and `keras.models.load_model` do.
       metadata: what else belongs to the model, by the names in its model_facts.json.
 
     All three are saved in a .keras file. In a new process, `import bert_tf.library` before
@@ -118,7 +126,7 @@ class BertModel(keras.Model):
     """
 
     labels: tuple[str, ...] | None = None
-    tokenizer: "FullTokenizer | None" = None
+    tokenizer: "FullTokenizer"
     metadata: Mapping[str, Any] = types.MappingProxyType({})
     _bert_config = functools.cached_property(config_of_model)
 
@@ -188,7 +196,7 @@ class BertModel(keras.Model):
 
     def save_assets(self, folder: str) -> None:
         """Writes the tokenizer into the part of a .keras file that is for what is large."""
-        if self.tokenizer:
+        if hasattr(self, "tokenizer"):
             with open(os.path.join(folder, TOKENIZER_FILE), "w", encoding="utf-8") as file:
                 json.dump(self.tokenizer.get_config(), file)
 
@@ -199,6 +207,7 @@ class BertModel(keras.Model):
                 # Imported here: the models themselves need no TensorFlow.
                 module = importlib.import_module("bert_tf.tokenization.wordpiece")
                 self.tokenizer = module.FullTokenizer(**json.load(file))
+            self.tokenizer.positions = getattr(self._bert_config, "max_position_embeddings", None)
 
 
 # ---------------------------------------------------------------------------- what models share
@@ -322,6 +331,8 @@ def check_inputs(
             # TensorFlow's strings are objects as an array.
             is_text = "bytes" in kind or "str" in f"{kind} {getattr(values[name], 'dtype', None)}"
             received = f"texts as {name}" if is_text else f"{name} of type {kind}"
+            if isinstance(x, list | tuple):
+                received = f"a list as {name} that is no array, such as one of unequal rows"
             raise InputError(received, "ids of word pieces: rows of whole numbers", REMEDY)
     shapes = {name: tuple(x.shape) for name, x in known.items()}
     ids = shapes["input_ids"]
@@ -329,7 +340,8 @@ def check_inputs(
         is_token = name in TOKEN_INPUTS or name in PACKED_INPUTS
         like = ids if is_token else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
         if not (_fit(shape, expected[name].shape) and _fit(shape, like)):
-            received = f"{name} of shape {list(shape)}, with input_ids of {list(ids)}"
+            beside = f", with input_ids of {list(ids)}" if name != "input_ids" else ""
+            received = f"{name} of shape {list(shape)}{beside}"
             wanted = "[B, S] or [B, C, S], masks and segments alike, and positions [B, P]"
             raise InputError(received, wanted, f"correct the shape of {name}")
     if config is None:

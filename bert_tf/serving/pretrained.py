@@ -339,14 +339,17 @@ class Scorer:
           batch_size: masked copies of a text that are computed at a time.
 
         Raises:
-          InputError: the vocabulary is not the model's or lacks [CLS], [SEP] or [MASK], or no token
-            has room.
+          InputError: the model has no masked_lm_logits, the vocabulary is not the model's or lacks
+            [CLS], [SEP] or [MASK], or no token has room.
         """
         if max_seq_length < 3:
             remedy = "leave room for [CLS] and [SEP]"
             raise InputError(f"max_seq_length {max_seq_length}", "3 or more", remedy)
         refuse_other_tokenizer(model, tokenizer, max_seq_length=max_seq_length)
         tokenizer.require_special_tokens("[CLS]", "[SEP]", MASK)
+        if "masked_lm_logits" not in (model.output if isinstance(model.output, dict) else ()):
+            remedy = 'give a model of bert_tf.load(path, head="fill_mask")'
+            raise InputError(model.name, "a model with the output masked_lm_logits", remedy)
         self.tokenizer, self.batch_size = tokenizer, batch_size
         self.most_tokens = max_seq_length - 2  # of a text that is scored as a whole
         self._losses = _losses_of(model)

@@ -100,6 +100,8 @@ class RowReader:
         forms = [_LIST if is_list else _TEXT for is_list in self.is_list.values()]
         short = f"({', '.join(forms)})" if len(forms) > 1 else forms[0]
         remedy = "give the model's texts alone, as strings, under these names or in this order"
+        if [*self.is_list] == ["text"]:
+            remedy += "; a model of pairs is opened with pairs=True (--pairs)"
         return InputError(received, f"{short} or {_object(self.is_list)}", remedy)
 
 

@@ -299,13 +299,13 @@ def head_of(source: Weights, options: ServingOptions) -> Head:
     """
     name = options.task or source.metadata.task or _shown_task(source)
     if name == "pretraining" or name not in NAMES:
-        place = "--task" if options.task else f"task in {METADATA_FILE}"
+        place = "task" if options.task else f"task in {METADATA_FILE}"
         raise InputError(
             f"{name!r} as {place}, for {source.path}"
             if name
             else f"{source.path}, with another head ({', '.join(head_weights(source)[:3])})",
             f"one of {', '.join(TASKS)}, or a head of your own",
-            "say with --task what the model is for",
+            "say with task= (--task) what the model is for",
         )
     return head_named(name)
 

@@ -32,6 +32,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, read_text_lines
 from bert_tf.runtime import import_tensorflow_text
@@ -63,7 +64,10 @@ class FullTokenizer:
       never_split: pieces that are found in a text before it is cut into words.
       splitter: finds them; None without any.
       max_length: the ids of a sequence at most, where a call does not say it; None: any number.
+      positions: of the model that it was loaded with, the greatest max_length; None: unknown.
     """
+
+    positions: int | None = None
 
     def __init__(
         self,
@@ -131,8 +135,8 @@ class FullTokenizer:
           input_ids, input_mask and segment_ids, int32 [B, S] each, padded with 0 to the longest.
 
         Raises:
-          InputError: one is no text, there are more or fewer second texts, max_length is below 5,
-            or the vocabulary lacks [CLS] or [SEP].
+          InputError: one is no text, there are more or fewer second texts, max_length is below 5
+            or above the model's positions, or the vocabulary lacks [CLS] or [SEP].
         """
         most = self.max_length if max_length is None else max_length
         return padded(pack_texts(self, texts, text_pairs, most))
@@ -151,6 +155,10 @@ class FullTokenizer:
             "never_split": list(self.never_split),
             "max_length": self.max_length,
         }
+
+    def __reduce__(self) -> tuple:
+        """For pickle and copy, which take no graphs."""
+        return functools.partial(type(self), **self.get_config()), (), {"positions": self.positions}
 
     def require_special_tokens(self, *pieces: str) -> None:
         """Raises `InputError` if the vocabulary lacks one of `pieces`."""
@@ -377,8 +385,8 @@ def pack_texts(
         for a pair, or the vocabulary lacks [CLS] or [SEP].
     """
     tokenizer.require_special_tokens("[CLS]", "[SEP]")
-    if max_length is not None and max_length < LEAST_LENGTH:
-        raise InputError(f"max_length {max_length}", f"{LEAST_LENGTH} or more", "use a greater one")
+    bounds = {"low": LEAST_LENGTH} | ({"high": tokenizer.positions} if tokenizer.positions else {})
+    check("max_length", np.asarray(max_length).tolist(), int | None, **bounds)
     first = _texts(texts, "text")
     second = [""] * len(first) if text_pairs is None else _texts(text_pairs, "second text")
     if len(first) != len(second):
@@ -391,11 +399,12 @@ def pack_texts(
 
 
 def _texts(texts: Iterable[Any], what: str) -> list[str | bytes]:
-    texts = [texts] if isinstance(texts, str | bytes) else list(texts)
+    is_one = isinstance(texts, str | bytes) or not hasattr(texts, "__iter__")
+    texts = [texts] if is_one else list(texts)
     for number, text in enumerate(texts):
         if not isinstance(text, str | bytes):
             received = f"{text!r:.80} as {what} {number}, counted from 0"
-            remedy = "leave out rows without a text; second texts are an argument of their own"
+            remedy = 'leave out rows without a text; second texts are apart, "" where there is none'
             raise InputError(received, "a string", remedy)
     return texts
 

@@ -51,7 +51,7 @@ def test_load_under_another_seed(model, tensors, tmp_path):
     prefix = write(tmp_path / "a.ckpt", tensors)
     report = load_checkpoint(model, prefix)
     assert_same(reference.take_weights(model), tensors)
-    assert str(report) == (
+    assert repr(report) == (  # and so str
         f"{prefix}: {len(SHAPES)} variables loaded\n  missing (kept fresh): 0\n  unused: 0\n"
         "  optimizer state, not loaded: 0"
     )

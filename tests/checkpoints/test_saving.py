@@ -109,6 +109,9 @@ def test_a_place_where_nothing_can_be_made(tmp_path, tensors):
     for place, says in places.items():
         with pytest.raises(InputError, match=says):
             save_weights(tmp_path / place, weights, to_format="bert_tf")
+    with pytest.raises(InputError, match="'a' as a model"):
+        save_weights(tmp_path / "a", "a", to_format="bert_tf")
+    assert "shapes" not in repr(weights)  # nor the vocabulary: pages of names
     with pytest.raises(InputError, match=r"without a bert_config\.json"):
         save_weights(tmp_path / "a", dataclasses.replace(weights, config=None), to_format="bert_tf")
     assert [p.name for p in tmp_path.rglob("*")] == ["mine", "notes.txt"]

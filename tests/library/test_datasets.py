@@ -92,6 +92,8 @@ def test_order(tokenizer):
         (["no", "yes"], [False, True, True], [0, 1, 1], "int32"),
         (["0", "1"], [0, 1, 1], [0, 1, 1], "int32"),
         (["1", "0"], ["0", "1", "1"], [1, 0, 0], "int32"),
+        (np.array(["b", "g"]), np.array([1.0, 0.0, 1.0]), [1, 0, 1], "int32"),  # as of pandas
+        (["a", "b"], [["b", "a"], [], ("b",)], [[1, 1], [0, 0], [0, 1]], "int32"),
     ],
 )
 def test_labels(tokenizer, labels, values, expected, dtype):
@@ -107,17 +109,28 @@ def test_labels(tokenizer, labels, values, expected, dtype):
         ({"text": ["a", None, "b"]}, {}, "None as text 1, counted from 0"),
         ({"other": ["a"]}, {"text_pair": "other"}, "3 texts and 1 second texts"),
         ({}, {"labels": ["x", "z"]}, "'y' in row 1 of the column 'label'"),
-        ({}, {}, "the column 'label' with .'x', 'y'"),
+        ({}, {}, "'x' in row 0 of the column 'label'"),
+        ({}, {"labels": {"x", "y"}}, "labels={'"),  # its order changes from run to run
+        ({}, {"labels": ["x", "y", "x"]}, r"labels=\['x', 'y', 'x'\]"),
+        ({}, {"labels": "xy"}, "labels='xy'"),
         ({"label": [0, 2, 1]}, {"labels": ["x", "y"]}, "2 in row 1"),
         ({"label": [1, 2, 1]}, {"labels": ["1", "2", "3"]}, "1 in row 0"),  # names or numbers?
-        ({"label": [1.0, 0.0, 1.0]}, {"labels": ["x", "y"]}, "the column 'label' with"),
-        ({"label": [1.0, float("nan"), 0]}, {}, "the column 'label' with"),
-        ({"label": [[1], [1, 0], []]}, {}, "the column 'label' with"),
+        ({"label": ["y", "1", "x"]}, {"labels": ["x", "y"]}, "'1' in row 1"),
+        ({"label": [1.0, 0.5, 1.0]}, {"labels": ["x", "y"]}, "0.5 in row 1"),
+        ({"label": [1.0, 0.0, 1.0]}, {"labels": ["1.0", "0.0"]}, "1.0 in row 0"),
+        ({"label": [True, False, True]}, {"labels": ["True", "False"]}, "True in row 0"),
+        ({"label": ["x", "y", None]}, {"labels": ["x", "y"]}, "None in row 2"),
+        ({"label": [["x"], [0], []]}, {"labels": ["x", "y"]}, "0 in row 1"),  # a number, 0 and 1?
+        ({"label": [["x"], "y", []]}, {"labels": ["x", "y"]}, r"\['x'\] in row 0"),
+        ({"label": [1.0, float("nan"), 0]}, {}, "nan in row 1"),
+        ({"label": [1, 0, None]}, {}, "None in row 2"),
+        ({"label": [[1], [1, 0], []]}, {}, r"\[1, 0\] in row 1"),
         ({"label": [0, 1]}, {"labels": ["x", "y"]}, "3 texts and 2 labels"),
-        ({"label": [1, 2, 2**31]}, {}, "the column 'label' with"),
+        ({"label": [1, 2, 2**31]}, {}, "2147483648 in row 2"),
         ({}, {"max_length": 4, "label": None}, "max_length 4"),
         ({"text": []}, {"label": None}, "without rows"),
         ({"label": [0, 1, 0]}, {"batch_size": 0}, "batch_size 0"),
+        ({"label": [0, 1, 0]}, {"seed": 1.5}, "seed 1.5"),
         ({}, {"tokenizer": ROWS}, "a list as tokenizer"),
     ],
 )
@@ -131,3 +144,7 @@ def test_a_column_that_is_missing(tokenizer, data):
     with pytest.raises(InputError, match="without a column 'words': ") as caught:
         bert_tf.make_dataset(data, tokenizer, text="words")
     assert isinstance(data, list | str) or caught.value.received.endswith("text, other, label")
+    if isinstance(data, list):
+        lacking = [*({"words": "a"} | row for row in ROWS), *data]
+        with pytest.raises(InputError, match=r"'words': row 3, counted from 0, is [{(]'"):
+            bert_tf.make_dataset(lacking, tokenizer, text="words")

@@ -73,6 +73,8 @@ def test_the_head_that_is_found(folders, kind, head):
     assert set(outputs) == set(make_model(head, small.CONFIG).output)
     assert model.tokenizer is tokenizer
     assert tokenizer.max_length == small.CONFIG.max_position_embeddings
+    with pytest.raises(InputError, match="max_length 14"):  # there are 13 positions
+        bert_tf.make_dataset(rows(), tokenizer, labels=LABELS, max_length=14)
     assert model.labels == (tuple(LABELS) if kind == "classifier" else None)
     for variable in model.trainable_variables:
         name = checkpoint_name(variable)
@@ -158,6 +160,7 @@ def test_a_head_for_other_labels_is_new(folders, labels):
         ("encoder", {"head": "classification", "labels": "bad"}, "labels='bad'"),
         ("encoder", {"head": "classification", "labels": ["a", "a", "b"]}, "labels=.'a'"),
         ("encoder", {"head": "classification", "labels": 2}, "labels=2"),
+        ("encoder", {"head": "classification", "labels": {"a", "b"}}, "labels={'"),
         ("encoder", {"head": "token_labels", "labels": ["a"]}, "labels=.'a'"),
     ],
 )
@@ -202,7 +205,8 @@ FRESH = """
 import bert_tf.library, keras, json, numpy, sys
 model = keras.models.load_model(sys.argv[1])
 logits = numpy.array(model(model.tokenizer(["w0 w3 w1", "w2"])))
-print(json.dumps([model.labels, logits.tolist(), type(model.optimizer).__name__]))
+about = [type(model.optimizer).__name__, model.tokenizer.positions]
+print(json.dumps([model.labels, logits.tolist(), about]))
 """
 
 
@@ -215,8 +219,8 @@ def test_a_keras_file_in_a_fresh_process(folders, tmp_path):
     command = [sys.executable, "-c", FRESH, path]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    labels, logits, optimizer = json.loads(done.stdout.splitlines()[-1])
-    assert (labels, optimizer) == (LABELS, "AdamWeightDecay")
+    labels, logits, about = json.loads(done.stdout.splitlines()[-1])
+    assert (labels, about) == (LABELS, ["AdamWeightDecay", 13])
     np.testing.assert_array_equal(np.float32(logits), expected)
     # Keras shows the whole configuration where a class is unknown: no vocabulary is in it.
     assert model.tokenizer.vocab_file not in str(model.get_config())

@@ -96,7 +96,7 @@ def test_nothing_changes_at_first_and_then_the_factors_and_the_head_alone():
 def test_arguments_that_are_none():
     model = classifier()
     for name, value in (
-        *(("rank", value) for value in (0, 2.5, True)),
+        *(("rank", value) for value in (0, 2.5, True, D + 1)),
         *(("alpha", value) for value in (0, -1.0, float("nan"), float("inf"), "x", True)),
         *(("targets", value) for value in ("query", (), ("query", "dense"))),
     ):

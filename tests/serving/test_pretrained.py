@@ -310,6 +310,9 @@ def test_what_cannot_be_scored(model, tokenizer):
     pieces = [piece for piece in masked_by_place.PIECES if piece != "[MASK]"]
     with pytest.raises(InputError, match=r"without \[MASK\]"):
         Scorer(model, FullTokenizer("v", pieces=pieces), max_seq_length=LENGTH)
+    for other in ("classification", make_model("classification", CONFIG)):  # a path, a model
+        with pytest.raises(InputError, match=r"Received: '?classification"):
+            Scorer(other, tokenizer, max_seq_length=LENGTH)
     damaged = masked_by_place.make_model()
     damaged.get_layer("predictions").output_bias.assign([np.nan] * len(masked_by_place.PIECES))
     with pytest.raises(InputError, match="NaN or infinite"):

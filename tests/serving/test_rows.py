@@ -51,6 +51,7 @@ def test_what_is_no_item_is_named(metadata, item, received):
     with pytest.raises(InputError) as caught:
         RowReader(metadata).read(item, "item 4")
     assert caught.value.received == received
+    assert ("pairs=True" in caught.value.remedy) == (metadata is SINGLE)
     if metadata is CHOICE:
         forms = '("...", ["...", "..."]) or {"context": "...", "endings": ["...", "..."]}'
         assert caught.value.expected == forms

@@ -108,7 +108,7 @@ def test_whether_there_may_be_no_answer(source, stored, trained, given, negative
         ("token_labels", {}, {"max_seq_length": 4}, "max_seq_length[ =]4"),
         ("question_answering", WINDOWS, {"max_seq_length": MOST + 1}, rf"length[ =]{MOST + 1}"),
         ("classification", {"task": "pretraining"}, {}, r"'pretraining' as task in model_facts"),
-        ("classification", {}, {"task": "poetry"}, "'poetry' as --task"),
+        ("classification", {}, {"task": "poetry"}, "'poetry' as task"),
         ("classification", {}, {"labels": ("a", "a", "b")}, "3 labels: a, a, b"),
         ("classification", {"task": "multi_label"}, {"task": "classification"}, "task = multi_"),
         ("classification", {"task": "classification"}, {"task": "multi_label"}, "task = class"),

@@ -1,5 +1,7 @@
 """Sequences of one and two texts, by hand and against the original's loop."""
 
+import pickle
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -78,9 +80,9 @@ def test_lengths_of_a_call():
 
 
 def test_a_tokenizer_of_its_own_configuration():
-    again = FullTokenizer(**CALLED.get_config())
-    assert again.get_config() == CALLED.get_config()
-    assert again("a B")["input_ids"].tolist() == CALLED("a B")["input_ids"].tolist()
+    for again in (FullTokenizer(**CALLED.get_config()), pickle.loads(pickle.dumps(CALLED))):
+        assert again.get_config() == CALLED.get_config()
+        assert again("a B")["input_ids"].tolist() == CALLED("a B")["input_ids"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -90,6 +92,9 @@ def test_a_tokenizer_of_its_own_configuration():
         ((["a"], [None]), "None as second text 0"),
         ((["a", "b"], ["c"]), "2 texts and 1 second texts"),
         (("a", None, 4), "max_length 4"),
+        (("a", None, 64.0), "max_length 64.0"),
+        ((5,), "5 as text 0"),
+        ((None,), "None as text 0"),
     ],
 )
 def test_calls_that_cannot_be_answered(arguments, received):
