@@ -182,13 +182,17 @@ def messages() -> Iterator[Message]:
     folders = (ROOT / name for name in ("bert_tf", "data_gen"))
     paths = [*ROOT.glob("*.py"), *itertools.chain(*(folder.rglob("*.py") for folder in folders))]
     for path in sorted(paths):
-        folder, named = path.parent.relative_to(ROOT).as_posix(), {}
-        for node in in_order(ast.parse(path.read_text(encoding="utf-8"))):
+        folder, body = path.parent.relative_to(ROOT).as_posix(), ast.parse(path.read_text("utf-8"))
+        named = constants = {}  # of the function, which begins with those of its file
+        for node in in_order(body):
+            if isinstance(node, ast.FunctionDef):
+                named = dict(constants)
             if isinstance(node, ast.Assign):
                 pairs = [(node.targets[0], node.value)]
                 if all(isinstance(side, ast.Tuple) for side in pairs[0]):
                     pairs = zip(*(side.elts for side in pairs[0]), strict=False)
-                named |= {getattr(n, "id", ""): text_of(value, named) for n, value in pairs}
+                texts = {getattr(n, "id", ""): text_of(value, named) for n, value in pairs}
+                (constants if node in body.body else named).update(texts)
             called = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "InputError"
             if called and len(node.args) == len(Message._fields) - 1:
                 yield Message(folder, *(text_of(part, named) for part in node.args))
@@ -218,9 +222,10 @@ def text_of(node: ast.AST, named: Mapping[str, str] = MappingProxyType({})) -> s
 
 
 def page_of_errors(messages: Iterable[Message]) -> str:
-    """Markdown: a table of messages for each folder of the sources."""
-    parts = ["# Every error", INTRODUCTION]
-    by_folder = sorted(messages, key=lambda message: message.folder)
+    """Markdown: for each folder of the sources a table of messages, if their words can be found."""
+    parts = ["# Error messages", INTRODUCTION]
+    shown = [one for one in messages if len(re.findall(r"\S*[A-Za-z]\S*", one.received)) > 2]
+    by_folder = sorted(shown, key=lambda message: message.folder)
     for folder, rows in itertools.groupby(by_folder, lambda message: message.folder):
         parts += [
             f"## {folder if folder != '.' else 'The five scripts'}",
@@ -230,9 +235,9 @@ def page_of_errors(messages: Iterable[Message]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-INTRODUCTION = """Every message of `InputError`, read from the sources; … is what differs from case
-to case. The commands end with exit code 1. The common ones, with their causes, are in
-[Troubleshooting](troubleshooting.md)."""
+INTRODUCTION = """The messages of `InputError`, read from the sources; … is what differs from case
+to case, and messages that begin with hardly anything else are left out. The commands end with exit
+code 1. The common ones, with their causes, are in [Troubleshooting](troubleshooting.md)."""
 
 
 def in_cell(text: str) -> str:

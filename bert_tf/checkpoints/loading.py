@@ -290,7 +290,7 @@ def tokenizer_of(
         piece that the model never splits; or the case is unknown, or not that of the model or
         of the vocabulary.
     """
-    if vocab_file is not None:
+    if is_given := vocab_file is not None:
         pieces: Sequence[str] = read_vocabulary(vocab_file)
         refuse_other_pieces(weights, pieces, vocab_file)
     elif weights.pieces is not None:
@@ -307,7 +307,7 @@ def tokenizer_of(
         logging.warning(says, weights.path, source, lower, reason)
     never_split = weights.metadata.never_split or ()
     tokenizer = FullTokenizer(vocab_file, lower, pieces=pieces, never_split=never_split)
-    check_spare_rows(tokenizer, config)
+    check_spare_rows(tokenizer, config, warns=is_given)  # its own may have been padded
     return tokenizer
 
 
@@ -333,14 +333,14 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
         raise InputError(received, expected, remedy)
 
 
-def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
+def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig, *, warns: bool = True) -> None:
     """Warns if the word table is longer than the vocabulary; `InputError` if it is far longer."""
     file, num_pieces, rows = tokenizer.vocab_file, tokenizer.vocab_size, config.vocab_size
     if rows - num_pieces > _MOST_SPARE_ROWS:
         expected = f"{rows}, the rows of the model's table, or a few less"
         remedy = f"give the model's vocabulary; to a new model give vocab_size {num_pieces}"
         raise InputError(f"{file} with {num_pieces} word pieces", expected, remedy)
-    if rows > num_pieces:
+    if warns and rows > num_pieces:
         says = "%s has %d word pieces, the model's table %d rows; the last %d are not used."
         logging.warning(says, file, num_pieces, rows, rows - num_pieces)
 

@@ -67,8 +67,9 @@ def plot(_: Sequence[str]) -> None:
 def read_curves(output_dir: str) -> dict[str, Curve]:
     """The summaries of a run: {"loss": {100: 7.1, ...}, "eval/loss": ...}.
 
-    If a step was made again after a resume, its later value counts. Values other than float32
-    scalars are left out.
+    Steps that were made again, after a resume or by a run that began anew, count as made last: a
+    file of training that begins at step s replaces what was written before it of steps from s on.
+    Values other than float32 scalars are left out.
 
     Raises:
       InputError: a file of summaries has something else in it.
@@ -76,10 +77,14 @@ def read_curves(output_dir: str) -> dict[str, Curve]:
     curves: dict[str, Curve] = {}
     for prefix, folder in (("", output_dir), ("eval/", f"{output_dir}/eval")):
         paths = files.gfile(folder).glob(f"{folder}/events.out.tfevents.*")
-        points = [point for path in paths for point in _read_points(path)]
+        points = [[*_read_points(path)] for path in paths]
+        if not prefix:  # time and step of the first point of each file of training
+            starts = [min(one)[:2] for one in points if one]
         # File names do not always sort by time.
-        for _, step, tag, number in sorted(points, key=lambda point: point[0]):
-            curves.setdefault(prefix + tag, {})[step] = number
+        ordered = sorted((point for one in points for point in one), key=lambda point: point[0])
+        for time, step, tag, number in ordered:
+            if not any(time < begun and step >= first for begun, first in starts):
+                curves.setdefault(prefix + tag, {})[step] = number
     return curves
 
 

@@ -69,13 +69,22 @@ def test_the_final_evaluation_is_one_more_point(tmp_path):
 
 
 def test_of_a_resumed_run_the_later_value_counts(tmp_path):
-    """However often: of writers numbered 9 and 10 the names sort the other way round."""
+    """However often: of writers numbered 9 and 10 the names sort the other way round.
+
+    What came after the first step of a later one, evaluations too, is of a run that was given up.
+    """
     assert read_curves(str(tmp_path / "none")) == {}
+    given_up = TrainingLog(str(tmp_path), 1, 100)
+    for step in (6, 60):
+        report(given_up, step, 1.0)
+        given_up.write_evaluation(step, {"loss": 0.5})
     for attempt in range(12):
         report(TrainingLog(str(tmp_path), 1, 100), 7, 100.0 + attempt)
     report(TrainingLog(str(tmp_path), 1, 100), 9, 50.0)
-    assert len(event_files(tmp_path)) == 13
-    assert read_curves(str(tmp_path))["loss"] == {7: 111.0, 9: 50.0}
+    assert len(event_files(tmp_path)) == 14
+    curves = read_curves(str(tmp_path))
+    assert curves["loss"] == {6: 1.0, 7: 111.0, 9: 50.0}
+    assert curves["eval/loss"] == {6: 0.5}
 
 
 def test_a_killed_run_leaves_a_cut_off_file(tmp_path):
