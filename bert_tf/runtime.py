@@ -1,4 +1,4 @@
-"""The process: its settings, TensorFlow, optional packages, SIGTERM, its place in a run.
+"""The process: its settings, TensorFlow, optional packages, signals, its place in a run.
 
 Commands make the settings; a program that uses the library may call `prepare_process`.
 """
@@ -13,8 +13,7 @@ import shlex
 import signal
 import sys
 import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -167,35 +166,51 @@ def import_tensorflow_text() -> ModuleType:
 
 
 class Interrupted(SystemExit):
-    """Raised by the training loop after a SIGTERM, once a checkpoint is saved; exit code 0."""
+    """Raised by the training loop after a signal, once a checkpoint is saved.
 
-    def __init__(self, step: int, output_dir: str):
-        super().__init__(0)
-        self.step, self.output_dir = step, output_dir
+    Attributes:
+      code: the exit code: 0 after SIGTERM, 130 after Ctrl-C.
+      step: of the checkpoint.
+      output_dir: its folder.
+      number: of the signal.
+    """
+
+    def __init__(self, step: int, output_dir: str, number: int = signal.SIGTERM):
+        super().__init__(0 if number == signal.SIGTERM else 128 + number)
+        self.step, self.output_dir, self.number = step, output_dir, number
 
 
-_sigterm = threading.Event()  # set from a SIGTERM to the `Interrupted` that answers it
+_signals: list[int] = []  # those that came, until an `Interrupted` answers them
 
 
-def sigterm_came() -> bool:
-    """Whether a SIGTERM came within `noticing_sigterm` and has not yet ended a run."""
-    return _sigterm.is_set()
+def signal_came() -> int:
+    """The signal that came within `noticing_signals` and has not yet ended a run; 0 for none."""
+    return max(_signals, default=0)
+
+
+def name_of_signal(number: int) -> str:
+    """Its name, for users."""
+    return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 @contextlib.contextmanager
-def noticing_sigterm() -> Iterator[Callable[[], bool]]:
-    """Defers SIGTERM: within this context it does not end the process. Gives `sigterm_came`.
+def noticing_signals() -> Iterator[None]:
+    """Defers SIGTERM and a command's Ctrl-C: they do not end the process; see `signal_came`.
 
-    The signal stays recorded after the context, unless that ends with `Interrupted`.
+    A signal stays recorded after the context, unless that ends with `Interrupted`. Ctrl-C that is
+    ignored stays so, and elsewhere, in a notebook say, it raises `KeyboardInterrupt` as always.
     """
-    before = signal.signal(signal.SIGTERM, lambda *_: _sigterm.set())
+    of_command = signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.default_int_handler)
+    numbers = (signal.SIGTERM, signal.SIGINT)[: 1 + of_command]
+    before = {n: signal.signal(n, lambda number, _: _signals.append(number)) for n in numbers}
     try:
-        yield sigterm_came
+        yield
     except Interrupted:
-        _sigterm.clear()
+        _signals.clear()
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 # ---------------------------------------------------------------------------- processes of a run

@@ -84,7 +84,8 @@ def run_to_end(main: Callable[[list[str]], None], argv: list[str]) -> None:
     except runtime.Interrupted as error:
         runtime.process.leave()
         saved = f"with a checkpoint of step {error.step} in {error.output_dir}"
-        end(0, f"ended by SIGTERM, {saved}. The same command resumes from there.")
+        name = runtime.name_of_signal(error.number)
+        end(error.code, f"ended by {name}, {saved}. The same command resumes from there.")
     sys.stdout.flush()
     if runtime.has_peers():
         runtime.barrier()  # a process lost up to here is waited for, as during training
@@ -181,7 +182,7 @@ def stop_on_signals() -> None:
 
     What is ignored already, by nohup for instance, stays so. Python handles signals between its own
     instructions, and TensorFlow may compute for minutes: `SECONDS_TO_END` after the signal the
-    process ends all the same, and at a second signal at once.
+    process ends all the same, and at a second signal at once. Training saves before it ends.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -199,15 +200,18 @@ def _stop(number: int, _: Any) -> None:
 
 
 def _end_when_stuck(reader: int) -> None:
-    while signal.getsignal(number := os.read(reader, 1)[0]) is not _stop:
-        pass  # training has a use of its own for SIGTERM
+    saves = False  # as training does, however long that takes
+    while not saves and signal.getsignal(number := os.read(reader, 1)[0]) is not _stop:
+        saves = number == signal.SIGINT
+    if saves:
+        logging.info("Ctrl-C: ends after this step, with a checkpoint; at a second one at once")
     if select.select([reader], [], [], 1)[0]:
         os.read(reader, 1)  # `timeout` sends the same signal twice
-    select.select([reader], [], [], SECONDS_TO_END - 1)
+    select.select([reader], [], [], None if saves else SECONDS_TO_END - 1)
     _end_by_signal(number)
 
 
 def _end_by_signal(number: int) -> None:
-    name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+    name = runtime.name_of_signal(number)
     again = "The same command begins again; training goes on from its last checkpoint, if any"
     end(128 + number, f"ended by {name}. No file is half written. {again}.")

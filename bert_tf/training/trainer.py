@@ -108,7 +108,7 @@ class Trainer:
           InputError: loss, gradients or initial weights are not finite, a record is invalid, or a
             checkpoint could not be written; the last checkpoint is kept. Or the folder has a
             finished run with other settings.
-          Interrupted: a SIGTERM came to one of the processes; a checkpoint has been written.
+          Interrupted: SIGTERM or Ctrl-C came to one of the processes; a checkpoint is written.
         """
         self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
         step, intervals = self.restore(folder, run_settings), intervals.of_run(num_train_steps)
@@ -141,7 +141,7 @@ class Trainer:
         is_last = evaluate_if_due()  # also after a resume: the run may have been killed meanwhile
         iterator = distribution.distributed_batches(self.strategy, batches, start=step)
         with (
-            runtime.noticing_sigterm(),
+            runtime.noticing_signals(),
             Progress("train", num_train_steps, "steps", done=step) as progress,
             WATCHDOG.watched("train"),
             folder.whole_at_end(),
@@ -163,15 +163,15 @@ class Trainer:
                     saves = is_end or intervals.is_due(step, intervals.save_checkpoints_steps)
                     if saves:
                         save()
-                    interrupted = runtime.any_process(runtime.sigterm_came())
+                    interrupted = max(runtime.process.all_gather(runtime.signal_came()))
                     if not interrupted:  # otherwise the resumed run evaluates here
                         is_last = evaluate_if_due()
-                        interrupted = runtime.any_process(runtime.sigterm_came())
+                        interrupted = max(runtime.process.all_gather(runtime.signal_came()))
                     if (is_last or interrupted) and not saves:
                         save()
                     if interrupted:
                         folder.wait()
-                        raise runtime.Interrupted(step, folder.path)
+                        raise runtime.Interrupted(step, folder.path, interrupted)
 
     def run_steps(
         self, iterator: Iterator, step: int, stop: int, progress: Progress | None = None
@@ -182,8 +182,8 @@ class Trainer:
           iterator: of `distributed_batches`, at the batch of `step`.
           step: number of updates made before.
           stop: number of updates made afterwards.
-          progress: is updated about every second; then a process without peers also looks for a
-            SIGTERM, and stops early.
+          progress: is updated about every second; then a process without peers also looks for
+            signals, and stops early.
 
         Returns:
           The number of updates made afterwards; and the mean of each loss over the steps that were
@@ -222,7 +222,7 @@ class Trainer:
                 if step == stop:
                     progress.said()  # mostly a log line follows
                 progress.update(step, f", loss {means[0]:.4f}")
-            if not whole and runtime.sigterm_came():
+            if not whole and runtime.signal_came():
                 break
         losses = dict(zip(steps.loss_names, means.tolist(), strict=True))
         return step, losses | {"kept_steps": float(totals[-1])}

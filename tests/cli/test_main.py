@@ -7,7 +7,6 @@ import pathlib
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 
@@ -46,7 +45,7 @@ def one_of_several(monkeypatch) -> list[str]:
     monkeypatch.setattr(runtime, "barrier", lambda: done.append("barrier"))
     monkeypatch.setattr(runtime, "process", process)
     monkeypatch.setattr(command, "end", end)
-    monkeypatch.setattr(runtime, "_sigterm", threading.Event())
+    monkeypatch.setattr(runtime, "_signals", [])
     return done
 
 
@@ -115,8 +114,8 @@ def test_who_was_asked_to_end_does_not_begin_again(one_of_several):
     """The loss of another process is noticed first; the SIGTERM is remembered."""
 
     def main(_):
-        with runtime.noticing_sigterm() as sigterm_came:
-            assert not sigterm_came()
+        with runtime.noticing_signals():
+            assert not runtime.signal_came()
             signal.raise_signal(signal.SIGTERM)
             lose()
 
@@ -161,6 +160,10 @@ def main(argv):
         with files.whole_file(argv[2]):
             print("begun", flush=True)
             time.sleep(60)
+    elif argv[1] == "train for long":
+        with runtime.noticing_signals():
+            print("begun", flush=True)
+            hashlib.pbkdf2_hmac("sha256", b"", b"", 10**8)
     elif argv[1] == "compute for long":
         cli.SECONDS_TO_END = int(argv[2])
         print("begun", flush=True)
@@ -261,6 +264,17 @@ def test_a_signal_ends_what_computes_for_minutes(given, seconds_to_end, again):
             process.send_signal(signal.SIGINT)
         assert "ended by Ctrl-C. " in process.communicate(timeout=15)[1]
         assert process.returncode == 128 + signal.SIGINT
+
+
+def test_a_second_ctrl_c_ends_training_that_would_save(given):
+    with started(f"{given} 'train for long'") as process:
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)  # as `timeout` does
+        assert "Ctrl-C: ends after this step, with a checkpoint" in process.stderr.readline()
+        time.sleep(1.1)
+        process.send_signal(signal.SIGINT)
+        assert "ended by Ctrl-C. " in process.communicate(timeout=15)[1]
+    assert process.returncode == 128 + signal.SIGINT
 
 
 def test_a_signal_that_c_code_makes_an_error_of_its_own(given):

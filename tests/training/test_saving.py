@@ -170,8 +170,8 @@ def test_a_checkpoint_that_cannot_be_written(trainer, batches, folder, monkeypat
     assert not list(folder.glob(".*"))
 
 
-def sigterm() -> None:
-    os.kill(os.getpid(), signal.SIGTERM)
+def sigterm(number: int = signal.SIGTERM) -> None:
+    os.kill(os.getpid(), number)
 
 
 def ctrl_c() -> None:
@@ -185,7 +185,7 @@ def enough() -> None:
 ENDS: dict[str, tuple] = {
     # What is raised; what is done after step 3, and in its evaluation; the steps evaluated then;
     # the checkpoint that is held up, and the last one.
-    "ctrl-c": (KeyboardInterrupt, ctrl_c, None, [0], 2, 2),
+    "ctrl-c in a notebook": (KeyboardInterrupt, ctrl_c, None, [0], 2, 2),
     "sigterm": (Interrupted, sigterm, None, [0], 2, 3),  # the run that goes on evaluates
     "sigterm in an evaluation": (Interrupted, None, sigterm, [0, 3], 3, 3),
     "an evaluation": (None, None, enough, [0], 3, 3),
@@ -239,24 +239,29 @@ def test_a_run_that_ends_has_a_whole_checkpoint_and_is_resumed_exactly(
     assert latest == STEPS
 
 
-def test_sigterm_ends_it_after_the_steps_that_it_makes_now(
-    trainer, batches, folder, in_turn, monkeypatch
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_ends_it_after_the_steps_that_it_makes_now(
+    trainer, batches, folder, in_turn, monkeypatch, number, code
 ):
-    """SIGTERM within the steps of the first half second, and nothing else stops before step 6."""
+    """It comes within the steps of the first half second, and nothing else stops before step 6."""
     make, made = trainer.steps.train, []
 
-    def train_on(totals, iterator, step, number):
-        made.append(int(step + number))
+    def train_on(totals, iterator, step, steps):
+        made.append(int(step + steps))
         if step == 0:
-            sigterm()
-        return make(totals, iterator, step, number)
+            sigterm(number)
+        return make(totals, iterator, step, steps)
 
     monkeypatch.setattr(trainer.steps, "train", train_on)
     monkeypatch.setattr(trainer, "_seconds_per_step", 0.5)
     strides = Intervals(iterations_per_loop=6, log_steps=6, save_checkpoints_steps=6)
-    with pytest.raises(Interrupted) as caught:
-        train(trainer, batches, folder, intervals=strides)
-    assert made == [caught.value.step] == [2]
+    handler = signal.signal(signal.SIGINT, lambda *_: None)  # of a command, say
+    try:
+        with pytest.raises(Interrupted) as caught:
+            train(trainer, batches, folder, intervals=strides)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert (made, caught.value.step, caught.value.code) == ([2], 2, code)
     spoil(trainer)
     train(trainer, batches, folder, intervals=strides)
     assert_same(folder, in_turn[0], 6)
