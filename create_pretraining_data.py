@@ -51,7 +51,7 @@ def main(_: Sequence[str]) -> None:
     prepare_script()
     create(job_from_flags())
     log_end(
-        f"Wrote {FLAGS.output_file}",
+        f"Wrote {FLAGS.output_file}; bert_config.json is that of a release, or yours",
         "pretrain",
         input_file=f"{FLAGS.output_file}-*" if FLAGS.num_shards else FLAGS.output_file,
         max_seq_length=FLAGS.max_seq_length,
@@ -60,6 +60,7 @@ def main(_: Sequence[str]) -> None:
         bert_config_file="bert_config.json",
         output_dir="model",
         do_train=True,
+        num_train_steps=100000,
     )
 
 

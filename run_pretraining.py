@@ -91,6 +91,7 @@ if __name__ == "__main__":
 
 import contextlib
 import dataclasses
+import functools
 import itertools
 from typing import Any, NamedTuple
 
@@ -142,6 +143,8 @@ def main(_: Sequence[str]) -> None:
         folder = tf1.CheckpointFolder(FLAGS.output_dir, keep_max=FLAGS.keep_checkpoint_max)
         trainer = make_trainer(given, strategy)
         given = load_first_weights(trainer, folder, given)
+        # Cached: the last one of training need not be made again.
+        evaluate = functools.cache(lambda _: trainer.evaluate(given.eval_batches))
         if FLAGS.do_train:
             trainer.train(
                 given.batches,
@@ -150,13 +153,13 @@ def main(_: Sequence[str]) -> None:
                 intervals=from_flags.of_flags(Intervals),
                 run_settings=run_settings_of(given, strategy),
                 on_begin=lambda: write_files(folder.path, given),
-                evaluate=lambda _: trainer.evaluate(given.eval_batches),
+                evaluate=evaluate,
             )
             if FLAGS.vocab_file and metadata.read_model_files(folder.path)["pieces"] is None:
                 write_files(folder.path, given)  # the run had finished without a vocabulary
         if FLAGS.do_eval:
             step = trainer.restore(folder, {})
-            results = {"global_step": step, **trainer.evaluate(given.eval_batches)}
+            results = {"global_step": step, **evaluate(step)}
             write_eval_results(FLAGS.output_dir, results)
             write_final_evaluation(FLAGS.output_dir, results)
         if FLAGS.export_dir:
@@ -317,6 +320,9 @@ def make_eval_batches(config: BertConfig, data: DataDescription | None) -> Batch
     files = open_files(FLAGS.eval_input_file or FLAGS.input_file, config, data)
     size, num_examples = FLAGS.eval_batch_size, FLAGS.max_eval_steps * FLAGS.eval_batch_size
     if FLAGS.eval_input_file:
+        if num_examples < len(files):
+            says = "Evaluating on %d of %d batches (--max_eval_steps)."
+            logging.info(says, FLAGS.max_eval_steps, -(-len(files) // size))
         num_examples = min(len(files), num_examples)
     else:
         logging.warning(

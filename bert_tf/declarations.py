@@ -153,9 +153,9 @@ def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -
         expected = f"one of {', '.join(map(str, choices))}"
         fits = fits and value in choices
     if not fits:
-        raise _refused(name, value, expected)
+        raise _refused(name, value, expected, bounds.get("remedy"))
 
 
-def _refused(name: str, value: Any, expected: str) -> InputError:
+def _refused(name: str, value: Any, expected: str, remedy: str | None = None) -> InputError:
     name = name or "the outermost value"
-    return InputError(f"{name} {value!r:.80}", expected, f"correct {name}")
+    return InputError(f"{name} {value!r:.80}", expected, remedy or f"correct {name}")

@@ -69,6 +69,14 @@ def path_errors(path: str, doing: str = "read") -> Iterator[None]:
 # ---------------------------------------------------------------------------- in
 
 
+def refuse_existing(path: str) -> None:
+    """Raises `InputError` if there is something at a path, where a folder is to be made."""
+    with path_errors(path):
+        if gfile(path).exists(path):
+            remedy = "choose another path, or remove it"
+            raise InputError(f"{path}, which already exists", "a new folder", remedy)
+
+
 def check_regular(path: str) -> None:
     """Raises `InputError` for a pipe, socket or device: reading it might never end."""
     if _is_special(path):

@@ -53,7 +53,10 @@ def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
     """
     given = [(name, value) for name, value in flags.items() if value not in (None, False)]
     listed = [f"--{n}" if v is True else f"--{n}={shlex.quote(str(v))}" for n, v in given]
-    command = " ".join(["bert-tf", verb, *map(shlex.quote, words), *listed])
+    path = [*sys.orig_argv, ""][1]  # of a program with these verbs: they know its heads
+    is_own = path.endswith(".py") and sys.argv[0].startswith("bert-tf ")
+    program = f"python {shlex.quote(path)}" if is_own else "bert-tf"
+    command = " ".join([program, verb, *map(shlex.quote, words), *listed])
     logging.info("%s. Next: %s", results, command)
 
 
@@ -124,7 +127,7 @@ class Progress:
           done: how much was done before.
         """
         self._label, self._total, self._unit = label, total, unit
-        self._done, self._note, self._interrupted = done, "", False
+        self._done, self._note, self._interrupted, self._compiling = done, "", False, 0.0
         self._updates: list[tuple[float, float]] = []  # time and number of the first, of the last
 
     def __enter__(self) -> Self:
@@ -140,9 +143,11 @@ class Progress:
             SCREEN.shown.remove(self)
             for around in () if self._unit else SCREEN.shown:
                 around._interrupted = True
+                around._compiling += seconds  # only that is within something counted
         if kind is None and seconds >= SECONDS_TO_REPORT:
             what = f"{number_of(self._done, self._unit)} in " * bool(self._unit)
-            logging.info("%s: %s%s", self._label, what, duration(seconds))
+            within = f" ({duration(self._compiling)} of them compiling)" * (self._compiling >= 1)
+            logging.info("%s: %s%s%s", self._label, what, duration(seconds), within)
 
     @property
     def seconds(self) -> float:
@@ -259,11 +264,14 @@ def progress_line(label: str, done: float, total: float | None, unit: str, rate:
 
     >>> progress_line("tokenize", 12, 59.04, "MB", 1.5)
     'tokenize: 12 of 59 MB, 1.5 a second, 31 s left'
+    >>> progress_line("answer", 1, None, "rows", 7543.2)
+    'answer: 1 row, 7,540 a second'
     """
     whole = "" if total is None else f" of {rounded(total)}"
-    speed = f", {rate:.3g} a second" if rate else ""
+    speed = f", {float(f'{rate:.3g}'):,.10g} a second" if rate else ""
     left = f", {duration(max(0, total - done) / rate)} left" if rate and whole else ""
-    return f"{label}: {rounded(done)}{whole} {unit}{speed}{left}"
+    count = f"{rounded(done)}{whole} {unit}" if whole else number_of(done, unit)
+    return f"{label}: {count}{speed}{left}"
 
 
 def duration(seconds: float) -> str:

@@ -129,12 +129,12 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
 # to be reached: 4,800; 6,400; 5,900; 2,900.
 BUDGET = {
-    "run_pretraining.py": (30, 5_156),
-    "run_classifier.py": (40, 6_978),
-    "run_squad.py": (38, 6_251),
-    "create_pretraining_data.py": (20, 2_923),
+    "run_pretraining.py": (30, 5_185),
+    "run_classifier.py": (40, 7_005),
+    "run_squad.py": (38, 6_278),
+    "create_pretraining_data.py": (20, 2_943),
 }
-WHOLE, TESTS = 16_214, 20_400
+WHOLE, TESTS = 16_253, 20_400
 
 
 @functools.cache

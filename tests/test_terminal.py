@@ -148,7 +148,7 @@ def test_a_bar_is_cut_by_parts_and_keeps_the_loss(clock):
         ]
 
 
-def test_what_compiles_is_in_no_rate(clock):
+def test_what_compiles_is_in_no_rate(said, clock):
     """Steps of a second, of which the first, the second and the tenth compile for a minute."""
     with terminal.Progress("train", 100, "steps") as training:
         for step in range(1, 13):
@@ -160,6 +160,7 @@ def test_what_compiles_is_in_no_rate(clock):
             elif step > 2:
                 left = terminal.duration(100 - step)
                 assert training.text() == f"train: {step} of 100 steps, 1 a second, {left} left"
+    assert said[-1] == "train: 12 steps in 3 min 9 s (3 min 0 s of them compiling)"
 
 
 def test_a_line_says_how_long_it_will_take(said, clock):

@@ -49,6 +49,7 @@ FORMATS = {
 }
 WRITTEN = tuple(name for name, one in FORMATS.items() if one.writer)
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
+_OWN_HEAD = "for a head of your own run the program that registers it, else correct task"
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 
 
@@ -67,7 +68,8 @@ class ModelMetadata:
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
     null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
     origin: str | None = declared(None, filled=True)  # hf:OWNER/NAME@COMMIT of the first weights
-    task: str | None = declared(None, choices=NAMES)  # where the architecture has several
+    # Where the architecture has several.
+    task: str | None = declared(None, choices=NAMES, remedy=_OWN_HEAD)
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
     columns: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of its texts

@@ -442,7 +442,8 @@ def changed_settings(
 ) -> list[str]:
     """The names of settings that both have, with different values.
 
-    On another host than the chief's the same initial weights may have another path.
+    A path may be spelled in several ways. On another host than the chief's the same initial weights
+    may have another one.
 
     Args:
       saved: as `CheckpointReader.run_settings` gives them.
@@ -450,7 +451,8 @@ def changed_settings(
       besides: names that are ignored.
     """
     names = (saved.keys() & given.keys()) - set(besides)
-    if not runtime.is_chief():
+    paths = {os.path.realpath(settings.get("init_checkpoint") or "") for settings in (saved, given)}
+    if not runtime.is_chief() or len(paths) == 1:
         names -= {"init_checkpoint"}
     return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))
 

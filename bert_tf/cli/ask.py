@@ -17,8 +17,9 @@ from absl import flags, logging
 from bert_tf import files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import model_flags
+from bert_tf.cli.command_line import refuse_nothing
 from bert_tf.cli.flags import REQUIRED, YES_OR_NO, Choice, Count, verb
-from bert_tf.errors import InputError
+from bert_tf.errors import NO_MODEL, InputError
 from bert_tf.serving.options import INPUT_FORMATS, MASK, TASKS
 from bert_tf.terminal import Progress, counted, number_of
 
@@ -200,10 +201,11 @@ class Address:
 
 
 def one_path(words: Sequence[str]) -> None:
-    """Refuses all but one path."""
+    """Refuses all but one path, at which there is something."""
+    expected = "one: an export, or a folder with weights"
     if len(words) != 1:
-        expected = "one: an export, or a folder with weights"
         raise InputError(f"{len(words)} paths", expected, "write bert-tf playground PATH")
+    refuse_nothing(words[0], words[0], expected, NO_MODEL)
 
 
 @verb(Address, Model, model_flags.ModelFiles, check=one_path)
@@ -218,15 +220,15 @@ def playground(argv: Sequence[str]) -> None:
     from bert_tf.playground.api import Playground
     from bert_tf.playground.server import Server
 
-    page = Playground(make_predictor(argv[1]))
-    with Progress("compile"):
-        page.warm_up()
-    with Server(page, host=FLAGS.host, port=FLAGS.port) as server:
+    with Server(host=FLAGS.host, port=FLAGS.port) as server:  # at once: the port may be taken
+        page = Playground(make_predictor(argv[1]))
+        with Progress("compile"):
+            page.warm_up()
+        server.playground = page
         print(f"{argv[1]} is shown at {server.url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            print(file=sys.stderr)
+        print(file=sys.stderr)
 
 
 # ---------------------------------------------------------------------------- fill-mask

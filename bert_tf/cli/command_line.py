@@ -87,13 +87,14 @@ def check_inputs() -> None:
         given = (values.get(name) or "") if values.get(switch, True) else ""
         folder = (switch and values.get("data_dir")) or ""  # of the files of a task
         for part in given.split(",") if name.endswith(("from", "input_file")) else [given]:
-            path = os.path.join(folder, part)
-            if part and not (
-                "://" in path
-                or part.startswith("hf:")
-                or os.path.exists(path)
-                or glob.glob(f"{path}*")
-            ):
+            if part:
                 remedy = NO_MODEL if name in MODELS else "check the path"
-                received = f"--{name}={part}, where there is nothing"
-                raise InputError(received, FLAGS[name].help, remedy)
+                path = os.path.join(folder, part)
+                refuse_nothing(path, f"--{name}={part}", FLAGS[name].help, remedy)
+
+
+def refuse_nothing(path: str, given: str, expected: str, remedy: str) -> None:
+    """Raises `InputError` for a local path at which nothing begins."""
+    elsewhere = "://" in path or path.startswith("hf:")
+    if not (elsewhere or os.path.exists(path) or glob.glob(f"{path}*")):
+        raise InputError(f"{given}, where there is nothing", expected, remedy)

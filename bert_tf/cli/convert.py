@@ -22,6 +22,7 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
 from bert_tf.errors import InputError
+from bert_tf.files import locked, refuse_existing
 
 FLAGS = flags.FLAGS
 ROUNDING = 1e-4  # differences of outputs that are no sign of an error
@@ -77,6 +78,8 @@ def check_flags(words: Sequence[str]) -> None:
         expected = "the folder to make; --to_format says what kind of files it gets"
         remedy = f"--to={re.sub('/(bert_)?model$', '', FLAGS.to.removesuffix(ending[0]))}"
         raise InputError(f"--to={FLAGS.to}, the name of a file", expected, remedy)
+    if verb != "inspect":
+        refuse_existing(FLAGS.to.rstrip("/"))
     if "," in FLAGS["from"].value and verb not in ("average", "inspect"):
         received = f"several checkpoints, {FLAGS['from'].value}, in --from"
         raise InputError(received, "one; average takes several", "run it for each")
@@ -95,7 +98,6 @@ from bert_tf.checkpoints.loading import (
     tokenizer_of,
 )
 from bert_tf.checkpoints.saving import save_weights
-from bert_tf.files import locked
 from bert_tf.terminal import Progress, log_end
 from bert_tf.tokenization.wordpiece import read_vocabulary
 

@@ -107,6 +107,7 @@ def learn_vocabulary(output_dir: pathlib.Path) -> None:
 def make_records(output_dir: pathlib.Path) -> None:
     """Texts -> records to train on, and others, with other masks, to evaluate on."""
     title("2. Pre-training records: sentence pairs with masked pieces")
+    say("At the end of a document the next one is random: three of four pairs of these texts.")
     # Many passes, each with its own masks: of few, the masks are learned and not the texts.
     for name, seed, dupe_factor in (("train", 12345, 150), ("eval", 54321, 1)):
         run(
@@ -192,7 +193,7 @@ def say_what_next(output_dir: pathlib.Path, seconds: float) -> None:
   {output_dir}/curves.png    its loss and accuracy
   {output_dir}/topics/       the classifier, and its scores in eval_results.txt
 
-Try both in the browser, or type sentences of your own into the terminal:
+Try both in the browser or the terminal (after `make demo` type `. .venv/bin/activate` first):
 
   bert-tf playground {output_dir}/model
   bert-tf playground {output_dir}/topics

@@ -56,4 +56,5 @@ def training_config(run: Run, learning_rate: float) -> TrainingConfig:
 
 def newest_model(run: Run) -> str:
     """The path of the model that a run leaves: its export, its own, or the one it began with."""
-    return FLAGS.export_dir or (FLAGS.output_dir if FLAGS.do_train else run.model.source.path)
+    is_own = FLAGS.do_train or tf1.has_checkpoints(FLAGS.output_dir)
+    return FLAGS.export_dir or (FLAGS.output_dir if is_own else run.model.source.path)

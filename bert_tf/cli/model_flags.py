@@ -62,8 +62,7 @@ class Training:
       bias_correction: Correct Adam's moments for their start at 0 (the original does not).
       clip_per_replica: Clip the gradients of each device before they are added up, as the original
         does on TPUs.
-      save_checkpoints_steps: Steps between two checkpoints. SIGTERM (`kill PID`) saves one more;
-        Ctrl-C does not.
+      save_checkpoints_steps: Steps between two checkpoints. Ctrl-C and SIGTERM save one more.
       keep_checkpoint_max: How many checkpoints are kept; 0 keeps all.
       iterations_per_loop: Most steps in a call of the compiled loop; between calls the host logs
         and saves.
@@ -118,7 +117,7 @@ class FineTuning:
     )
     predict_batch_size = 8
     max_seq_length = Count(128, most=LONGEST)
-    num_train_epochs = Number(3.0, 0.0, 1e6)
+    num_train_epochs = Number(3.0, ABOVE_0, 1e6)
     warmup_proportion = Number(0.1, 0.0, shared_flags.BELOW_1)
     bucket_by_length = True
     layerwise_lr_decay = Number(1.0, ABOVE_0, 1.0)

@@ -27,6 +27,7 @@ _FILES = {
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
+_VIEWS = {"/api/answer": "answer", "/api/attention": "attention"}  # methods of `Playground`
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -51,11 +52,13 @@ class Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, playground: Playground, *, host: str = "127.0.0.1", port: int = 0):
+    def __init__(
+        self, playground: Playground | None = None, *, host: str = "127.0.0.1", port: int = 0
+    ):
         """Begins to listen.
 
         Args:
-          playground: of the model.
+          playground: of the model; None if the attribute is set before requests are answered.
           host: a loopback address.
           port: 0 for any that is free.
 
@@ -73,11 +76,7 @@ class Server(http.server.ThreadingHTTPServer):
                 "leave out --host; from another machine, forward the port with ssh -L",
             )
         self.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-        self.views: dict[str, Callable[[Any], Any]] = {
-            "/api/answer": playground.answer,
-            "/api/attention": playground.attention,
-        }
-        self.describe, self.model_lock = playground.describe, threading.Lock()
+        self.playground, self.model_lock = playground, threading.Lock()
         try:
             super().__init__((str(address), port), Handler)
         except (OSError, OverflowError) as error:
@@ -117,14 +116,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def _get(self) -> tuple[bytes, str]:
         if self.path == "/api/model":
-            return _json(self.server.describe()), JSON_TYPE
+            return _json(self.server.playground.describe()), JSON_TYPE
         if self.path not in _FILES:
             raise HttpError(404, "there is nothing here")
         name, kind = _FILES[self.path]
         return importlib.resources.files(__package__).joinpath(name).read_bytes(), kind
 
     def _post(self) -> tuple[bytes, str]:
-        if self.path not in self.server.views:
+        if self.path not in _VIEWS:
             raise HttpError(404, "there is nothing here")
         kind, length = self.headers.get_content_type(), self.headers.get("Content-Length", "")
         if kind != "application/json":
@@ -140,7 +139,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if not isinstance(request, dict):
             raise HttpError(400, "expected a JSON object")
         with self.server.model_lock:
-            return _json(self.server.views[self.path](request)), JSON_TYPE
+            view = getattr(self.server.playground, _VIEWS[self.path])
+            return _json(view(request)), JSON_TYPE
 
     def _respond(self, make: Callable[[], tuple[bytes, str]]) -> None:
         status, error = 200, None

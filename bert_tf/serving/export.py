@@ -133,7 +133,7 @@ def export_checkpoint(
             _write_saved_model(task, signatures, folder, model_name=name)
         else:
             _write_vocabulary(task, folder)
-            with Progress(f"convert to {file_format}"), without_chatter():
+            with Progress(f"convert to {file_format}"), without_chatter(logging.ERROR):
                 signatures, converted = portable.write_portable(
                     task, folder, name=file_format, int8=int8
                 )

@@ -94,11 +94,14 @@ class MaskedLmTask(ServingTask):
         """text [B] -> sequences with [MASK] as one piece: the tokenizer alone would split it."""
         parts = tf.strings.split(texts["text"], MASK)  # [B, (parts)]
         pieces = self.sequences.tokenizer.tokenize_ids(parts.values)  # [parts of all, (pieces)]
-        mask = tf.fill([tf.shape(pieces.row_splits)[0] - 1, 1], self._mask_id)
-        with_mask = tf.concat([pieces, tf.RaggedTensor.from_tensor(mask)], axis=1)
-        joined = with_mask.with_row_splits_dtype(tf.int64)
-        splits = tf.gather(joined.row_splits, parts.row_splits)
-        runs = runs_of(tf.RaggedTensor.from_row_splits(joined.values, splits, validate=False))
+        pieces = pieces.with_row_splits_dtype(tf.int64)
+        # A [MASK] behind each part. (In tf.concat of ragged ones oneDNN logs what it does not do.)
+        ends = pieces.row_splits + tf.range(tf.size(pieces.row_splits, tf.int64))
+        places = tf.range(tf.size(pieces.values, tf.int64)) + pieces.value_rowids()
+        masks = tf.fill(ends[-1:], self._mask_id)
+        ids = tf.tensor_scatter_nd_update(masks, places[:, tf.newaxis], pieces.values)
+        splits = tf.gather(ends, parts.row_splits)
+        runs = runs_of(tf.RaggedTensor.from_row_splits(ids, splits, validate=False))
         # Without the one behind the last part.
         return self.sequences.of_runs(Runs(runs.ids, runs.starts, runs.lengths - 1))
 

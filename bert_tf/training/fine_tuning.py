@@ -565,7 +565,9 @@ class BestCheckpoint:
         if last not in self.values:
             self.evaluate(last)
         step = self.run.trainer.restore(self.folder, {})
-        logging.info("The best checkpoint is that of step %d.", step)
+        says = "The best checkpoint by %s is that of step %d: %.4f; the last one, of step %d: %.4f."
+        scores = (step, self.values.get(step, np.nan), last, self.values[last])
+        logging.info(says, self.run.metric, *scores)
         return step
 
 
