@@ -63,7 +63,13 @@ def test_commands_and_flags_exist_and_are_accepted(command):
     calls = [command_of(words) for words in words if words[1] != "pairs.py"]  # which has own tasks
     module = VERBS[command][0] if command in VERBS else command.removesuffix(".py")
     installed = unittest.mock.patch("bert_tf.planning.compilers.check_packages")
-    with in_process(command) as run, installed, unittest.mock.patch(f"{module}.main") as main:
+    found = unittest.mock.patch("bert_tf.cli.ask.refuse_nothing")  # at the path of an example
+    with (
+        in_process(command) as run,
+        installed,
+        found,
+        unittest.mock.patch(f"{module}.main") as main,
+    ):
         for words in (rest for name, rest in calls if name == command):
             run(*(word.replace("PRECISION", "float16") for word in words))  # a table of all
             main.assert_called_once()

@@ -107,7 +107,7 @@ def learn_vocabulary(output_dir: pathlib.Path) -> None:
 def make_records(output_dir: pathlib.Path) -> None:
     """Texts -> records to train on, and others, with other masks, to evaluate on."""
     title("2. Pre-training records: sentence pairs with masked pieces")
-    say("A document of which one sentence fits gets a random next one: here most do, not half.")
+    say("At the end of a document the next one is random: three of four pairs of these texts.")
     # Many passes, each with its own masks: of few, the masks are learned and not the texts.
     for name, seed, dupe_factor in (("train", 12345, 150), ("eval", 54321, 1)):
         run(

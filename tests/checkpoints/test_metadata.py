@@ -56,6 +56,7 @@ def test_metadata_of_other_kinds_are_refused(tmp_path, wrong):
     with pytest.raises(InputError) as caught:
         ModelMetadata.from_json_file(str(path))
     assert str(path) in caught.value.received
+    assert ("the program that registers it" in caught.value.remedy) == ("task" in wrong)
     with pytest.raises(InputError):
         ModelMetadata(**wrong)
 

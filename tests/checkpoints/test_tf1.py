@@ -353,7 +353,7 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(tmp_path, monkeypatch)
     notes = {"seed": 3, "freeze": [], "init_checkpoint": "a", "dev_data": "d", "num_replicas": 1}
     prefix = folder.save(6, {RUN_SETTINGS: np.array(json.dumps(notes))})
     same = notes | {"freeze": (), "dev_data": None, "num_replicas": 2, "precision": "float32"}
-    for path in ("a", None, prefix):
+    for path in ("a", os.path.abspath("a"), "./b/../a", None, prefix):
         check_finished_run(prefix, same | {"init_checkpoint": path})
     check_finished_run(prefix, same | {"seed": 4}, besides=["seed"])
     others = {"seed": 4, "init_checkpoint": f"{tmp_path}_other/x", "dev_data": "e", "freeze": "x"}

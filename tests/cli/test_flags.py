@@ -133,7 +133,10 @@ REFUSED = {  # what is said of a command line
     "run_squad.py --output_dir": "Received: Missing value for flag --output_dir",
     f"{PRETRAIN} --do_train": "Received: --input_file=/nowhere/*.tf, where there is nothing",
     f"{CLASSIFY} --do_train": "Received: --train_file=no.csv, where there is nothing",
+    f"{CLASSIFY} --num_train_epochs=0": "Received: --num_train_epochs=0",
     "bert-tf convert --to=x --from=/no/model.ckpt": "hf:google-bert/bert-base-uncased",
+    "bert-tf convert --to=/etc --from=x": "Received: /etc, which already exists",
+    "bert-tf playground /no/model": "Received: /no/model, where there is nothing",
 }
 ANSWERED = {  # what: the command line, the exit code, what is said
     **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in {*COMMANDS.values(), *VERBS}},
