@@ -217,9 +217,11 @@ def playground_requests(folder: pathlib.Path) -> Reader:
     (folder / "request").write_bytes(
         f"{HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body
     )
-    views = {"/api/answer": _Echo("choices").answer, "/api/attention": _Echo("choices").attention}
     listening = unittest.mock.Mock(
-        spec=server.Server, views=views, hosts={"localhost:1"}, url="http://localhost:1/"
+        spec=server.Server,
+        playground=_Echo("choices"),
+        hosts={"localhost:1"},
+        url="http://localhost:1/",
     )
     listening.model_lock = unittest.mock.MagicMock()
     listening.describe = _Echo("choices").describe

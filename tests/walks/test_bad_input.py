@@ -101,7 +101,7 @@ CASES = {
         "output below a file": Case("cannot be written", {"output_dir": "{}/good.tfrecord/run"}),
         "checkpoint missing": Case("no checkpoint", {"init_checkpoint": "{}/nowhere"}),
         "checkpoint of another model": Case(
-            "it has wte besides", {"init_checkpoint": "{}/other"},
+            "its other weights: wte", {"init_checkpoint": "{}/other"},
             model("other", wte=np.zeros([3, 2], np.float32)),
         ),
         "model of another case": Case(
