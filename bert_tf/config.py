@@ -144,7 +144,7 @@ class BertConfig:
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a dict of JSON values."""
         every = dataclasses.asdict(self)
-        return {name: every[name] for name in every if name not in _OWN or name in self.own}
+        return {name: value for name, value in every.items() if name not in _OWN} | self.own
 
     def to_json_string(self) -> str:
         """The configuration as the text of a `bert_config.json`."""

@@ -229,8 +229,8 @@ class InferenceModel(tf.Module):
         batch_shape = tf.unstack(tf.shape(features["input_ids"]))  # [B, S]
         outputs, _ = encode(self, self._config, features, self._activations)  # [T, D] each
         shape = [*batch_shape, self._config.hidden_size]
-        *others, sequence = (tf.reshape(x, shape) for x in outputs)  # [B, S, D]
-        others = others if self._config.bilstm_layers else []
+        read = outputs if self._config.bilstm_layers else outputs[-1:]
+        *others, sequence = (tf.reshape(x, shape) for x in read)  # [B, S, D]
         given = [sequence, *others, *(features[name] for name in self._taken)]
         if (positions := features.get("masked_lm_positions")) is not None:
             first = 0

@@ -204,9 +204,10 @@ def _compiled(model: keras.Model, names: Sequence[str], pooling: str, is_causal:
         outputs = model(inputs, training=False)
         chosen = tf.stack([outputs[name] for name in names], axis=1)  # [B, L, S, D]
         if pooling == "cls":
+            if not is_causal:
+                return chosen[:, :, 0]  # [B, L, D]
             last = tf.reduce_sum(inputs["input_mask"], 1) - 1  # [B]
-            place = last if is_causal else tf.zeros_like(last)
-            return tf.gather(tf.transpose(chosen, [0, 2, 1, 3]), place, batch_dims=1)  # [B, L, D]
+            return tf.gather(chosen, last, axis=2, batch_dims=1)  # [B, L, D]
         if pooling == "mean":
             weights = tf.cast(inputs["input_mask"], chosen.dtype)[:, None, :, None]  # [B, 1, S, 1]
             return tf.reduce_sum(chosen * weights, 2) / tf.reduce_sum(weights, 2)  # [B, L, D]
