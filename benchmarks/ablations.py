@@ -1,0 +1,583 @@
+"""The paper's ablations (section 5, appendix C) in miniature, by the scripts that users run.
+
+    BERT_TF_DATA=... python benchmarks/ablations.py --folder=ablations --results=ablations.jsonl
+    python benchmarks/ablations.py --results=ablations.jsonl --measure=none --picture=ablations.png
+
+Text: the Wikipedia sample, two of its files held out; a vocabulary of 8,000 pieces learned from it.
+Every pre-training sees as many sequences as the others: --steps batches of 32 with 128 tokens, from
+first weights, order and masks of its seed; what `MODELS` names differs, nothing else. Fine-tuning
+starts from it by one recipe a task (`TASKS`). `TABLES` are the rows of the paper with its figures.
+
+Each measurement is a line of --results with the seconds of its process; what is there already is
+not measured again, and a training that was stopped goes on. --jobs run side by side, each on a core
+of its own. All of it is printed as tables at the end: means over the seeds, and their range.
+"""
+
+import argparse
+import concurrent.futures
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+ROOT = pathlib.Path(__file__).parents[1]
+HELD_OUT = ("AD_wiki_92", "AD_wiki_99")
+BATCH, RATE = 32, 1e-3
+CONFIG = {
+    "vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 512, "max_position_embeddings": 512, "type_vocab_size": 2,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """A pre-training: how it differs from the first one, as flags and keys of the configuration.
+
+    Attributes:
+      config: keys of bert_config.json.
+      data: flags of `bert-tf data`.
+      train: flags of `run_pretraining.py`.
+      long_steps: the steps with 512 tokens at its end, batches of as many tokens as before.
+    """
+
+    config: dict = dataclasses.field(default_factory=dict)
+    data: dict = dataclasses.field(default_factory=dict)
+    train: dict = dataclasses.field(default_factory=dict)
+    long_steps: float = 0
+
+
+def masks(mask: float, unchanged: float, random_: float) -> Model:
+    """Other shares of the pieces to predict, in the order of table 8."""
+    shares = {"mask_share": mask, "unchanged_share": unchanged, "random_share": random_}
+    return Model(data=shares)
+
+
+BERT, WIDE = "BERT", "L4 H256"
+MODELS = {
+    BERT: Model(),
+    "no NSP": Model(train={"masked_lm_only": "true"}),
+    "LTR, no NSP": Model(config={"attention": "causal"}),
+    WIDE: Model(
+        config={
+            "num_hidden_layers": 4,
+            "hidden_size": 256,
+            "num_attention_heads": 4,
+            "intermediate_size": 1024,
+        }
+    ),
+    "100/0/0": masks(1, 0, 0),
+    "80/0/20": masks(0.8, 0, 0.2),
+    "80/20/0": masks(0.8, 0.2, 0),
+    "0/20/80": masks(0, 0.2, 0.8),
+    "0/0/100": masks(0, 0, 1),
+    "whole words": Model(data={"do_whole_word_mask": "true"}),
+    "128, then 512": Model(long_steps=0.1),
+    "LAMB, 512": Model(
+        train={"optimizer": "lamb", "gradient_accumulation_steps": 16, "learning_rate": 1e-2}
+    ),
+}
+
+# On top of the encoder, as keys of the configuration; "fixed" ones leave its weights as they are.
+FEATURES = {
+    "embeddings": "embeddings", "second to last": "second_to_last", "last": "last",
+    "sum of the last four": "sum_last_four", "last four": "concat_last_four",
+    "sum of all": "sum_all",
+}  # fmt: skip
+FIXED = {f"fixed, {name}": {"bilstm_layers": 2, "features": x} for name, x in FEATURES.items()}
+TOPS = {"": {}, "BiLSTM": {"bilstm_layers": 1}} | FIXED
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A fine-tuning: script, flags, and the score of eval_results.txt that is shown, in percent."""
+
+    script: str
+    flags: dict
+    metric: str
+
+
+def sentences(name: str, metric: str, epochs: int) -> Task:
+    """A task of GLUE."""
+    flags = {"task_name": name, "num_train_epochs": epochs, "max_seq_length": 128}
+    return Task("run_classifier.py", flags, metric)
+
+
+SST_2, MRPC, STS_B, SQUAD, NAMES = "SST-2", "MRPC", "STS-B", "SQuAD", "names"
+TASKS = {
+    SST_2: sentences("sst-2", "eval_accuracy", 2),
+    MRPC: sentences("mrpc", "eval_f1", 3),
+    STS_B: sentences("sts-b", "eval_spearman", 3),
+    SQUAD: Task("run_squad.py", {"num_train_epochs": 2, "max_seq_length": 256}, "f1"),
+    NAMES: sentences("ner", "eval_entity_f1", 3),
+}
+NUM_SST_2, ARTICLES, DEV_ARTICLES, NUM_NAMES = 10_000, 30, 5, {"train": 4000, "dev": 1000}
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A fine-tuning of a table: a model, so many percent of its steps, a task and what is on top.
+
+    `task` is "" for the held-out loss of the model itself.
+    """
+
+    model: str
+    task: str
+    percent: int = 100
+    top: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table: its columns are tasks; its rows models with the paper's figures for `paper`."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: dict[str, tuple[Cell, ...]]
+    paper: tuple[str, ...] = ()
+    figures: dict[str, tuple[float, ...]] = dataclasses.field(default_factory=dict)
+
+
+def row(model: str, tasks: tuple[str, ...], **options) -> tuple[Cell, ...]:
+    """The cells of a model."""
+    return tuple(Cell(model, task, **options) for task in tasks)
+
+
+LOSS = ""  # a column: what the model loses on held-out records
+FOUR = (SST_2, MRPC, STS_B, SQUAD)
+TABLES = {
+    "figure 5": Table(
+        "Figure 5: after so many of the steps",
+        FOUR,
+        {f"{percent} %": row(BERT, FOUR, percent=percent) for percent in (0, 10, 30, 100)},
+    ),
+    "table 5": Table(
+        "Table 5: pre-training tasks",
+        FOUR,
+        {name: row(name, FOUR) for name in (BERT, "no NSP", "LTR, no NSP")}
+        | {"+ BiLSTM": row("LTR, no NSP", FOUR, top="BiLSTM")},
+        ("MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD"),
+        {
+            BERT: (84.4, 88.4, 86.7, 92.7, 88.5),
+            "no NSP": (83.9, 84.9, 86.5, 92.6, 87.9),
+            "LTR, no NSP": (82.1, 84.3, 77.5, 92.1, 77.8),
+            "+ BiLSTM": (82.1, 84.1, 75.7, 91.6, 84.9),
+        },
+    ),
+    "table 6": Table(
+        "Table 6: size",
+        (LOSS, SST_2, MRPC, NAMES),
+        {name: row(shown, (LOSS, SST_2, MRPC, NAMES))
+         for name, shown in {"L2 H128": BERT, WIDE: WIDE}.items()},
+        ("perplexity", "MNLI-m", "MRPC", "SST-2"),
+        {
+            "L3 H768": (5.84, 77.9, 79.8, 88.4),
+            "L6 H768": (5.24, 80.6, 82.2, 90.7),
+            "L12 H768": (3.99, 84.4, 86.7, 92.9),
+            "L12 H1024": (3.54, 85.7, 86.9, 93.3),
+            "L24 H1024": (3.23, 86.6, 87.8, 93.7),
+        },
+    ),
+    "table 7": Table(
+        "Table 7: tagging, fine-tuned or by fixed features of L4 H256",
+        (NAMES,),
+        {"fine-tuned": row(WIDE, (NAMES,))}
+        | {top: row(WIDE, (NAMES,), top=top) for top in FIXED},
+        ("NER, BERT-Base",),
+        {
+            "fine-tuned": (96.4,),
+            "fixed, embeddings": (91.0,),
+            "fixed, second to last": (95.6,),
+            "fixed, last": (94.9,),
+            "fixed, sum of the last four": (95.9,),
+            "fixed, last four": (96.1,),
+            "fixed, sum of all": (95.5,),
+        },
+    ),
+    "table 8": Table(
+        "Table 8: [MASK] / the same / random, and whole words",
+        (LOSS, SST_2, NAMES, "names, fixed"),
+        {
+            name: (*row(shown, (LOSS, SST_2, NAMES)), Cell(shown, NAMES, top="fixed, last four"))
+            for name, shown in {"80/10/10": BERT}.items()
+            | {name: name for name in MODELS if "/" in name or "whole" in name}.items()
+        },
+        ("MNLI", "NER", "NER, fixed"),
+        {
+            "80/10/10": (84.2, 95.4, 94.9),
+            "100/0/0": (84.3, 94.9, 94.0),
+            "80/0/20": (84.1, 95.2, 94.6),
+            "80/20/0": (84.4, 95.2, 94.7),
+            "0/20/80": (83.7, 94.8, 94.6),
+            "0/0/100": (83.6, 94.9, 94.6),
+        },
+    ),
+    "lengths": Table(
+        "128 tokens, then 512",
+        (LOSS, "loss at 512", SQUAD),
+        {name: (*row(name, (LOSS, "loss at 512", SQUAD)),) for name in (BERT, "128, then 512")},
+    ),
+    "batches": Table(
+        "Adam, 32 sequences a step; LAMB, 512",
+        (LOSS, SST_2, NAMES),
+        {name: row(name, (LOSS, SST_2, NAMES)) for name in (BERT, "LAMB, 512")},
+    ),
+}  # fmt: skip
+
+
+def main() -> None:
+    """Measures what is missing, then prints the tables."""
+    options = parse_options()
+    results = Results(pathlib.Path(options.results))
+    if options.measure:
+        prepare(options)
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            runs = [pool.submit(measure, *one, results, options) for one in chains(options)]
+            for done in concurrent.futures.as_completed(runs):
+                done.result()
+    for name, table in TABLES.items():
+        print_table(table, results) if name in options.show else None
+    if options.picture:
+        draw(options.picture, results)
+
+
+def parse_options() -> argparse.Namespace:
+    """The command line."""
+
+    def names(text: str) -> list[str]:
+        return [name for name in text.split(",") if name != "none"]
+
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=pathlib.Path, default="ablations", help="of all models")
+    parser.add_argument("--results", default="ablations.jsonl")
+    parser.add_argument("--measure", type=names, default=list(TABLES), help="tables, or none")
+    parser.add_argument("--show", type=names, default=list(TABLES), help="tables")
+    parser.add_argument("--seeds", type=lambda x: [*map(int, x.split(","))], default=[1, 2])
+    parser.add_argument("--steps", type=int, default=1500, help="of a pre-training")
+    parser.add_argument("--jobs", type=int, default=1, help="processes, each on a core of its own")
+    parser.add_argument("--picture")
+    return parser.parse_args()
+
+
+class Results:
+    """The lines of --results; each has a key, what was found, and seconds."""
+
+    def __init__(self, path: pathlib.Path):
+        self._path, self._lock = path, threading.Lock()
+        text = path.read_text() if path.exists() else ""
+        self._lines = [json.loads(line) for line in text.splitlines()]
+
+    def find(self, **key) -> list[dict]:
+        """The lines that have all of these."""
+        return [line for line in [*self._lines] if key.items() <= line.items()]
+
+    def add(self, line: dict) -> None:
+        """One more, which no later run measures again."""
+        with self._lock, self._path.open("a") as file:
+            self._lines.append(line)
+            print(json.dumps(line), file=file)
+        print(line, flush=True)
+
+
+def chains(options: argparse.Namespace) -> Iterator[tuple[str, int, list[Cell]]]:
+    """A pre-trained model and all that starts from it, for each seed."""
+    cells = [cell for name in options.measure for row in TABLES[name].rows.values() for cell in row]
+    for seed in options.seeds:
+        for model in dict.fromkeys(cell.model for cell in cells):
+            of_model = [cell for cell in cells if cell.model == model and cell.task in TASKS]
+            yield model, seed, list(dict.fromkeys(of_model))
+
+
+def measure(model: str, seed: int, cells: list[Cell], results: Results, options) -> None:
+    """Pre-trains, then fine-tunes, each in a process."""
+    key = {"model": model, "seed": seed, "task": ""}
+    missing = [x for x in cells if not results.find(**dataclasses.asdict(x), seed=seed)]
+    if not results.find(**key) or (missing and not folder_of(model, seed, options).exists()):
+        found = key | pretrain(model, seed, options)
+        if not results.find(**key):
+            results.add(found)
+    for cell in missing:
+        results.add(dataclasses.asdict(cell) | {"seed": seed} | fine_tune(cell, seed, options))
+
+
+# -------------------------------------------------------------------------------- commands
+
+
+def run(script: str, log: pathlib.Path, **given) -> float:
+    """Runs a script, or a verb of bert-tf, on a core of this thread's; gives its seconds."""
+    command = [str(ROOT / script)] if script.endswith(".py") else ["-m", "bert_tf", script]
+    command += [f"--{name}={value}" for name, value in given.items()]
+    cores = sorted(os.sched_getaffinity(0))
+    if (number := threading.current_thread().name.rpartition("_")[2]).isdigit():
+        cores = [cores[int(number) % len(cores)]]
+    pin = functools.partial(os.sched_setaffinity, 0, cores)
+    begin = time.perf_counter()
+    with log.open("a") as file:
+        done = subprocess.run(
+            [sys.executable, *command], stdout=file, stderr=file, cwd=ROOT, preexec_fn=pin
+        )
+    if done.returncode:
+        sys.exit(f"{script} failed: see {log}")
+    return round(time.perf_counter() - begin, 1)
+
+
+def read_scores(path: pathlib.Path) -> dict[str, float]:
+    """An eval_results.txt."""
+    lines = [line.split(" = ") for line in path.read_text().splitlines()]
+    return {name: float(value) for name, value in lines}
+
+
+def pretrain(name: str, seed: int, options: argparse.Namespace) -> dict:
+    """Records -> a model of all steps -> its scores on held-out records."""
+    model, folder = MODELS[name], options.folder.resolve()
+    output, log = folder_of(name, seed, options), folder / f"{folder_name(name)}-{seed}.log"
+    config = folder / f"{folder_name(name)}.json"
+    config.write_text(json.dumps(CONFIG | model.config, indent=1))
+    steps = options.steps
+    given = {
+        "bert_config_file": config, "vocab_file": folder / "vocab.txt", "output_dir": output,
+        "do_train": "true", "seed": seed, "num_train_steps": steps, "learning_rate": RATE,
+        "num_warmup_steps": steps // 10, "save_checkpoints_steps": steps // 10,
+        "keep_checkpoint_max": 0,
+    }  # fmt: skip
+    held_out = {"do_eval": "true", "eval_batch_size": BATCH, "max_eval_steps": 100}
+    given |= model.train
+    if accumulated := model.train.get("gradient_accumulation_steps"):
+        given["train_batch_size"] = BATCH * accumulated
+        for count in ("num_train_steps", "num_warmup_steps", "save_checkpoints_steps"):
+            given[count] = max(1, given[count] // accumulated)
+    if model.long_steps:
+        given["stop_at_step"] = given["num_train_steps"] - round(model.long_steps * steps)
+    data = make_records(folder, "train", seed, **model.data)
+    seconds = run("run_pretraining.py", log, input_file=data, **given)
+    if model.long_steps:
+        given["stop_at_step"], long = given["num_train_steps"], {"max_seq_length": 512}
+        long |= {"max_predictions_per_seq": 77, "train_batch_size": BATCH // 4}
+        data = make_records(folder, "train", seed, **long_data())
+        seconds += run("run_pretraining.py", log, input_file=data, **(given | long))
+    found = {}
+    for length, flags in {"": {}, " at 512": long_data()}.items():
+        held = make_records(folder, "dev", 1, **flags)
+        if name in ("BERT", "128, then 512") or not flags:
+            own = {k: v for k, v in given.items() if k not in ("do_train", "stop_at_step")}
+            run("run_pretraining.py", log, input_file=held, **(own | held_out | flags))
+            scores = read_scores(output / "eval_results.txt")
+            found |= {f"{key}{length}": value for key, value in scores.items()}
+    return found | {"seconds": round(seconds, 1)}
+
+
+def long_data() -> dict:
+    """Records of 512 tokens."""
+    return {"max_seq_length": 512, "max_predictions_per_seq": 77}
+
+
+def fine_tune(cell: Cell, seed: int, options: argparse.Namespace) -> dict:
+    """A checkpoint -> the scores of a task."""
+    folder, task = options.folder.resolve(), TASKS[cell.task]
+    name = folder_name(f"{cell.model}-{seed}-{cell.percent}-{cell.task}-{cell.top}")
+    output, log = folder / "tuned" / name, folder / f"{name}.log"
+    config = json.loads((folder / f"{folder_name(cell.model)}.json").read_text()) | TOPS[cell.top]
+    given = dict(task.flags)
+    if cell.top:
+        config["bilstm_size"] = config["hidden_size"]
+    if cell.top.startswith("fixed"):
+        config |= {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+        given["freeze"] = "^bert/"
+    own = folder / f"{name}.json"
+    own.write_text(json.dumps(config, indent=1))
+    given |= {
+        "bert_config_file": own, "vocab_file": folder / "vocab.txt", "output_dir": output,
+        "init_checkpoint": checkpoint(cell, seed, options), "do_train": "true", "do_eval": "true",
+        "learning_rate": 1e-3 if cell.top.startswith("fixed") else 3e-4, "seed": seed,
+    }  # fmt: skip
+    if cell.task == SQUAD:
+        files = {"train_file": folder / "squad-train.json", "predict_file": folder / "squad.json"}
+        given |= files | {"do_predict": "true", "predict_batch_size": BATCH}
+    else:
+        given |= {"data_dir": folder / folder_name(cell.task), "eval_batch_size": BATCH}
+    seconds = run(task.script, log, **given)
+    score = read_scores(output / "eval_results.txt")[task.metric]
+    shutil.rmtree(output)
+    log.unlink()
+    return {"score": score if cell.task == SQUAD else 100 * score, "seconds": seconds}
+
+
+def folder_name(name: str) -> str:
+    """Of what stands in a table."""
+    return re.sub(r"[^\w.]+", "_", name).strip("_").lower()
+
+
+def folder_of(model: str, seed: int, options: argparse.Namespace) -> pathlib.Path:
+    """Where a pre-trained model is."""
+    return options.folder.resolve() / f"{folder_name(model)}-{seed}"
+
+
+def checkpoint(cell: Cell, seed: int, options: argparse.Namespace) -> pathlib.Path:
+    """The model after so many percent of its steps; before the first they are new weights."""
+    output = folder_of(cell.model, seed, options)
+    if cell.percent:
+        last = max(int(path.suffixes[0][6:].lstrip("-") or 0) for path in indices(output))
+        return output / f"model.ckpt-{round(last * cell.percent / 100)}"
+    path = options.folder.resolve() / f"new-{folder_name(cell.model)}-{seed}"
+    if not path.exists():
+        code = (
+            "import bert_tf, keras, sys; keras.utils.set_random_seed(int(sys.argv[1]));"
+            "config = bert_tf.BertConfig.from_json_file(sys.argv[2]);"
+            "model = bert_tf.make_model('pretraining', config);"
+            "model.tokenizer = bert_tf.FullTokenizer(sys.argv[3]);"
+            "bert_tf.save_weights(sys.argv[4], model, to_format='tf1')"
+        )
+        files = [output.parent / f"{folder_name(cell.model)}.json", output.parent / "vocab.txt"]
+        command = [sys.executable, "-c", code, str(seed), *map(str, files), str(path)]
+        subprocess.run(command, check=True, cwd=ROOT, stderr=subprocess.DEVNULL)
+    return path
+
+
+def indices(output: pathlib.Path) -> list[pathlib.Path]:
+    """The checkpoints of a model."""
+    return sorted(output.glob("model.ckpt-*.index"))
+
+
+# -------------------------------------------------------------------------------- data
+
+
+LOCK = threading.Lock()
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """The text, the vocabulary and the data of the tasks."""
+    data, folder = pathlib.Path(os.environ["BERT_TF_DATA"]), options.folder.resolve()
+    if (folder / "names").exists():
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "dev"):
+        (folder / "text" / part).mkdir(parents=True, exist_ok=True)
+    for path in sorted((data / "wiki" / "extracted").iterdir()):
+        shutil.copy(path, folder / "text" / ("dev" if path.name in HELD_OUT else "train"))
+    log, text = folder / "data.log", {"input_format": "wikiextractor"}
+    vocab = {"output_file": folder / "vocab.txt", "vocab_size": CONFIG["vocab_size"]}
+    run("vocab", log, input_file=f"{folder}/text/*/*", **text, **vocab)
+    for task in (SST_2, MRPC, STS_B):
+        (folder / folder_name(task)).mkdir(exist_ok=True)
+        for part in ("train", "dev"):
+            lines = (data / "glue" / task / f"{part}.tsv").read_text("utf-8").split("\n")
+            kept = lines[: NUM_SST_2 + 1] if task == SST_2 else lines  # with its header
+            (folder / folder_name(task) / f"{part}.tsv").write_text("\n".join(kept) + "\n", "utf-8")
+    cuts = {"squad-train": ("train", ARTICLES), "squad": ("dev", DEV_ARTICLES)}
+    for name, (part, number) in cuts.items():
+        whole = json.loads((data / "squad" / f"{part}-v1.1.json").read_text("utf-8"))
+        whole["data"] = whole["data"][:number]
+        (folder / f"{name}.json").write_text(json.dumps(whole), "utf-8")
+    write_names(folder)
+
+
+def make_records(folder: pathlib.Path, part: str, seed: int, **flags) -> str:
+    """The records of a part of the text, made once."""
+    name = "-".join([part, str(seed), *(f"{k}_{v}" for k, v in flags.items())])
+    path = f"{folder}/records/{name}.tfrecord"
+    with LOCK:
+        if not os.path.exists(path):
+            given = {"max_seq_length": 128, "max_predictions_per_seq": 20} | flags
+            given |= {"input_format": "wikiextractor", "vocab_file": folder / "vocab.txt"}
+            given |= {"input_file": f"{folder}/text/{part}/*", "output_file": path}
+            run("data", folder / "data.log", dupe_factor=1, random_seed=seed, **given)
+    return path
+
+
+def write_names(folder: pathlib.Path) -> None:
+    """Sentences of the text with their names as tags, in CoNLL's format.
+
+    A name is a run of words that begin with a capital letter; the first word of a sentence, which
+    always does, is none. An uncased model sees no capitals, so it must know names or their context.
+    """
+    from data_gen.documents import DocumentReader, sentence_splitter
+
+    split, words_of = sentence_splitter("wikiextractor", "en"), re.compile(r"\w+|[^\w\s]")
+    kept = {}
+    for part, number in NUM_NAMES.items():
+        paths = [str(path) for path in sorted((folder / "text" / part).iterdir())]
+        lines = itertools.chain(*DocumentReader(paths, input_format="wikiextractor").documents())
+        found = (words_of.findall(sentence) for line in lines for sentence in split(line))
+        pool = [words for words in itertools.islice(found, 40 * number) if 8 <= len(words) <= 40]
+        kept[part] = random.Random(1).sample(pool, min(number, len(pool)))
+    (folder / "names").mkdir(exist_ok=True)
+    for part, rows in kept.items():
+        with (folder / "names" / f"{part}.txt").open("w", encoding="utf-8") as file:
+            for words in rows:
+                inside = False
+                for place, word in enumerate(words):
+                    is_name = place > 0 and word[0].isupper()
+                    tag = ("I-NAME" if inside else "B-NAME") if is_name else "O"
+                    inside = is_name
+                    print(word, tag, file=file)
+                print(file=file)
+
+
+# -------------------------------------------------------------------------------- tables
+
+
+def values(cell: Cell, results: Results) -> list[float]:
+    """What the seeds gave."""
+    if cell.task in TASKS:
+        return [line["score"] for line in results.find(**dataclasses.asdict(cell))]
+    name = "masked_lm_loss" + cell.task.removeprefix("loss")
+    return [x[name] for x in results.find(model=cell.model, task="") if name in x]
+
+
+def shown(cell: Cell, results: Results) -> str:
+    """Mean, and half the range of the seeds."""
+    found, digits = values(cell, results), 1 if cell.task in TASKS else 3
+    if not found:
+        return ""
+    spread = f" ± {(max(found) - min(found)) / 2:.{digits}f}" if len(found) > 1 else ""
+    return f"{statistics.mean(found):.{digits}f}{spread}"
+
+
+def print_table(table: Table, results: Results) -> None:
+    """Ours beside the paper's."""
+    heads = [name or "masked-LM loss" for name in table.columns]
+    heads += [f"paper: {name}" for name in table.paper]
+    print(f"\n{table.title}\n\n| | {' | '.join(heads)} | minutes |")
+    print("|---" * (len(heads) + 2) + "|")
+    for name in dict.fromkeys([*table.rows, *table.figures]):
+        cells = table.rows.get(name, ())
+        ours = [shown(cell, results) for cell in cells] or [""] * len(table.columns)
+        paper = [f"{x:g}" for x in table.figures.get(name, ())] or [""] * len(table.paper)
+        lines = [line for cell in cells for line in results.find(**dataclasses.asdict(cell))]
+        lines += [x for m in {c.model for c in cells} for x in results.find(model=m, task="")]
+        minutes = f"{sum(x['seconds'] for x in lines) / 60:.0f}" if lines else ""
+        print(f"| {name} | {' | '.join([*ours, *paper])} | {minutes} |")
+
+
+def draw(path: str, results: Results) -> None:
+    """Figure 5: the scores of the tasks over the steps of pre-training, every seed a point."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    table = TABLES["figure 5"]
+    _, axes = pyplot.subplots(1, len(table.columns), figsize=(11, 2.8), constrained_layout=True)
+    for number, (task, panel) in enumerate(zip(table.columns, axes, strict=True)):
+        cells = [row[number] for row in table.rows.values()]
+        for cell in cells:
+            found = values(cell, results)
+            panel.plot([cell.percent] * len(found), found, "C0o", ms=4)
+        means = [statistics.mean(values(cell, results)) for cell in cells]
+        panel.plot([cell.percent for cell in cells], means, "C0-")
+        panel.set(title=f"{task}, {TASKS[task].metric.removeprefix('eval_')}", xlabel="% of steps")
+    pyplot.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    main()
