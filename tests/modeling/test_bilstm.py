@@ -102,10 +102,7 @@ def test_logits_are_those_by_hand(head, features):
 @pytest.mark.parametrize("head", ["token_labels", "question_answering"])
 def test_fixed_features(head):
     """A step is one program; the encoder's weights stay, and what is on top of it learns."""
-    config = dataclasses.replace(
-        CONFIG, features="sum_last_four", bilstm_layers=1, hidden_dropout_prob=0,
-        attention_probs_dropout_prob=0,
-    )  # fmt: skip
+    config = dataclasses.replace(CONFIG, features="sum_last_four", bilstm_layers=1)
     trainer = make_trainer(config, head=head, xla=True, freeze=["^bert/"])
     before = tensors(trainer)
     batch = make_batch(head, 8)
