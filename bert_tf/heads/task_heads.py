@@ -538,8 +538,10 @@ class QuestionAnswering(Head):
         """The encoder with start_logits and end_logits [B, S]."""
         inputs = token_inputs()
         outputs, vectors = vectors_of(config, inputs)
-        head = TokenClassifier(config, num_classes=2, name="squad")
-        logits = head(vectors["sequence_output"])  # [B, S, 2]
+        x = vectors["sequence_output"]  # [B, S, D]
+        if config.is_causal:  # no answer is scored at [CLS], which sees nothing
+            x = keras.ops.concatenate([last_tokens(x, inputs["input_mask"], 1), x[:, 1:]], axis=1)
+        logits = TokenClassifier(config, num_classes=2, name="squad")(x)  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
         return BertModel(inputs, outputs, name=self.name)
 

@@ -97,6 +97,22 @@ def test_the_last_token_stands_for_the_text():
     assert np.asarray(last_tokens(x, numbers, 3))[:, :, 0].tolist() == [[2, 3, 5], [15, 15, 15]]
 
 
+def test_no_answer_is_scored_by_the_last_token():
+    """At [CLS], where questions without an answer have theirs."""
+    model, inputs = make_model("question_answering", CAUSAL), random_inputs()
+    with packed_inputs():
+        other = make_model("question_answering", CAUSAL)
+    other.set_weights(model.get_weights())
+    tokens = np.int32([[*range(7), *range(14, 16)], [*range(7, 12), *[-1] * 4]])  # rows 0, 2; 1
+    x = np.array(model(inputs)["sequence_output"])
+    x[:, 0] = x[np.arange(3), LENGTHS - 1]
+    weights, bias = (np.asarray(v) for v in model.get_layer("squad").weights)
+    logits = x @ weights.T + bias
+    for found in (model(inputs), other({**inputs, PACKED_TOKENS: tokens})):
+        for number, name in enumerate(("start_logits", "end_logits")):
+            small.close(found[name] * MASK, logits[:, :, number] * MASK, 1e-5)
+
+
 def test_masked_pieces_are_put_back():
     """[CLS] at 0 is no prediction, though what fills up the predictions stands there."""
     read = NextToken().read(
@@ -151,7 +167,7 @@ def test_the_loss_is_that_of_each_next_token():
     assert head.metric_sums(outputs, batch)["next_token_accuracy"] == sum(guessed)
 
 
-@pytest.mark.parametrize("kind", ["pretraining", "classification", "token_labels"])
+@pytest.mark.parametrize("kind", ["pretraining", "classification", "question_answering"])
 def test_a_step_is_one_program(kind):
     """And lowers the loss; rows of fine-tuning are packed."""
     if kind == "pretraining":
