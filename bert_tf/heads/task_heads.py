@@ -16,6 +16,7 @@ from bert_tf.heads import ENCODER, ON_TOP, OUTPUT
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest
 from bert_tf.heads.labels import DECIMAL, IGNORED, MISSING, Label, Labels, TagError, text_of
 from bert_tf.modeling.heads import (
+    Lstm,
     MergeChoices,
     SequenceClassifier,
     TokenClassifier,
@@ -165,9 +166,8 @@ def vectors_of(config, inputs):
         x, _ = UnpackTokens()(x, inputs[PACKED_TOKENS], mask)
     is_token = keras.ops.not_equal(mask, 0)
     for i in range(config.bilstm_layers):
-        lstm = keras.layers.LSTM(
-            config.bilstm_size, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm"
-        )
+        options = {"return_sequences": True, "use_cudnn": False, "dtype": "float32"}
+        lstm = Lstm(config.bilstm_size, name="lstm", **options)
         both = keras.layers.Bidirectional(lstm, dtype="float32", name=f"bilstm_{i}")
         x = both(x, mask=is_token)  # [B, S, 2 H]
         x *= keras.ops.cast(keras.ops.expand_dims(is_token, 2), "float32")

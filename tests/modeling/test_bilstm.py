@@ -99,6 +99,15 @@ def test_logits_are_those_by_hand(head, features):
             small.close(logits, expected, 1e-5)
 
 
+def test_no_rows_and_a_keras_file(tmp_path):
+    model, inputs = make_model("token_labels", CONFIG, num_classes=3), small.examples()
+    ids = inputs["input_ids"]
+    assert model(ids[:0])["logits"].shape == (0, small.S, 3)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    small.close(loaded(ids)["logits"], np.asarray(model(ids)["logits"]))
+
+
 @pytest.mark.parametrize("head", ["token_labels", "question_answering"])
 def test_fixed_features(head):
     """A step is one program; the encoder's weights stay, and what is on top of it learns."""
