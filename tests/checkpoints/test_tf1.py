@@ -227,6 +227,7 @@ def test_the_oldest_are_removed(tmp_path, keep_max, kept):
     ("module", "operation"),
     [
         (tf.io.gfile, "rename"),
+        (os, "replace"),
         (tf.io.gfile, "remove"),
         (tf.io.gfile, "rmtree"),
         (tf1.files, "synced"),
@@ -388,6 +389,7 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatc
 
     monkeypatch.setattr(tf1.files, "synced", traced("sync", synced))
     monkeypatch.setattr(tf.io.gfile, "rename", traced("rename", rename))
+    monkeypatch.setattr(os, "replace", traced("rename", os.replace))
     folder = CheckpointFolder(tmp_path)
     folder.save(3, {"a": np.zeros(5, np.float32)})
     suffixes = (".data-00000-of-00001", ".index")
