@@ -1,7 +1,6 @@
 """Opening, loading into models, and what belongs to weights beside what is given."""
 
 import dataclasses
-import logging
 import os
 import pathlib
 import re
@@ -266,7 +265,6 @@ def test_case_by_the_vocabulary(data_dir, caplog, name, lower):
     config = dataclasses.replace(CONFIG, vocab_size=int(name.split("_")[-1]))
     weights, file = silent(config=config, pieces=None), str(data_dir / f"vocab/{name}.txt")
     check_case(weights, lower, "a vocabulary with", file)
-    caplog.set_level(logging.WARNING)
     recorded = dataclasses.replace(weights, metadata=ModelMetadata(do_lower_case=not lower))
     assert tokenizer_of(recorded, config, file).do_lower_case is not lower
     assert "check that it is the model's vocabulary" in caplog.text
@@ -310,7 +308,6 @@ def test_case_as_recorded_or_unknown():
     [(40, "with 41 word pieces\n.*at most 40"), (41 + 1024, "with 41 word pieces\n.*1065, the")],
 )
 def test_the_table_against_the_vocabulary(caplog, tmp_path, rows, says):
-    caplog.set_level(logging.WARNING)
     with pytest.raises(InputError, match=re.compile(says)):
         tokenizer_of(silent(), dataclasses.replace(CONFIG, vocab_size=rows))
     assert not caplog.text

@@ -9,24 +9,14 @@ import small
 from small_runs import make_batch, make_trainer, packed, take_steps, tensors
 
 from bert_tf import BertModel, make_model
-from bert_tf.config import FEATURES, BertConfig
+from bert_tf.config import FEATURES
 from bert_tf.data import PACKED_TOKENS
-from bert_tf.errors import InputError
 from bert_tf.modeling.models import packed_inputs
 
 H, LAYERS = 9, 5  # of a direction; of the encoder
 CONFIG = dataclasses.replace(
     small.CONFIG, num_hidden_layers=LAYERS, bilstm_layers=2, bilstm_size=H, initializer_range=0.2
 )
-
-
-def test_the_keys_are_written_where_they_are_not_berts():
-    assert not {"bilstm_layers", "bilstm_size", "features"} & small.CONFIG.to_dict().keys()
-    config = dataclasses.replace(CONFIG, features="sum_all")
-    assert config.to_dict()["features"] == "sum_all"
-    assert BertConfig.from_dict(config.to_dict()) == config
-    with pytest.raises(InputError, match="features sum_all without a BiLSTM"):
-        dataclasses.replace(config, bilstm_layers=0)
 
 
 def sigmoid(x):

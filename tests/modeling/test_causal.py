@@ -9,7 +9,7 @@ import small
 import tensorflow as tf
 from small_runs import make_batch, make_trainer, packed, take_steps
 
-from bert_tf import BertConfig, BertModel, heads, make_model
+from bert_tf import BertModel, heads, make_model
 from bert_tf.data import PACKED_TOKENS
 from bert_tf.heads.pretraining import NextToken
 from bert_tf.modeling.layers import SelfAttention, last_tokens
@@ -24,12 +24,6 @@ def random_inputs() -> dict[str, np.ndarray]:
     ids = np.random.default_rng(3).integers(1, CAUSAL.vocab_size, MASK.shape)
     values = {"input_ids": ids * MASK, "input_mask": MASK, "segment_ids": 0 * MASK}
     return {name: value.astype(np.int32) for name, value in values.items()}
-
-
-def test_the_key_is_written_where_it_is_not_berts():
-    assert "attention" not in small.CONFIG.to_dict()
-    assert CAUSAL.to_dict()["attention"] == "causal"
-    assert BertConfig.from_dict(CAUSAL.to_dict()) == CAUSAL
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "rows"])
