@@ -148,8 +148,7 @@ def make_contenders(name: str, folder: str, options) -> tuple[dict[str, Contende
     runs = {}
     for kind in KINDS:
         batching = BatchingConfig(
-            max_seq_length=options.max_seq_length,
-            bucket_by_length=kind == "packed",
+            max_seq_length=options.max_seq_length, bucket_by_length=kind == "packed"
         )
         shared = {"task": task, "model": model, "strategy": make_strategy("one")}
         runs[kind] = TextRun(**shared, batching=batching, output_dir=folder)

@@ -14,7 +14,6 @@ import re
 import secrets
 import shutil
 import socket
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
@@ -35,11 +34,8 @@ _LOCAL.rename = lambda before, after, **_: os.replace(before, after)
 
 
 def gfile(path: str | None = None) -> Any:
-    """`tf.io.gfile`; for a local path, as long as TensorFlow is not loaded, Python's own functions.
-
-    TensorFlow takes seconds to load, and not every command needs it.
-    """
-    if path is None or is_remote(path) or sys.modules.get("tensorflow"):
+    """`tf.io.gfile`; for a local path Python's own functions, which load no TensorFlow."""
+    if path is None or is_remote(path):
         return runtime.load_tensorflow().io.gfile
     return _LOCAL
 

@@ -46,6 +46,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     return report
 
 
+@pytest.fixture(autouse=True)
+def _warnings(caplog):
+    """Of what is logged `caplog` has the warnings, whatever a command has set before."""
+    caplog.set_level("WARNING", logger="absl")
+
+
 SHIPPED = pathlib.Path(__file__).parent / "goldens"
 
 

@@ -31,6 +31,10 @@ def test_released_files(tmp_path, data_dir):
 def test_defaults_are_the_originals():
     ours = {"vocab_size": 7, "type_vocab_size": 16, "layer_norm_eps": 1e-12}
     assert BertConfig(vocab_size=7).to_dict() == UNCASED_BASE | ours
+    own = {"attention": "causal", "bilstm_layers": 2, "bilstm_size": 9, "features": "sum_all"}
+    config = BertConfig(vocab_size=7, **own)  # keys that no BERT has, and that are written
+    assert config.to_dict() == UNCASED_BASE | ours | own
+    assert BertConfig.from_dict(config.to_dict()) == config
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,8 @@ def test_values_that_are_refused(names):
 def test_sizes_that_do_not_fit_each_other(tmp_path):
     with pytest.raises(InputError, match=r"hidden_size 100, .* multiple of num_attention_heads 7"):
         BertConfig.from_dict(UNCASED_BASE | {"hidden_size": 100, "num_attention_heads": 7})
+    with pytest.raises(InputError, match="features sum_all without a BiLSTM"):
+        BertConfig(vocab_size=7, features="sum_all")
     (tmp_path / "a.json").write_text("[1, 2]")
     with pytest.raises(InputError, match=r"a\.json, which is not JSON.*\n.*\n.*--bert_config_file"):
         BertConfig.from_json_file(tmp_path / "a.json")

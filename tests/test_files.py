@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import glob
+import io
 import os
 import pathlib
 import re
@@ -91,12 +92,13 @@ def test_an_error_within_a_file_is_not_its_end(tmp_path, monkeypatch):
     (tmp_path / "in").write_bytes(b"one\ntwo\n")
     blocks = [b"one\nt"]
 
-    def read(*_):
-        if blocks:
-            return blocks.pop()
-        raise tf.errors.DataLossError(None, None, "a bad sector")
+    class Broken(io.FileIO):
+        def read(self, *_):
+            if blocks:
+                return blocks.pop()
+            raise OSError(errno.EIO, "a bad sector")
 
-    monkeypatch.setattr(tf.io.gfile.GFile, "read", read)
+    monkeypatch.setattr(files.gfile("in"), "GFile", Broken)
     found = files.read_lines(str(tmp_path / "in"))
     assert next(found) == b"one\n"
     with pytest.raises(InputError, match="a bad sector"):
@@ -106,24 +108,25 @@ def test_an_error_within_a_file_is_not_its_end(tmp_path, monkeypatch):
 # ---------------------------------------------------------------------------- out
 
 
-@pytest.mark.parametrize("call", ["rename", "GFile.write", "GFile.close"])
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), tf.errors.ResourceExhaustedError(None, None, "No space left")]
-)
+@pytest.mark.parametrize("call", ["rename", "write", "close"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
 def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, call, error):
     path = str(tmp_path / "a.txt")
     files.write_text(path, "one\n")
     files.write_text(path, "zwei ä\n")
 
-    def fail(*args, **_):
-        if args[1:] != ("",):
-            raise error
+    def fail(file, *_, **__):
+        if call == "close":
+            io.FileIO.close(file)
+        raise error
 
+    local = files.gfile(path)
     with monkeypatch.context() as patch:
-        patch.setattr(f"tensorflow.io.gfile.{call}", fail)
+        broken = fail if call == "rename" else type("Broken", (io.FileIO,), {call: fail})
+        patch.setattr(local, "rename" if call == "rename" else "GFile", broken)
         with pytest.raises((KeyboardInterrupt, InputError)) as caught:
             files.write_text(path, "two\n")
-    told = f"Received: {path}, which cannot be written (No space left)"
+    told = f"Received: {path}, which cannot be written ([Errno 28] No space left)"
     assert caught.value is error or str(caught.value).startswith(told)
     assert pathlib.Path(path).read_text(encoding="utf-8") == "zwei ä\n"
     assert names(tmp_path) == {"a.txt"}
@@ -298,18 +301,18 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     calls = []
-    path, fsync, rename = str(tmp_path / "a.txt"), os.fsync, tf.io.gfile.rename
+    path, fsync, rename = str(tmp_path / "a.txt"), os.fsync, os.replace
 
     def synced(opened):
         calls.append(os.readlink(f"/proc/self/fd/{opened}"))
         fsync(opened)
 
-    def renamed(before, after, **options):
+    def renamed(before, after):
         calls.append(after)
-        rename(before, after, **options)
+        rename(before, after)
 
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr("tensorflow.io.gfile.rename", renamed)
+    monkeypatch.setattr(os, "replace", renamed)
     files.write_text(path, "one\n")
     assert re.fullmatch(rf"{tmp_path}/\.a\.txt\.\w{{16}}-\w{{8}}\.incomplete", calls[0])
     assert calls[1:] == [path, str(tmp_path)]

@@ -226,9 +226,7 @@ COMMANDS = {
         weight=2,
     ),
     "fill-mask": Command(
-        "fill-mask",
-        ("w1 w2 [MASK] w3 .", *_flags(**_MODEL)),
-        given=("pretrain",),
+        "fill-mask", ("w1 w2 [MASK] w3 .", *_flags(**_MODEL)), given=("pretrain",)
     ),
     "export": Command(
         "export",
@@ -245,11 +243,7 @@ COMMANDS = {
     ),
     "average": Command(
         "convert",
-        (
-            "average",
-            "--from=in/pretrain/model.ckpt-4,in/pretrain/model.ckpt-6",
-            "--to=out/model",
-        ),
+        ("average", "--from=in/pretrain/model.ckpt-4,in/pretrain/model.ckpt-6", "--to=out/model"),
         given=("pretrain",),
         whole="model",
     ),

@@ -49,12 +49,7 @@ def _call_of(rng: random.Random, clean: Clean, where: tuple, calls: tuple) -> di
     if not made:
         return None
     call = rng.choice(made)
-    return {
-        "kind": "call",
-        "where": where,
-        "calls": [call],
-        "nth": rng.randint(1, counts[call]),
-    }
+    return {"kind": "call", "where": where, "calls": [call], "nth": rng.randint(1, counts[call])}
 
 
 def _error(rng: random.Random, command: Command, clean: Clean) -> dict | None:

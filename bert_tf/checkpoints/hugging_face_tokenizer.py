@@ -16,12 +16,7 @@ from bert_tf.checkpoints.metadata import VOCAB_FILE, json_text, vocabulary_text
 from bert_tf.declarations import OtherKeys, declared, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
-from bert_tf.tokenization.wordpiece import (
-    LONE_SURROGATE,
-    UNKNOWN,
-    FullTokenizer,
-    read_vocabulary,
-)
+from bert_tf.tokenization.wordpiece import LONE_SURROGATE, UNKNOWN, FullTokenizer, read_vocabulary
 
 SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"
 ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"

@@ -10,6 +10,7 @@ from bert_tf.checkpoints.classes import other_purpose, with_labels
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT
+from bert_tf.modeling.models import config_of_model
 
 
 def load_checkpoint(
@@ -32,10 +33,11 @@ def load_checkpoint(
       The variables matched, missing and unused. What is missing keeps its fresh weights.
 
     Raises:
-      InputError: a required weight is missing, one has another shape, or nothing matches; what
-        the model carries (configuration, labels, tokenizer) is not that of the weights; or it is
-        quantized or has LoRA. The model is then unchanged.
+      InputError: it is no Keras model; a required weight is missing, one has another shape, or
+        nothing matches; what the model carries (configuration, labels, tokenizer) is not that of
+        the weights; or it is quantized or has LoRA. The model is then unchanged.
     """
+    config_of_model(model)  # refuses what is no model
     weights = path if isinstance(path, Weights) else loading.open_weights(path)
     report = loading.report_on(model, weights, required=required, skip=skip)
     if tokenizer := getattr(model, "tokenizer", None):

@@ -103,7 +103,8 @@ class FineTuning:
       layerwise_lr_decay: Above 0, at most 1 (0.9 is usual): a factor of the learning rate for each
         level, from the head (the rate itself) over pooler and layers to the embeddings.
       freeze: Patterns of the names of weights to leave as they are, as in
-        bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name.
+        bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name. Where it is all of the
+        encoder, its dropout is off.
       legacy_shuffle: Mix the examples as little as the original's buffer of 100 does; with
         --nobucket_by_length the batches are the original's.
       eval_steps: Evaluate every so many steps, and keep the best checkpoint; 0: no.

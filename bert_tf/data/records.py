@@ -50,11 +50,6 @@ class Feature:
     model_size: str = ""  # the key of bert_config.json that sets `most`
 
     @property
-    def is_sequence(self) -> bool:
-        """Whether it has a value for each token."""
-        return self.size_flag == "max_seq_length"
-
-    @property
     def batch_dtype(self) -> np.dtype:
         """Its type in a batch: int64 becomes int32, as in the original."""
         return np.dtype(np.int32 if self.dtype == tf.int64 else np.float32)

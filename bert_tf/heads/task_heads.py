@@ -16,6 +16,7 @@ from bert_tf.heads import ENCODER, ON_TOP, OUTPUT
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest
 from bert_tf.heads.labels import DECIMAL, IGNORED, MISSING, Label, Labels, TagError, text_of
 from bert_tf.modeling.heads import (
+    Lstm,
     MergeChoices,
     SequenceClassifier,
     TokenClassifier,
@@ -165,9 +166,8 @@ def vectors_of(config, inputs):
         x, _ = UnpackTokens()(x, inputs[PACKED_TOKENS], mask)
     is_token = keras.ops.not_equal(mask, 0)
     for i in range(config.bilstm_layers):
-        lstm = keras.layers.LSTM(
-            config.bilstm_size, return_sequences=True, use_cudnn=False, dtype="float32", name="lstm"
-        )
+        options = {"return_sequences": True, "use_cudnn": False, "dtype": "float32"}
+        lstm = Lstm(config.bilstm_size, name="lstm", **options)
         both = keras.layers.Bidirectional(lstm, dtype="float32", name=f"bilstm_{i}")
         x = both(x, mask=is_token)  # [B, S, 2 H]
         x *= keras.ops.cast(keras.ops.expand_dims(is_token, 2), "float32")
@@ -538,8 +538,10 @@ class QuestionAnswering(Head):
         """The encoder with start_logits and end_logits [B, S]."""
         inputs = token_inputs()
         outputs, vectors = vectors_of(config, inputs)
-        head = TokenClassifier(config, num_classes=2, name="squad")
-        logits = head(vectors["sequence_output"])  # [B, S, 2]
+        x = vectors["sequence_output"]  # [B, S, D]
+        if config.is_causal:  # no answer is scored at [CLS], which sees nothing
+            x = keras.ops.concatenate([last_tokens(x, inputs["input_mask"], 1), x[:, 1:]], axis=1)
+        logits = TokenClassifier(config, num_classes=2, name="squad")(x)  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
         return BertModel(inputs, outputs, name=self.name)
 

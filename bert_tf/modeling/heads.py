@@ -229,6 +229,17 @@ class WeightedSum(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+class Lstm(keras.layers.LSTM):
+    """Keras's, which fails in eager calls with 0 rows: it takes their sums for biases."""
+
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        """sequences [B, S, in] and mask bool [B, S] -> [B, S, H]."""
+        if sequences.shape[0] == 0:
+            return ops.zeros((*sequences.shape[:2], self.units))
+        return super().call(sequences, initial_state, mask, training)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 class MergeChoices(keras.layers.Layer):
     """Makes an example of every choice."""
 

@@ -16,6 +16,7 @@ from absl import logging
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
+from bert_tf.modeling.models import config_of_model
 
 # The dense layers of the encoder: the paths that have each.
 TARGETS = {
@@ -60,6 +61,7 @@ def add_lora(
         of ours.
     """
     check("alpha", alpha, float | None, above=0, high=1e6)
+    config_of_model(model)  # refuses what is no model
     chosen = _choose(model, targets)
     check("rank", rank, int, low=1, high=min(min(layer.kernel.shape) for layer in chosen))
     for layer in model._flatten_layers():

@@ -117,8 +117,8 @@ class BertModel(keras.Model):
 
     Attributes:
       labels: the names of the classes in the order of the logits; None if they have none.
-      tokenizer: the `FullTokenizer` of the model's vocabulary; there is no such attribute before
-        it is set, as `load`, `classifier` and `keras.models.load_model` do.
+      tokenizer: the `FullTokenizer` of the model's vocabulary, which `load`, `classifier` and
+        `keras.models.load_model` set; before, it is an AttributeError.
       metadata: what else belongs to the model, by the names in its model_facts.json.
 
     All three are saved in a .keras file. In a new process, `import bert_tf.library` before
@@ -126,7 +126,7 @@ class BertModel(keras.Model):
     """
 
     labels: tuple[str, ...] | None = None
-    tokenizer: "FullTokenizer"
+    _tokenizer: "FullTokenizer | None" = None
     metadata: Mapping[str, Any] = types.MappingProxyType({})
     _bert_config = functools.cached_property(config_of_model)
 
@@ -160,6 +160,19 @@ class BertModel(keras.Model):
         """The outputs for a dict of inputs, or for input_ids alone; all else by keyword."""
         inputs = complete_inputs(inputs, self.input, self._bert_config)
         return super().__call__(inputs, **kwargs)
+
+    @property
+    def tokenizer(self) -> "FullTokenizer":
+        """The tokenizer of the model's vocabulary."""
+        if self._tokenizer is None:
+            remedy = "load it by bert_tf.load(path), or set model.tokenizer = FullTokenizer(file)"
+            received, expected = f"{self.name}, a model without a tokenizer", "one that has its own"
+            raise AttributeError(InputError(received, expected, remedy))  # as `hasattr` expects
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: "FullTokenizer") -> None:
+        self._tokenizer = tokenizer
 
     fit, train_on_batch = map(_with_checked_arrays, ("fit", "train_on_batch"))
     evaluate, test_on_batch = map(_with_checked_arrays, ("evaluate", "test_on_batch"))

@@ -165,12 +165,7 @@ CLOSE = 0.02  # a gain that is not worth a compilation
 
 
 def largest_batch(
-    peak: Callable[[int], float],
-    available: int,
-    tried: tuple[int, float],
-    *,
-    unit: int,
-    guess: int,
+    peak: Callable[[int], float], available: int, tried: tuple[int, float], *, unit: int, guess: int
 ) -> int:
     """The largest batch whose step fits, or nearly, found with few compilations; 0 if none does.
 

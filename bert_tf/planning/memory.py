@@ -141,10 +141,13 @@ def attention_again(work: Workload, kind: str) -> int:
 def head(work: Workload, kind: str) -> dict[str, int]:
     """Bytes of the head at its peak."""
     hidden, size = work.config.hidden_size, work.activation_bytes
+    # Of each BiLSTM, for both directions: four gates, cell and result; not compared with compilers.
+    lstm = 12 * work.config.bilstm_size * len(work.lstm_inputs) * FLOAT32 * work.tokens
+    found = {"BiLSTM": lstm} if lstm else {}
     if work.of_head.per_token:
-        return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
+        return found | {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
     if not work.masked:
-        return {"head": 3 * work.rows * hidden * size}
+        return found | {"head": 3 * work.rows * hidden * size}
     casted = size if size < FLOAT32 else 0
     logits = work.masked * work.config.vocab_size
     return {

@@ -68,7 +68,7 @@ class Programs:
             function, args = {
                 "train": (steps.update, (batch, tf.constant(0))),
                 "evaluate": (steps.sums, (batch,)),
-                "predict": (steps.outputs, (batch, head_named(self.work.head).outputs)),
+                "predict": (steps.outputs, (batch, self._trainer.objective.outputs)),
             }[step]
             try:
                 hlo = function.experimental_get_compiler_ir(*args)("hlo_serialized")

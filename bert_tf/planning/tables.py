@@ -19,6 +19,7 @@ from bert_tf.terminal import number_of
 # Biases and splitting into heads 6, joining them 2, adding, dropout and normalization 7 twice.
 NARROW_PASSES = 22
 WIDE_PASSES = 3  # gelu: the product in, its tanh and itself out
+LSTM_PASSES = 2  # over its gates, B * S * 4 H: the products in, gates out
 SQUARE_PASSES = 6  # soft-max: in for maximum, sum and result, out; dropout: in, out
 # Weights, two moments in and out, the gradient in twice: for the norm, and for the update.
 UPDATE_PASSES = 8
@@ -58,11 +59,16 @@ def forward_parts(work: Workload) -> list[Part]:
     narrow = work.hidden_elements * size  # bytes of T * D
     square = SQUARE_PASSES * work.attention_elements * FLOAT32 * layers
     gelu = WIDE_PASSES * work.intermediate_elements * size * layers
-    head = ((tokens, hidden, work.classes),)
-    if not work.of_head.per_token:  # the pooler and its output, the transform of masked words
-        sequences = work.rows * work.row_sizes[0]
-        head = ((sequences, hidden, hidden), (sequences, hidden, work.classes))
-        head += ((masked, hidden, hidden),) * bool(masked)
+    classified = tokens if work.of_head.per_token else work.rows * work.row_sizes[0]
+    head = ((classified, work.head_inputs, work.classes),) * bool(work.classes)
+    if head and not work.of_head.per_token and not work.lstm_inputs:  # the pooler
+        head += ((classified, hidden, hidden),)
+    head += ((masked, hidden, hidden),) * bool(masked)  # the transform of masked words
+    # Both directions of each BiLSTM: all tokens' inputs at once, then place by place.
+    units, lstms = config.bilstm_size, len(work.lstm_inputs)
+    lstm = tuple((tokens, size, 4 * units) for size in work.lstm_inputs)
+    lstm += ((work.rows, units, 4 * units),) * length * lstms
+    gates = LSTM_PASSES * FLOAT32 * tokens * 8 * units * lstms  # bytes
     # Of the logits max, exp, sum; the gradient of their bias is a product, too.
     logits, moved = ((masked, hidden, vocabulary),), 4 * FLOAT32 * masked * vocabulary
     return [
@@ -73,6 +79,7 @@ def forward_parts(work: Workload) -> list[Part]:
         ),
         Part("attention", core, layers * work.rows * config.num_attention_heads, square),
         Part("feed-forward", ((tokens, hidden, wide), (tokens, wide, hidden)), layers, gelu),
+        *([Part("BiLSTM", lstm, 2, gates)] * bool(lstms)),
         Part("head", head),
         *([Part("masked-LM logits", logits, 1, moved, 2 + 1 / hidden)] * bool(masked)),
     ]

@@ -127,8 +127,9 @@ class Workload:
 
     @property
     def of_head(self) -> HeadSizes:
-        """What the head adds to the encoder."""
-        return HEADS[self.head]
+        """What the head adds to the encoder; a causal model's has no next sentences."""
+        head = HEADS[self.head]
+        return head._replace(classes=0) if head.masked and self.config.is_causal else head
 
     @property
     def masked(self) -> int:
@@ -149,7 +150,17 @@ class Workload:
     @property
     def classes(self) -> int:
         """Outputs of the head for each row or token; start and end of an answer are 2."""
-        return self.of_head.classes or self.num_classes
+        return self.num_classes if self.of_head.classes is None else self.of_head.classes
+
+    @property
+    def lstm_inputs(self) -> list[int]:
+        """Elements of a token that each BiLSTM reads; in pre-training there is none."""
+        return _lstm_inputs(self.config, self.of_head)
+
+    @property
+    def head_inputs(self) -> int:
+        """What the classifier reads: D, or 2 H of a BiLSTM with H units in each direction."""
+        return 2 * self.config.bilstm_size if self.lstm_inputs else self.config.hidden_size
 
     @property
     def hidden_elements(self) -> int:
@@ -174,7 +185,7 @@ class Workload:
     @property
     def variables(self) -> Shapes:
         """The shape of every trained variable, by its name in checkpoints."""
-        return _variables(self.config, self.of_head, self.classes)
+        return _variables(self.config, self.of_head, self.classes, self.head_inputs)
 
     def parameters(self, prefix: str = "") -> int:
         """Elements of all variables whose names begin with `prefix`."""
@@ -182,8 +193,14 @@ class Workload:
         return sum(math.prod(shape) for name, shape in shapes if name.startswith(prefix))
 
 
+def _lstm_inputs(config: BertConfig, head: HeadSizes) -> list[int]:
+    layers = min(4, config.num_hidden_layers) if config.features == "concat_last_four" else 1
+    sizes = [layers * config.hidden_size, *[2 * config.bilstm_size] * config.bilstm_layers]
+    return [] if head.masked else sizes[: config.bilstm_layers]
+
+
 @functools.lru_cache
-def _variables(config: BertConfig, head: HeadSizes, classes: int) -> Shapes:
+def _variables(config: BertConfig, head: HeadSizes, classes: int, width: int) -> Shapes:
     hidden, wide = config.hidden_size, config.intermediate_size
     tables = {
         "word_embeddings": config.vocab_size,
@@ -205,8 +222,19 @@ def _variables(config: BertConfig, head: HeadSizes, classes: int) -> Shapes:
         shapes |= _dense("cls/predictions/transform/dense", hidden, hidden)
         shapes |= _norm("cls/predictions/transform", hidden)
         shapes["cls/predictions/output_bias"] = (config.vocab_size,)
+    inputs, gates = _lstm_inputs(config, head), 4 * config.bilstm_size
+    if inputs and config.features.startswith("sum_"):
+        layers = config.num_hidden_layers
+        summed = layers if config.features == "sum_all" else min(4, layers)
+        shapes["weighted_sum/layer_weights"] = (summed,)
+    for number, size in enumerate(inputs):
+        for way in ("forward", "backward"):
+            cell = f"bilstm_{number}/{way}_lstm/lstm_cell"
+            shapes |= _dense(cell, size, gates)
+            shapes[f"{cell}/recurrent_kernel"] = (config.bilstm_size, gates)
     name = f"{head.scope}output"
-    return shapes | {f"{name}_weights": (classes, hidden), f"{name}_bias": (classes,)}
+    output = {f"{name}_weights": (classes, width), f"{name}_bias": (classes,)}
+    return shapes | (output if classes else {})
 
 
 def _dense(name: str, rows: int, columns: int) -> Shapes:

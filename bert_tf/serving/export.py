@@ -256,10 +256,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def metadata_of(
-    task: ServingTask,
-    source: Weights,
-    signatures: Mapping[str, Signature],
-    **converted: Any,
+    task: ServingTask, source: Weights, signatures: Mapping[str, Signature], **converted: Any
 ) -> dict[str, Any]:
     """The content of export.json. Of paths it has the last part only.
 

@@ -267,12 +267,7 @@ def _rank(question: tf.Tensor) -> tf.Tensor:
 
 
 def _in_rows(
-    entries: Spans,
-    texts: tf.Tensor,
-    null_score: tf.Tensor,
-    *,
-    num_questions: tf.Tensor,
-    most: int,
+    entries: Spans, texts: tf.Tensor, null_score: tf.Tensor, *, num_questions: tf.Tensor, most: int
 ) -> Nbest:
     """A row of entries for each question, with probabilities."""
     table = tf.RaggedTensor.from_value_rowids(

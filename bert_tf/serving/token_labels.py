@@ -284,10 +284,7 @@ class TokenLabelsTask(ServingTask):
 
 
 def _places(
-    windows: WordWindows,
-    first_word: tf.Tensor,
-    word_starts: tf.Tensor,
-    first_piece: tf.Tensor,
+    windows: WordWindows, first_word: tf.Tensor, word_starts: tf.Tensor, first_piece: tf.Tensor
 ) -> tf.Tensor:
     """Where each word is scored [W, 2]: the window, and the position of its first token there."""
     shift = tf.gather(first_word, windows.text)

@@ -17,6 +17,7 @@ So R replicas with K parts each compute what one does at once. The calls, from t
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import keras
@@ -27,8 +28,9 @@ from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.config import StepConfig
 from bert_tf.data import PACKED_TOKENS
+from bert_tf.heads import ENCODER
 from bert_tf.heads.head import Batch, Head, Sums
-from bert_tf.modeling.layers import GOLDEN_RATIO, EncoderBlock, dropout_key, mix
+from bert_tf.modeling.layers import GOLDEN_RATIO, Dropout, EncoderBlock, dropout_key, mix
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 
 
@@ -79,6 +81,11 @@ class Steps:
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
         self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
         self.frozen = weights
+        if not any(re.match(ENCODER, name) for name in self.weights):
+            # Fixed features (section 5.3), the same in every epoch.
+            for layer in model._flatten_layers():
+                if isinstance(layer, Dropout) and layer.is_of_tokens:
+                    layer.rate = 0.0
         self.slots = {
             f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
             for name, w in self.weights.items()

@@ -1,7 +1,6 @@
 """Opening, loading into models, and what belongs to weights beside what is given."""
 
 import dataclasses
-import logging
 import os
 import pathlib
 import re
@@ -235,6 +234,14 @@ def test_the_configuration_that_is_given(tmp_path):
         other.write_text(dataclasses.replace(CONFIG, **{name: value}).to_json_string())
         with pytest.raises(InputError, match=f"{other} with {name} {value}"):
             config_of(silent(), str(other))
+    bilstm = {"bilstm_layers": 2, "bilstm_size": 7, "features": "sum_all"}
+    other.write_text(dataclasses.replace(CONFIG, **bilstm).to_json_string())
+    config_of(silent(), str(other))  # to train one on a BERT
+    for name, value in {"bilstm_layers": 3, "bilstm_size": 9, "features": "last"}.items():
+        trained = silent(config=dataclasses.replace(CONFIG, **bilstm | {name: value}))
+        says = rf"with {name} {bilstm[name]}\n.*: {name} {value}, as"
+        with pytest.raises(InputError, match=says):
+            config_of(trained, str(other))
 
 
 def check_case(weights, lower: bool | None, says: str, vocab_file: str | None = None) -> None:
@@ -258,7 +265,6 @@ def test_case_by_the_vocabulary(data_dir, caplog, name, lower):
     config = dataclasses.replace(CONFIG, vocab_size=int(name.split("_")[-1]))
     weights, file = silent(config=config, pieces=None), str(data_dir / f"vocab/{name}.txt")
     check_case(weights, lower, "a vocabulary with", file)
-    caplog.set_level(logging.WARNING)
     recorded = dataclasses.replace(weights, metadata=ModelMetadata(do_lower_case=not lower))
     assert tokenizer_of(recorded, config, file).do_lower_case is not lower
     assert "check that it is the model's vocabulary" in caplog.text
@@ -302,7 +308,6 @@ def test_case_as_recorded_or_unknown():
     [(40, "with 41 word pieces\n.*at most 40"), (41 + 1024, "with 41 word pieces\n.*1065, the")],
 )
 def test_the_table_against_the_vocabulary(caplog, tmp_path, rows, says):
-    caplog.set_level(logging.WARNING)
     with pytest.raises(InputError, match=re.compile(says)):
         tokenizer_of(silent(), dataclasses.replace(CONFIG, vocab_size=rows))
     assert not caplog.text

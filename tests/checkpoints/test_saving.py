@@ -1,6 +1,7 @@
 """Weights edited, saved in every format, read again, compared; nothing half-made is left."""
 
 import dataclasses
+import functools
 import json
 
 import killed
@@ -11,7 +12,7 @@ import reference
 import small
 import tensorflow as tf
 
-from bert_tf import load_checkpoint, make_model
+from bert_tf import add_lora, load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import WRITTEN, ModelMetadata
 from bert_tf.checkpoints.saving import (
@@ -109,8 +110,12 @@ def test_a_place_where_nothing_can_be_made(tmp_path, tensors):
     for place, says in places.items():
         with pytest.raises(InputError, match=says):
             save_weights(tmp_path / place, weights, to_format="bert_tf")
-    with pytest.raises(InputError, match="'a' as a model"):
-        save_weights(tmp_path / "a", "a", to_format="bert_tf")
+    to_a = functools.partial(save_weights, tmp_path / "a", to_format="bert_tf")
+    for function, *more in ((to_a,), (load_checkpoint, "a"), (add_lora,)):
+        with pytest.raises(InputError, match="'b' as a model"):
+            function("b", *more)
+    with pytest.raises(AttributeError, match="Expected: one that has its own\nTo do: load it by"):
+        print(make_model("classification", CONFIG).tokenizer)
     assert "shapes" not in repr(weights)  # nor the vocabulary: pages of names
     with pytest.raises(InputError, match=r"without a bert_config\.json"):
         save_weights(tmp_path / "a", dataclasses.replace(weights, config=None), to_format="bert_tf")

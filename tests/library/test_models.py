@@ -123,7 +123,6 @@ def test_a_model_of_windows_is_warned_of(folders, tmp_path, caplog):
     metadata = dataclasses.replace(weights.metadata, doc_stride=5)
     weights = dataclasses.replace(weights, metadata=metadata)
     path = bert_tf.save_weights(tmp_path / "windows", weights, to_format="bert_tf")
-    caplog.set_level("WARNING")
     assert "doc_stride" not in bert_tf.load(path)[0].metadata
     assert "was trained with windows of long texts" in caplog.text
 

@@ -9,24 +9,14 @@ import small
 from small_runs import make_batch, make_trainer, packed, take_steps, tensors
 
 from bert_tf import BertModel, make_model
-from bert_tf.config import FEATURES, BertConfig
+from bert_tf.config import FEATURES
 from bert_tf.data import PACKED_TOKENS
-from bert_tf.errors import InputError
 from bert_tf.modeling.models import packed_inputs
 
 H, LAYERS = 9, 5  # of a direction; of the encoder
 CONFIG = dataclasses.replace(
     small.CONFIG, num_hidden_layers=LAYERS, bilstm_layers=2, bilstm_size=H, initializer_range=0.2
 )
-
-
-def test_the_keys_are_written_where_they_are_not_berts():
-    assert not {"bilstm_layers", "bilstm_size", "features"} & small.CONFIG.to_dict().keys()
-    config = dataclasses.replace(CONFIG, features="sum_all")
-    assert config.to_dict()["features"] == "sum_all"
-    assert BertConfig.from_dict(config.to_dict()) == config
-    with pytest.raises(InputError, match="features sum_all without a BiLSTM"):
-        dataclasses.replace(config, bilstm_layers=0)
 
 
 def sigmoid(x):
@@ -99,13 +89,19 @@ def test_logits_are_those_by_hand(head, features):
             small.close(logits, expected, 1e-5)
 
 
+def test_no_rows_and_a_keras_file(tmp_path):
+    model, inputs = make_model("token_labels", CONFIG, num_classes=3), small.examples()
+    ids = inputs["input_ids"]
+    assert model(ids[:0])["logits"].shape == (0, small.S, 3)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    small.close(loaded(ids)["logits"], np.asarray(model(ids)["logits"]))
+
+
 @pytest.mark.parametrize("head", ["token_labels", "question_answering"])
 def test_fixed_features(head):
     """A step is one program; the encoder's weights stay, and what is on top of it learns."""
-    config = dataclasses.replace(
-        CONFIG, features="sum_last_four", bilstm_layers=1, hidden_dropout_prob=0,
-        attention_probs_dropout_prob=0,
-    )  # fmt: skip
+    config = dataclasses.replace(CONFIG, features="sum_last_four", bilstm_layers=1)
     trainer = make_trainer(config, head=head, xla=True, freeze=["^bert/"])
     before = tensors(trainer)
     batch = make_batch(head, 8)

@@ -9,7 +9,7 @@ import small
 import tensorflow as tf
 from small_runs import make_batch, make_trainer, packed, take_steps
 
-from bert_tf import BertConfig, BertModel, heads, make_model
+from bert_tf import BertModel, heads, make_model
 from bert_tf.data import PACKED_TOKENS
 from bert_tf.heads.pretraining import NextToken
 from bert_tf.modeling.layers import SelfAttention, last_tokens
@@ -24,12 +24,6 @@ def random_inputs() -> dict[str, np.ndarray]:
     ids = np.random.default_rng(3).integers(1, CAUSAL.vocab_size, MASK.shape)
     values = {"input_ids": ids * MASK, "input_mask": MASK, "segment_ids": 0 * MASK}
     return {name: value.astype(np.int32) for name, value in values.items()}
-
-
-def test_the_key_is_written_where_it_is_not_berts():
-    assert "attention" not in small.CONFIG.to_dict()
-    assert CAUSAL.to_dict()["attention"] == "causal"
-    assert BertConfig.from_dict(CAUSAL.to_dict()) == CAUSAL
 
 
 @pytest.mark.parametrize("mask", ["none", "padding", "rows"])
@@ -97,6 +91,22 @@ def test_the_last_token_stands_for_the_text():
     assert np.asarray(last_tokens(x, numbers, 3))[:, :, 0].tolist() == [[2, 3, 5], [15, 15, 15]]
 
 
+def test_no_answer_is_scored_by_the_last_token():
+    """At [CLS], where questions without an answer have theirs."""
+    model, inputs = make_model("question_answering", CAUSAL), random_inputs()
+    with packed_inputs():
+        other = make_model("question_answering", CAUSAL)
+    other.set_weights(model.get_weights())
+    tokens = np.int32([[*range(7), *range(14, 16)], [*range(7, 12), *[-1] * 4]])  # rows 0, 2; 1
+    x = np.array(model(inputs)["sequence_output"])
+    x[:, 0] = x[np.arange(3), LENGTHS - 1]
+    weights, bias = (np.asarray(v) for v in model.get_layer("squad").weights)
+    logits = x @ weights.T + bias
+    for found in (model(inputs), other({**inputs, PACKED_TOKENS: tokens})):
+        for number, name in enumerate(("start_logits", "end_logits")):
+            small.close(found[name] * MASK, logits[:, :, number] * MASK, 1e-5)
+
+
 def test_masked_pieces_are_put_back():
     """[CLS] at 0 is no prediction, though what fills up the predictions stands there."""
     read = NextToken().read(
@@ -151,7 +161,7 @@ def test_the_loss_is_that_of_each_next_token():
     assert head.metric_sums(outputs, batch)["next_token_accuracy"] == sum(guessed)
 
 
-@pytest.mark.parametrize("kind", ["pretraining", "classification", "token_labels"])
+@pytest.mark.parametrize("kind", ["pretraining", "classification", "question_answering"])
 def test_a_step_is_one_program(kind):
     """And lowers the loss; rows of fine-tuning are packed."""
     if kind == "pretraining":

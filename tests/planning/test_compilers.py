@@ -1,5 +1,6 @@
 """Programs and the answers of their compilers, and the search for the largest batch."""
 
+import dataclasses
 import doctest
 import importlib.metadata
 import json
@@ -14,7 +15,7 @@ import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from small_plans import B, C, P, S, changed
+from small_plans import CONFIG, B, C, P, S, changed
 
 from bert_tf.errors import InputError
 from bert_tf.planning import compilers, programs
@@ -47,6 +48,8 @@ def test_one_model_gives_the_programs_of_all_steps_and_shapes():
     assert b"while" not in found["evaluate"]
     assert len({len(hlo) for hlo in found.values()}) == 3
     assert made.lowered("train", 6) is found["train"]
+    causal = changed(config=dataclasses.replace(CONFIG, attention="causal"))
+    assert programs.Programs(causal).lowered("predict", 5)  # which has no next sentences
 
 
 # ---------------------------------------------------------------------------- answers

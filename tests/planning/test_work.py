@@ -7,16 +7,31 @@ from small_plans import BASE, CONFIG, LARGE, SPEED, WORK, B, C, D, F, L, N, P, S
 
 from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
-from bert_tf.heads import make_model
-from bert_tf.planning import tables
+from bert_tf.planning import programs, tables
+from bert_tf.planning.memory import step_memory
 from bert_tf.planning.tables import Speed, step_seconds
 from bert_tf.planning.workload import HEADS
 
+BILSTM = {"bilstm_layers": 2, "bilstm_size": 7, "num_hidden_layers": 5}
 
-@pytest.mark.parametrize("head", HEADS)
-def test_variables_are_those_of_the_model(head):
-    workload = changed(head=head)
-    model = make_model(head, CONFIG, num_classes=C)
+
+@pytest.mark.parametrize(
+    ("head", "changes"),
+    [
+        *((head, {}) for head in HEADS),
+        ("pretraining", {"attention": "causal"}),
+        ("pretraining", BILSTM),
+        ("classification", BILSTM),
+        ("token_labels", BILSTM | {"features": "concat_last_four"}),
+        ("question_answering", BILSTM | {"features": "sum_last_four"}),
+        ("token_labels", BILSTM | {"features": "sum_all"}),
+        ("token_labels", BILSTM | {"features": "sum_last_four", "num_hidden_layers": 3}),
+        ("token_labels", BILSTM | {"features": "concat_last_four", "num_hidden_layers": 3}),
+    ],
+)
+def test_variables_are_those_of_the_model(head, changes):
+    workload = changed(head=head, config=dataclasses.replace(CONFIG, **changes))
+    model = programs.make_trainer(workload).model
     assert workload.variables == {
         tf1.checkpoint_name(v): tuple(v.shape) for v in model.trainable_variables
     }
@@ -52,6 +67,24 @@ def test_flops_by_hand():
                       "question_answering": B * S * D * 2}.items():  # fmt: skip
         found = tables.total_flops(changed(head=head))
         assert found["forward"] == L * (dense + attention) + types + 2 * own
+
+
+def test_a_bilstm_by_hand():
+    """Its products, what it keeps, and what is read of it instead of the encoder's vectors."""
+    config = dataclasses.replace(CONFIG, bilstm_layers=2, bilstm_size=7)
+    for head, classified in (("token_labels", B * S), ("classification", B)):
+        with_it, without = changed(head=head, config=config), changed(head=head)
+        parts = {part.name: part.flops for part in tables.forward_parts(with_it)}
+        assert parts["BiLSTM"] == 2 * 2 * B * S * 4 * 7 * ((D + 7) + (2 * 7 + 7))
+        assert parts["head"] == 2 * classified * 2 * 7 * C
+        kept = 2 * 2 * B * S * 4 * (4 * 7 + 7 + 7)
+        phases = [step_memory(work).phases["head"] for work in (with_it, without)]
+        assert phases[0] == phases[1] | {"BiLSTM": kept}
+        moved = step_seconds(with_it, Speed(flops_per_second=1e30, bytes_per_second=1e9))
+        products = sum(m * k + k * n + m * n for m, k, n in [
+            (B * S, D, 28), (B * S, 14, 28), *[(B, 7, 28)] * 2 * S])  # fmt: skip
+        passes = 2 * (3 * 4 * products + 3 * 2 * 4 * B * S * 4 * 7 * 2)
+        assert moved["BiLSTM"] == pytest.approx(passes / 1e9)
 
 
 def test_seconds_by_hand():
@@ -100,4 +133,7 @@ def test_a_speed_that_is_missing(missing, replicas):
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_causal_model_predicts_every_token(pack):
     config = dataclasses.replace(CONFIG, attention="causal")
-    assert changed(config=config, pack=pack).masked == B * S
+    work = changed(config=config, pack=pack)
+    assert work.masked == B * S
+    (head,) = (part for part in tables.forward_parts(work) if part.name == "head")
+    assert head.flops == 2 * B * S * D * D  # no pooler, no next sentences

@@ -27,10 +27,8 @@ def answer(text: str, start: int) -> dict:
     return {"text": text, "answer_start": start}
 
 
-def training_examples(
-    *questions: dict, context: str = CONTEXT, version_2_with_negative: bool = False
-):
-    file = data.parse_squad(content_of(*questions, context=context), "train.json")
+def training_examples(*questions: dict, version_2_with_negative: bool = False):
+    file = data.parse_squad(content_of(*questions, context=CONTEXT), "train.json")
     return data.training_examples(file, version_2_with_negative=version_2_with_negative)
 
 
@@ -102,8 +100,7 @@ def test_what_a_file_may_have_or_lack(caplog):
     bare, null = {"id": 3, "question": "?"}, question("q4", answers=None, is_impossible=True)
     content = content_of(question("q1"), question("q1"), bare, null, context=" \n")
     content["data"][0]["title"] = None
-    with caplog.at_level("WARNING", logger="absl"):
-        examples = data.parse_squad(content, "dev.json").examples
+    examples = data.parse_squad(content, "dev.json").examples
     assert [(one.qas_id, one.is_impossible, one.answers, one.title) for one in examples] == [
         (qas_id, True, (), "") for qas_id in ("q1", "q1", "3", "q4")
     ]

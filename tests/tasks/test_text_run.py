@@ -206,9 +206,8 @@ def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
     task = own_task()[0]
     run = make_run(task, tokenizer, tmp_path, metadata={"max_seq_length": 20})
     examples = [Example(str(n), "w1 " * n, None, "x") for n in (10, 11, 12, 14)]
-    with caplog.at_level("WARNING", logger="absl"):
-        run.restore()
-        run.prepare(data_of(task, "test", examples))
+    run.restore()
+    run.prepare(data_of(task, "test", examples))
     length, cut = [record.getMessage() for record in caplog.records]
     assert length.endswith("was trained with max_seq_length = 20; here it is 13.")
     assert cut.startswith("2 of 4 examples have more than 13 tokens (--max_seq_length)")

@@ -20,6 +20,7 @@ from small_runs import make_trainer as trainer_of_all
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
+from bert_tf.modeling.layers import dropout_key
 from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
 
 CONFIG = type(STILL)(**vars(STILL) | {"num_hidden_layers": small.CONFIG.num_hidden_layers})
@@ -116,6 +117,24 @@ def test_gradients_of_frozen_weights_are_not_computed(whole, batches):
     # The six dense layers of layer_0, twice, and both products of its attention, twice; and the
     # gradients of what the first of the trained layers is given, three products.
     assert everything - upper >= 2 * 6 + 2 * 2 + 3
+
+
+@pytest.mark.parametrize(
+    ("freeze", "is_fixed"),
+    [("^bert/", True), ("bert/(embeddings|encoder)/", True), ("bert/e.*kernel", False)],
+)
+def test_a_frozen_encoder_drops_nothing(freeze, is_fixed):
+    """Of steps with other masks the vectors are the same, also below a trained pooler."""
+    trainer = trainer_of_all(head="classification", freeze=[freeze])
+    batch = small.examples()
+    inputs, seen = {name: batch[name] for name in trainer.model.input}, []
+    for seed in (1, 2):
+        with dropout_key(seed):
+            outputs = trainer.model(inputs, training=True)
+        seen.append([outputs[name].numpy() for name in ("sequence_output", "logits")])
+    (one, logits), (other, other_logits) = seen
+    assert np.array_equal(one, other) == is_fixed
+    assert not np.array_equal(logits, other_logits)  # the classifier's own dropout
 
 
 def test_resumed_is_undisturbed_and_two_replicas_are_one(whole, two_replicas, batches, tmp_path):

@@ -253,8 +253,7 @@ def test_weights_without_moments(undisturbed, tmp_path, caplog):
     CheckpointFolder(tmp_path).save(40, weights | {"global_step": np.int64(40)})
     trainer = undisturbed.trainer
     spoil(trainer)
-    with caplog.at_level("WARNING", logger="absl"):
-        assert trainer.restore(CheckpointFolder(tmp_path), {}) == 40
+    assert trainer.restore(CheckpointFolder(tmp_path), {}) == 40
     for name, value in reference.take_weights(trainer.model).items():
         np.testing.assert_array_equal(value, weights[name])
     assert not any(moment.numpy().any() for moment in trainer.steps.slots.values())
@@ -349,8 +348,7 @@ def test_initial_weights_that_are_not_finite(undisturbed, at_the_start, batches)
 
 def test_a_warm_up_as_long_as_the_run_is_warned_of(caplog):
     long = Schedule(learning_rate=1e-2, num_train_steps=STEPS, num_warmup_steps=STEPS)
-    with caplog.at_level("WARNING", logger="absl"):
-        make_trainer(optimizer=AdamWeightDecay(long))._check_beginning()
+    make_trainer(optimizer=AdamWeightDecay(long))._check_beginning()
     assert "The warm-up of 6 steps lasts for the whole run of 6" in caplog.text
 
 

@@ -1,6 +1,7 @@
 """Bad input of the two pre-training scripts: three parts, exit code 1, no half-made file.
 
-What is wrong within a file is for the tests of its reader; here is what the scripts compare.
+What is wrong within a file is for the tests of its reader, what is wrong with a job for those of
+its pipeline; here is what the scripts compare.
 """
 
 import pathlib
@@ -131,19 +132,6 @@ CASES = {
             "use --nodo_lower_case", {"vocab_file": "{}/cased.txt"},
             text("cased.txt", *SPECIAL_PIECES, *WORDS),
         ),
-        "case of a small vocabulary": Case(
-            "--do_lower_case or --nodo_lower_case", {"vocab_file": "{}/small.txt"},
-            text("small.txt", *SPECIAL_PIECES, "Paris", "the"),
-        ),
-        "text not UTF-8": Case(
-            "latin.txt, line 2", {"input_file": "{}/latin.txt"},
-            text("latin.txt", "A good line.", "Caf\xe9 au lait."),
-        ),
-        "no [MASK]": Case(
-            "[MASK]", {"vocab_file": "{}/no_mask.txt"},
-            text("no_mask.txt", *SPECIAL_PIECES[:4], "a"),
-        ),
-        "records below a file": Case("text.txt", {"output_file": "{}/text.txt/x.tfrecord"}),
     },
 }  # fmt: skip
 GOOD_FLAGS = {

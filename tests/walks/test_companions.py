@@ -89,7 +89,6 @@ COMPANIONS: dict[str, dict[str, tuple[Any, str]]] = {
         "twice": ((*LABELS[:2], LABELS[0]), REFUSED),
     },
     "task": {name: (name, OWN) for name in TASKS if name != "embeddings"},  # which has no head
-    "head": {name: (name, EITHER) for name in TASKS},
     "pairs": {"own": (False, NEEDED), "other": (True, REFUSED)},
     "max_seq_length": {"longer": (20, NEEDED), "beyond the positions": (25, REFUSED)},
     "label_kind": {"own": ("classes", NEEDED), "several": ("multi_label", REFUSED),

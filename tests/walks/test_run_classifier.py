@@ -121,9 +121,8 @@ def test_long_texts_in_windows(inputs, classify, tmp_path, caplog):
     rows = read_table(out / "dev_predictions.tsv")
     assert len(rows) == ROWS["dev"]
     assert share_of_right(rows) == pytest.approx(results["eval_accuracy"])
-    with caplog.at_level("WARNING", logger="absl"):
-        export = {"doc_stride": 0, "do_predict": True, "export_dir": tmp_path / "serving"}
-        classify(**given | export)
+    export = {"doc_stride": 0, "do_predict": True, "export_dir": tmp_path / "serving"}
+    classify(**given | export)
     assert "was trained with doc_stride = 4; here it is None" in caplog.text
     assert "served, texts are cut to 8" in caplog.text
 
@@ -356,7 +355,6 @@ def test_feature_based_tagging(inputs, classify, tmp_path):
     for name, rows in {"eng.train": 9, "eng.testa": 6, "eng.testb": 4}.items():
         (tmp_path / name).write_text(conll_sentences(rows, rows > 4))
     own = {"bilstm_layers": 1, "bilstm_size": 7, "features": "sum_all"}
-    own |= {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
     config, out, serving = (tmp_path / name for name in ("c.json", "out", "serving"))
     config.write_text(json.dumps(json.loads((inputs / "bert_config.json").read_text()) | own))
     given = {"task_name": "ner", "data_dir": tmp_path, "output_dir": out, "max_seq_length": 17}
@@ -386,11 +384,10 @@ def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_pa
     out = tmp_path / "out"
     given = {"task_name": "csv", "data_dir": tmp_path, "output_dir": out, "max_seq_length": 17}
     given |= {"text_a_column": "words", "label_column": "kind", "do_eval": True, "xla": "false"}
-    with caplog.at_level("WARNING", logger="absl"):
-        classify(
-            **given, label_kind="multi_label", init_checkpoint=inputs, do_train=True,
-            num_train_epochs=1, train_batch_size=3,
-        )  # fmt: skip
+    classify(
+        **given, label_kind="multi_label", init_checkpoint=inputs, do_train=True,
+        num_train_epochs=1, train_batch_size=3,
+    )  # fmt: skip
     assert "No example of the dev data has the label b:" in caplog.text
     (out / "eval_results.txt").unlink()
     with pytest.raises(InputError, match="task = multi_label"):

@@ -372,7 +372,6 @@ def test_data_of_which_the_case_is_unknown(main, tmp_path, caplog):
     """The original's records say nothing: its own command goes on, and records nothing."""
     flags = one_step(tmp_path) | {"output_dir": tmp_path / "run"}
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
-    caplog.set_level("WARNING")
     with pytest.raises(InputError, match=r"without .*info_t\.tfrecord") as caught:
         main(**flags, vocab_file=vocabulary)
     assert "--nodo_lower_case" in caught.value.remedy
