@@ -106,6 +106,7 @@ setup(
             "playground/page.*",
             "serving/card*.md",
             "planning/gpus/*.txtpb",
+            "cli/published.csv",
         ],
         "data_gen": ["sample_text/*.txt", "sample_topics/*.csv"],
     },
