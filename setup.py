@@ -107,6 +107,7 @@ setup(
             "serving/card*.md",
             "planning/gpus/*.txtpb",
             "cli/published.csv",
+            "cli/reproduce.toml",
         ],
         "data_gen": ["sample_text/*.txt", "sample_topics/*.csv"],
     },

@@ -30,6 +30,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -39,105 +40,58 @@ from bert_tf import files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
-from bert_tf.tasks import registry
 from bert_tf.terminal import aligned
 
 FLAGS = flags.FLAGS
-PUBLISHED = pathlib.Path(__file__).with_name("published.csv")
+HERE = pathlib.Path(__file__).parent
 RESULT = "reproduced.json"  # in the folder of a run that has ended
 
-# ---------------------------------------------------------------------------- what there is
 
-GLUE_FOLDERS = ("CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI", "QNLI", "RTE")  # without WNLI
-GLUE = tuple(map(str.lower, GLUE_FOLDERS))
-UNCASED = (*GLUE, "squad-v1.1", "squad-v2.0", "swag")
+class Task(NamedTuple):
+    """A task: its data and its protocol; reproduce.toml has all, and says what the fields are.
+
+    Attributes:
+      test, restarts: "" and 1 where the table has none.
+    """
+
+    section: str
+    folder: str
+    files: list[str]
+    source: str
+    command: str
+    metrics: list[str]
+    batch_sizes: list[int]
+    epochs: list[int]
+    learning_rate: str
+    test: str = ""
+    restarts: int = 1
+
+
+_groups = tomllib.loads((HERE / "reproduce.toml").read_text(encoding="utf-8")).values()
+TASKS = {
+    name: Task(**{k: group[k] for k in group if k != "tasks"} | own)
+    for group in _groups
+    for name, own in group["tasks"].items()
+}
+GLUE = tuple(name for name, task in TASKS.items() if task.section == "4.1")
+OF_UNCASED = tuple(name for name in TASKS if name != "ner")
+SMALL = "2020_02_20"  # the release of 24 models, one of them BERT-Base trained again
+# These are fine-tuned as its README says.
+OF_SMALL = {"batch_sizes": [8, 16, 32, 64, 128], "epochs": [4], "restarts": 1,
+            "learning_rate": "3e-4,1e-4,5e-5,3e-5"}  # fmt: skip
 SHAPES = itertools.product((2, 4, 6, 8, 10, 12), (128, 256, 512, 768))
 MODELS = {  # name of the archive: folder of the release, tasks
-    **{f"uncased_L-{n}_H-{h}_A-{h // 64}": ("2020_02_20", GLUE) for n, h in SHAPES},
-    "uncased_L-12_H-768_A-12": ("2018_10_18", UNCASED),
-    "uncased_L-24_H-1024_A-16": ("2018_10_18", UNCASED),
+    **{f"uncased_L-{n}_H-{h}_A-{h // 64}": (SMALL, GLUE) for n, h in SHAPES},
+    "uncased_L-12_H-768_A-12": ("2018_10_18", OF_UNCASED),
+    "uncased_L-24_H-1024_A-16": ("2018_10_18", OF_UNCASED),
     "cased_L-12_H-768_A-12": ("2018_10_18", ("ner",)),
     "cased_L-24_H-1024_A-16": ("2018_10_18", ("mnli", "squad-v1.1", "ner")),
     "wwm_uncased_L-24_H-1024_A-16": ("2019_05_30", ("mnli", "squad-v1.1")),
     "wwm_cased_L-24_H-1024_A-16": ("2019_05_30", ("mnli", "squad-v1.1")),
 }
 ARCHIVE = "https://storage.googleapis.com/bert_models/{}/{}.zip"
-MODEL_FILES = (
-    *("bert_config.json", "vocab.txt"),
-    *("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"),
-)
-
-
-class Protocol(NamedTuple):
-    """How a task is fine-tuned: in a run for each batch size and number of epochs.
-
-    The best run on dev counts, and in each run the best learning rate and seed.
-    """
-
-    batch_sizes: tuple[int, ...]
-    epochs: tuple[int, ...]
-    learning_rate: str
-
-
-OF_GLUE = Protocol((32,), (3,), "5e-5,4e-5,3e-5,2e-5")  # section 4.1
-OF_SMALL_MODELS = Protocol((8, 16, 32, 64, 128), (4,), "3e-4,1e-4,5e-5,3e-5")  # README
-# Of BERT-Large: the paper took the best of several runs on small data sets, not saying how many.
-RESTARTS, SMALL_DATA = 5, ("cola", "mrpc", "sts-b", "rte")
-
-
-class Task(NamedTuple):
-    """A task: its data, and its protocol in the paper.
-
-    Attributes:
-      folder: of its files, in any case; several with | between.
-      files: of training and dev data; alternatives with | between.
-      source: where they are.
-      metrics: the names in eval_results.txt, without eval_; the first selects the best run.
-      protocol: of the models of the paper.
-      flags: further ones.
-    """
-
-    folder: str
-    files: Sequence[str]
-    source: str
-    metrics: Sequence[str]
-    protocol: Protocol = OF_GLUE
-    flags: Sequence[str] = ()
-
-
-def _of_registry(name: str, source: str, folder: str, **fields) -> Task:
-    task = registry.get_task(name)
-    needed = [split for split in task.splits if split.kind in ("train", "dev")]
-    metrics = [*task.metrics, *(["accuracy_mismatched"] if name == "mnli" else [])]
-    return Task(folder, [split.files for split in needed], source, metrics, **fields)
-
-
-def _squad(version: str, protocol: Protocol, metrics: Sequence[str], *words: str) -> Task:
-    names = [f"{split}-v{version}.json" for split in ("train", "dev")]
-    source = f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{names[0]}, {names[1]}"
-    return Task("squad", names, source, metrics, protocol, words)
-
-
-TASKS = {
-    **{
-        name: _of_registry(name, "https://gluebenchmark.com/tasks", folder)
-        for name, folder in zip(GLUE, GLUE_FOLDERS, strict=True)
-    },
-    "squad-v1.1": _squad("1.1", Protocol((32,), (3,), "5e-5"), ("f1", "exact_match")),  # 4.2
-    "squad-v2.0": _squad(  # 4.3: 2 epochs; the threshold is that of the best F1 on dev
-        *("2.0", Protocol((48,), (2,), "5e-5"), ("best_f1", "at_best_f1_exact")),
-        "--version_2_with_negative",
-    ),
-    "swag": _of_registry(  # 4.4
-        *("swag", "https://github.com/rowanz/swagaf/tree/master/data", "swag"),
-        protocol=Protocol((16,), (3,), "2e-5"),
-    ),
-    "ner": _of_registry(  # 5.3, as much context as fits; appendix A.3, from which dev chooses
-        *("ner", "https://www.clips.uantwerpen.be/conll2003/ner/", "conll2003|conll|ner"),
-        protocol=Protocol((16, 32), (2, 3, 4), "5e-5,3e-5,2e-5"),
-        flags=("--document_context", "--max_seq_length=512"),
-    ),
-}
+WEIGHTS = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
+MODEL_FILES = ("bert_config.json", "vocab.txt", *WEIGHTS)
 
 
 class Reproduce:
@@ -190,71 +144,65 @@ class Job(NamedTuple):
     data: pathlib.Path
 
 
-class Place(NamedTuple):
-    """Where weights or data are, and what they lack."""
-
-    folder: pathlib.Path | None
-    lacking: Sequence[str]
-
-
-def find(root: str, names: str, needed: Sequence[str]) -> Place:
-    """The folder of one of these names, at most two levels below, that has most of the files."""
-    home = pathlib.Path(root)
-    best = Place(None, needed)
+def find(root: str, name: str, needed: Sequence[str]) -> tuple[pathlib.Path | None, list[str]]:
+    """The folder of a name, at most two levels below, that has most files; and what it lacks."""
+    home, best = pathlib.Path(root), (None, [*needed])
     for folder in [home, *sorted(home.glob("*/")), *sorted(home.glob("*/*/"))]:
-        if folder.resolve().name.lower() in names.lower().split("|"):
-            found = [n for n in needed if any((folder / one).is_file() for one in n.split("|"))]
-            lacking = [n for n in needed if n not in found]
-            if len(lacking) < len(best.lacking):
-                best = Place(folder, lacking)
+        lacking = [file for file in needed if not (folder / file).is_file()]
+        if folder.resolve().name.lower() == name.lower() and len(lacking) < len(best[1]):
+            best = folder, lacking
     return best
 
 
-def plan() -> tuple[list[Job], list[Sequence[str]]]:
-    """What can be run; and what is missing: what it is, its files, where to get it."""
+def plan() -> tuple[list[Job], list[tuple[str, str]]]:
+    """What can be run; and the files that are missing, with where to get them."""
     tasks = FLAGS.tasks or [*TASKS]
     models = [m for m in FLAGS.models or [*MODELS] if {*MODELS[m][1]} & {*tasks}]
-    places = {m: find(FLAGS.weights, m, MODEL_FILES) for m in models}
-    places |= {t: find(FLAGS.data, TASKS[t].folder, TASKS[t].files) for t in tasks}
+    places, missing = {}, []
+    for name in (*models, *tasks):
+        if name in MODELS:
+            root, folder, needed = FLAGS.weights, name, MODEL_FILES
+            source = ARCHIVE.format(MODELS[name][0], name)
+        else:
+            root, folder, needed, source = FLAGS.data, *TASKS[name][1:4]
+        places[name], lacking = find(root, folder, needed)
+        if lacking:
+            is_whole = name in MODELS and len(lacking) == len(needed)
+            listed = [""] if is_whole else lacking
+            missing.append((", ".join(f"{folder}/{file}" for file in listed), source))
+            del places[name]
     jobs = [
-        Job(model, task, places[model].folder, places[task].folder)
+        Job(model, task, places[model], places[task])
         for model in models
         for task in MODELS[model][1]
-        if task in tasks and not places[model].lacking and not places[task].lacking
+        if places.keys() >= {model, task}
     ]
-    missing = []
-    for name, (_, lacking) in places.items():
-        if lacking:
-            listed = ", ".join(one.split("|")[-1] for one in lacking)
-            if name in MODELS:
-                listed = "its folder" if len(lacking) == len(MODEL_FILES) else listed
-                source = ARCHIVE.format(MODELS[name][0], name)
-            else:
-                listed, source = f"{TASKS[name].folder.split('|')[0]}: {listed}", TASKS[name].source
-            missing.append((name, listed, source))
     return jobs, missing
 
 
 def main(words: Sequence[str]) -> None:
-    """Lists what is missing; then trains task after task, and prints the table after each."""
+    """Lists what is missing; trains task after task, prints the table after each and at the end."""
     jobs, missing = plan()
     if missing:
-        print("Not on disk:\n", *aligned(missing), "", sep="\n", flush=True)
+        print("Not on disk, and where to get it:\n", *aligned(missing), "", sep="\n", flush=True)
     found = {name for job in jobs for name in (job.model, job.task)}
     if named := [name for name in (*FLAGS.models, *FLAGS.tasks) if name not in found]:
-        received = f"--models or --tasks with {', '.join(named)}, without weights or data for it"
-        remedy = "get what is listed above, or leave it out of the flags"
-        raise InputError(received, "weights and data of what is named", remedy)
+        received = f"{', '.join(named)} in --models or --tasks, without weights or data for it"
+        own = "".join(f"; tasks of {m}: {', '.join(MODELS[m][1])}" for m in FLAGS.models)
+        remedy = "get what is listed as missing, or leave it out of the flags"
+        raise InputError(received, f"what is named, on disk{own}", remedy)
     if not jobs:
         received = f"{FLAGS.weights} and {FLAGS.data}, without any task's weights and data"
-        raise InputError(received, "some of what is listed above", "get it; --help has the folders")
+        raise InputError(received, "some of what is listed", "get it; --help shows the folders")
     extra, failed = [*words[1:]], {}
     with files.locked(FLAGS.output_dir, folder=True):
         for job in jobs:
-            for run in runs_of(job, extra):
-                if run.read() is None and (code := run.train()):
-                    failed[job] = code
-            show(jobs, extra, failed)
+            codes = [run.train() for run in runs_of(job, extra) if run.read() is None]
+            if any(codes):
+                failed[job] = max(codes, key=abs)
+            if codes:
+                show(jobs, extra, failed, models=[job.model])
+        show(jobs, extra, failed, models=[*MODELS])
     if failed:
         sys.exit(1)
 
@@ -307,29 +255,23 @@ def runs_of(job: Job, extra: Sequence[str]) -> list[Run]:
       extra: flags for every run; they replace those of the protocol.
     """
     task = TASKS[job.task]
-    protocol = OF_SMALL_MODELS if MODELS[job.model][1] is GLUE else task.protocol
-    data = {name: job.data / name for names in task.files for name in names.split("|")}
-    if job.task.startswith("squad"):
-        train, dev = data.values()
-        words = ["squad", f"--train_file={train}", f"--predict_file={dev}", "--do_predict"]
-    else:
-        words = ["classify", f"--task_name={job.task}", f"--data_dir={job.data}"]
-        tests = registry.get_task(job.task).splits_of("test")[:1] if job.task != "swag" else ()
-        test = {n: job.data / n for split in tests for n in split.files.split("|")}
-        data |= test
-        words += ["--do_predict"] * any(path.is_file() for path in test.values())
-    if "L-24" in job.model and job.task in SMALL_DATA:
-        words.append(f"--num_trials={RESTARTS}")
-    inputs = [*(job.weights / name for name in MODEL_FILES), *data.values()]
+    if MODELS[job.model][0] == SMALL:
+        task = task._replace(**OF_SMALL)
+    inputs = [*(job.weights / n for n in MODEL_FILES), *(job.data / n for n in task.files)]
+    words = [word.format(task=job.task, data=job.data) for word in task.command.split()]
+    words += [f"--init_checkpoint={job.weights}", "--do_train", "--do_eval"]
+    if task.test and (job.data / task.test).is_file():
+        inputs.append(job.data / task.test)
+        words.append("--do_predict")
+    if task.restarts > 1 and "L-24" in job.model:
+        words.append(f"--num_trials={task.restarts}")
+    words.append(f"--learning_rate={task.learning_rate}")
     runs = []
-    for size, number in itertools.product(protocol.batch_sizes, protocol.epochs):
+    for size, epochs in itertools.product(task.batch_sizes, task.epochs):
         home = pathlib.Path(FLAGS.output_dir, job.model, job.task)
-        folder = home / f"batch_{size}_epochs_{number}"
-        chosen = (f"--learning_rate={protocol.learning_rate}", f"--train_batch_size={size}")
-        places = (f"--init_checkpoint={job.weights}", f"--output_dir={folder}")
-        more = ("--do_train", "--do_eval", *chosen, f"--num_train_epochs={number}", *task.flags)
-        found = [path for path in inputs if path.is_file()]
-        runs.append(Run(folder, [*words, *places, *more, *extra], found))
+        folder = home / f"batch_{size}_epochs_{epochs}"
+        more = [f"--train_batch_size={size}", f"--num_train_epochs={epochs}"]
+        runs.append(Run(folder, [*words, *more, f"--output_dir={folder}", *extra], inputs))
     return runs
 
 
@@ -340,7 +282,7 @@ def scores_in(path: pathlib.Path) -> dict[str, float]:
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Shows a command of bert-tf and runs it; a signal ends it first, and then this process.
+    """Shows and runs a command of bert-tf; a signal ends it first, and then this process.
 
     Returns:
       Its exit code.
@@ -366,35 +308,19 @@ def run_command(words: Sequence[str]) -> int:
 # ---------------------------------------------------------------------------- the table
 
 
-class Figure(NamedTuple):
-    """A published score, in percent; a row of published.csv.
-
-    Attributes:
-      model, task: names of `MODELS` and `TASKS`.
-      metric: one of the task's, or another that eval_results.txt has.
-      data: dev or test.
-      published: the score; "" as for other fields that are unknown.
-      tolerance: how far a score may be away from it.
-      source: where it was published, and what it is the mean of.
-      tolerance_from: where the tolerance is from.
-    """
-
-    model: str
-    task: str
-    metric: str
-    data: str
-    published: str
-    tolerance: str
-    source: str
-    tolerance_from: str
-
-
 @functools.cache
-def figures() -> dict[tuple[str, ...], Figure]:
-    """The published scores by model, task, metric and data."""
-    with PUBLISHED.open(newline="", encoding="utf-8") as file:
-        rows = [Figure(*row) for row in csv.reader(file)][1:]
-    return {tuple(row[:4]): row for row in rows}
+def figures() -> dict[tuple[str, ...], dict[str, Any]]:
+    """The rows of published.csv, by model, task, metric and data; scores are in percent.
+
+    published is the score, tolerance how far from it a score may be (None where dev and test data
+    are not to be compared); source says where it was published, tolerance_from where the tolerance
+    is from.
+    """
+    with (HERE / "published.csv").open(newline="", encoding="utf-8") as file:
+        rows = [*csv.DictReader(file)]
+    numbers = ("published", "tolerance")
+    rows = [row | {n: float(row[n]) if row[n] else None for n in numbers} for row in rows]
+    return {tuple(row[n] for n in ("model", "task", "metric", "data")): row for row in rows}
 
 
 def rows_of(job: Job, runs: Sequence[Run], code: int | None) -> list[dict[str, Any]]:
@@ -405,72 +331,78 @@ def rows_of(job: Job, runs: Sequence[Run], code: int | None) -> list[dict[str, A
       runs: all of it.
       code: the exit code of a run that failed.
     """
-    task, is_squad = TASKS[job.task], job.task.startswith("squad")
-    results = [run.read() for run in runs]
-    prefix, percent = ("", 1) if is_squad else ("eval_", 100)
+    task, published, results = TASKS[job.task], figures(), [run.read() for run in runs]
     best, state = {"dev": {}, "test": {}}, "not run yet"
     if None not in results:
-        best = max(results, key=lambda scores: scores["dev"][prefix + task.metrics[0]])
-        state = "GLUE's server scores it"
+        best = max(results, key=lambda scores: percent(scores["dev"], task.metrics[0]))
+        has_file = job.task in GLUE and "--do_predict" in runs[0].words
+        state = "GLUE's server scores it" if has_file else "no test data on disk"
     elif code is not None:
         state = f"failed, exit code {code}"
-    keys = [(metric, "dev") for metric in task.metrics]
-    keys += [key[2:] for key in figures() if key[:2] == job[:2] and key[3] == "test"]
+    keys = [(*job[:2], metric, "dev") for metric in task.metrics]
+    keys += [key for key in published if key[:2] == job[:2] and key[3] == "test"]
     rows = []
-    for metric, data in keys:
-        figure = figures().get((job.model, job.task, metric, data))
-        row = {"model": job.model, "task": job.task, "metric": metric, "data": data}
-        ours = best[data].get(prefix + metric)
-        row["ours"] = None if ours is None else round(percent * ours, 2)
-        row |= {"published": None, "difference": None, "tolerance": None}
-        row["verdict"] = state if ours is None else "not published" if figure is None else ""
-        row |= {"source": "", "tolerance_from": ""}
-        if figure:
-            row |= {"published": float(figure.published), "source": figure.source}
-        if figure and figure.tolerance and ours is not None:
-            row["difference"] = difference = round(row["ours"] - row["published"], 2)
-            row["tolerance"] = tolerance = float(figure.tolerance)
-            row["tolerance_from"] = figure.tolerance_from
-            side = "above" if difference > 0 else "below"
-            row["verdict"] = "within" if abs(difference) <= tolerance else side
+    for key in keys:
+        row = dict(zip(("model", "task", "metric", "data"), key, strict=True))
+        ours = row["ours"] = percent(best[row["data"]], row["metric"])
+        row |= dict.fromkeys(("published", "difference", "tolerance"))
+        row |= {"verdict": "", "source": "", "tolerance_from": "", **published.get(key, {})}
+        if ours is None:
+            row["verdict"] = state
+        elif row["published"] is None:
+            row["verdict"] = "not published"
+        elif row["tolerance"] is not None:
+            difference = row["difference"] = round(ours - row["published"], 2)
+            is_within = abs(difference) <= row["tolerance"]
+            row["verdict"] = "within" if is_within else "above" if difference > 0 else "below"
         rows.append(row)
     return rows
 
 
-def show(jobs: Sequence[Job], extra: Sequence[str], failed: dict[Job, int]) -> None:
-    """Prints the table, and writes results.json."""
+def percent(scores: dict[str, float], metric: str) -> float | None:
+    """A score of eval_results.txt in percent; those of SQuAD are, others are of 1 at most."""
+    share = scores.get(f"eval_{metric}")
+    found = scores.get(metric) if share is None else 100 * share
+    return None if found is None else round(found, 2)
+
+
+def show(
+    jobs: Sequence[Job], extra: Sequence[str], failed: dict[Job, int], *, models: Sequence[str]
+) -> None:
+    """Writes results.json; prints the tables of some models.
+
+    Args:
+      jobs: all.
+      extra: flags for every run.
+      failed: the exit codes of tasks that failed.
+      models: the names of these models.
+    """
     rows = [row for job in jobs for row in rows_of(job, runs_of(job, extra), failed.get(job))]
-    notes = [
-        f"{model}: {note}"
-        for model, note in {j.model: other_sizes(j) for j in jobs}.items()
-        if note
-    ]
-    notes += [f"Every run with {shlex.join(extra)}, not by the protocol alone."] if extra else []
-    notes += [
-        f"Tolerance of {row['task']} {row['metric']}: {row['tolerance_from']}."
-        for row in rows
-        if row["tolerance_from"]
-    ]
-    names = [name for name in rows[0] if name not in ("tolerance_from", "model")]
-    for model, of_model in itertools.groupby(rows, lambda row: row["model"]):
-        print(f"=== {model}")
-        cells = [["-" if row[n] is None else row[n] for n in names] for row in of_model]
-        print(*aligned([names, *cells]), "", sep="\n")
-    print(*notes, "", sep="\n", flush=True)
+    notes = [note for note in dict.fromkeys(map(other_sizes, jobs)) if note]
+    if extra:
+        notes.append(f"Every run with {shlex.join(extra)}, not by the protocol alone.")
     text = json.dumps({"notes": notes, "scores": rows}, indent=2) + "\n"
     files.write_text(f"{FLAGS.output_dir}/results.json", text)
+    names = [name for name in rows[0] if name not in ("tolerance_from", "model")]
+    shown = [row for row in rows if row["model"] in models]
+    for model, of_model in itertools.groupby(shown, lambda row: row["model"]):
+        cells = [["-" if row[n] is None else row[n] for n in names] for row in of_model]
+        print(f"=== {model}", *aligned([names, *cells]), "", sep="\n")
+    notes += dict.fromkeys(
+        f"Tolerance of {row['task']} {row['metric']}, {row['tolerance']}: {row['tolerance_from']}."
+        for row in shown
+        if row["tolerance_from"]
+    )
+    print(*notes, "", sep="\n", flush=True)
 
 
 def other_sizes(job: Job) -> str:
     """Says so if weights are of other sizes than their name; "" if not."""
     config = files.read_json(str(job.weights / "bert_config.json"))
-    sizes = [
-        config.get(f"{n}") for n in ("num_hidden_layers", "hidden_size", "num_attention_heads")
-    ]
-    name = "L-{}_H-{}_A-{}".format(*sizes)
-    if job.model.endswith(name):
-        return ""
-    return f"its bert_config.json says {name}, so these are not the released weights"
+    sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    name = "L-{}_H-{}_A-{}".format(*(config.get(size) for size in sizes))
+    found = f"{job.weights}/bert_config.json says {name}: these are not the released weights."
+    return "" if job.model.endswith(name) else found
 
 
 if __name__ == "__main__":

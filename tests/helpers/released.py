@@ -96,8 +96,8 @@ def _write_squad(folder: pathlib.Path, split: str, pairs: Sequence) -> None:
     for version in ("1.1", "2.0") if split != "test" else ():
         paragraphs = []
         for number, a, _ in pairs:
-            words = a.split()
-            answer = {"text": words[1], "answer_start": len(words[0]) + 1}
+            word = max(a.rstrip(".").split(), key=len)
+            answer = {"text": word, "answer_start": a.index(word)}
             asked = {"id": f"{split}{number}", "question": QUESTION, "answers": [answer]}
             if version == "2.0":
                 asked["is_impossible"] = number % 3 == 0
