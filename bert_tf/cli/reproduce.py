@@ -5,9 +5,9 @@
         --models=uncased_L-12_H-768_A-12 --tasks=mrpc,squad-v1.1 -- --precision=bfloat16
 
 What is missing on disk is listed first, with where to get it. Then each task is trained by
-`bert-tf classify` or `bert-tf squad`, one after the other; flags after -- are added to each of
-these commands. Stopped or killed, the same command goes on where it was. Exit code 0: every task
-that was to be run has a result.
+`bert-tf classify` or `bert-tf squad`, one after the other; flags of both may be added after --.
+Stopped or killed, the same command goes on where it was. Exit code 0: every task that was to be run
+has a result.
 
     WEIGHTS/uncased_L-12_H-768_A-12             the files of the archive of that name
     DATA/CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE    train.tsv, dev.tsv, test.tsv (optional)
@@ -391,7 +391,7 @@ def show(
     notes += dict.fromkeys(
         f"Tolerance of {row['task']} {row['metric']}, {row['tolerance']}: {row['tolerance_from']}."
         for row in shown
-        if row["tolerance_from"]
+        if row["difference"] is not None
     )
     print(*notes, "", sep="\n", flush=True)
 

@@ -18,6 +18,7 @@ from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk
 BASE, CASED, TINY = "uncased_L-12_H-768_A-12", "cased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"
+SMALL_PIPE = 4096  # bytes: what is run cannot get far ahead of what is read here
 LARGE = "uncased_L-24_H-1024_A-16"
 
 
@@ -278,40 +279,45 @@ def test_what_is_done_is_not_run_again(home, start, commands, tmp_path, capsys):
 
 
 def test_stopped_killed_and_started_again(home, tmp_path):
-    """SIGTERM in a trial, then kill -9, of it and what it runs: the same scores in the end."""
+    """SIGTERM in a task, kill -9 of all processes in the next: the same scores at the end."""
     flags = {"weights": "weights", "data": "data", "models": BASE, "tasks": "squad-v1.1,mrpc"}
     words = walking.command("reproduce", **flags)
-    more = ["--", "--learning_rate=1e-3,3e-4", "--xla=false", "--strategy=one"]
+    more = ["--", "--learning_rate=1e-3", "--num_train_epochs=40", "--log_steps=2", "--xla=false",
+            "--save_checkpoints_steps=6", "--strategy=one"]  # fmt: skip
 
-    def run(folder: str, until: str = "", send: int = 0) -> tuple[int, str]:
-        """The exit code and what was said; SIGKILL also kills what the command runs."""
+    def run(folder: str, after: str = "", send: int = 0, until: str = "") -> tuple[int, str]:
+        """The exit code and what was said; SIGKILL also kills what the command runs.
+
+        The signal is sent when `after`, and later `until` was said.
+        """
         said = ""
         with subprocess.Popen(
             [*words, f"--output_dir={tmp_path / folder}", *more],
             cwd=home, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
+            start_new_session=True, pipesize=SMALL_PIPE,
         ) as process:  # fmt: skip
             for line in process.stdout:
                 said += line
-                if until and until in line:
+                if send and after in said and until in said[said.index(after) :]:
                     (os.killpg if send == signal.SIGKILL else os.kill)(process.pid, send)
-                    until = ""
+                    send = 0
         return process.returncode, said
 
-    first, second = ("Trial: learning rate 0.001", "Trial: learning rate 0.0003")
-    code, said = run("killed", second, signal.SIGTERM)
+    squad = "$ bert-tf squad "
+    code, said = run("killed", "train: 20 of 56", signal.SIGTERM)
     assert code == 128 + signal.SIGTERM, said
     assert "Give the same command again" in said
-    code, said = run("killed", second, signal.SIGKILL)
+    assert squad not in said
+    code, said = run("killed", squad, signal.SIGKILL, "train: 20 of 56")
     assert code == -signal.SIGKILL, said
-    assert first not in said
+    assert "train: 2 of 56" not in said.partition(squad)[0]  # it goes on after step 20
     endings = {}
     for folder in ("killed", "undisturbed"):
         code, said = run(folder)
         assert code == 0, said
         endings[folder] = said[said.rindex("=== ") :]
-        assert second in said
-        assert (first in said) == (folder == "undisturbed")
+        assert ("$ bert-tf classify " in said) == (folder == "undisturbed")
+        assert ("train: 2 of 56" in said) == (folder == "undisturbed")
     assert endings["killed"] == endings["undisturbed"]
     results = [tmp_path / f"{folder}/results.json" for folder in endings]
     assert results[0].read_bytes() == results[1].read_bytes()
