@@ -31,6 +31,7 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "plan": ("bert_tf.cli.plan", "memory, FLOPs and time of a training"),
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
+    "reproduce": ("bert_tf.cli.reproduce", "the paper's scores, from released weights"),
     "demo": ("bert_tf.cli.demo", "all of it in minutes: from text to a classifier"),
 }
 
