@@ -3,22 +3,24 @@
     BERT_TF_DATA=... python benchmarks/ablations.py --folder=ablations --results=ablations.jsonl
     python benchmarks/ablations.py --results=ablations.jsonl --measure=none --picture=ablations.png
 
-Text: the Wikipedia sample, two of its files held out; a vocabulary of 8,000 pieces learned from it.
-Every pre-training sees as many sequences as the others: --steps batches of 8 with 128 tokens, six
-times as many for figure 5, from first weights, order and masks of its seed; what `MODELS` names
-differs, nothing else. Fine-tuning starts from it by one recipe a task (`TASKS`). `TABLES` are the
-rows of the paper with its figures.
+Text: the Wikipedia sample, two of its files held out; a vocabulary of 8,000 pieces learned from all
+of it. A pre-training makes --steps updates with 8 sequences of 128 tokens, six times as many for
+figure 5; weights, order and masks are drawn by its seed. `MODELS` says what differs: larger batches
+see as many sequences in fewer steps, and 512 tokens come in batches of as many tokens. A task has
+one recipe (`TASKS`) for all models; a BiLSTM on fixed features, which starts from random weights,
+has its own (`FIXED_RECIPE`). `TABLES` has the rows of the paper with its figures.
 
-Each measurement is a line of --results with its seconds of CPU; what is there already is not
-measured again, and a pre-training that was stopped goes on, its seconds then unknown. --jobs run
-side by side, each on a core of its own. All of it is printed as tables at the end: means over the
-seeds with half their range, and the minutes of a core that one seed takes.
+Each measurement is a line of --results with its seconds of CPU and a digest of its settings; what
+is there already is not measured again, and a pre-training that was stopped goes on, its seconds
+then unknown. --jobs run side by side, each on a core of its own. All of it is printed as tables at
+the end: means over the seeds with half their range, and the minutes of a core that one seed takes.
 """
 
 import argparse
 import concurrent.futures
 import dataclasses
 import functools
+import hashlib
 import itertools
 import json
 import os
@@ -38,8 +40,8 @@ BATCH, RATE = 8, 5e-4  # in so few steps larger batches learn less
 CONFIG = {
     "vocab_size": 8000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 512, "max_position_embeddings": 512, "type_vocab_size": 2,
-    "initializer_range": 0.05,  # as wide for 128 inputs as 0.02 is for 768
-    "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0,  # no text is seen twice
+    "initializer_range": 0.05,  # for 128 inputs what 0.02 is for 768
+    "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0,  # texts are seen once or twice
 }  # fmt: skip
 
 
@@ -68,7 +70,7 @@ def masks(mask: float, unchanged: float, random_: float) -> Model:
     return Model(data=shares)
 
 
-BERT, LONGER, WIDE = "BERT", "BERT, six times the steps", "L4 H256"
+BERT, LONGER, WIDE, NEW = "BERT", "BERT, six times the steps", "L4 H256", "not pre-trained"
 MODELS = {
     BERT: Model(),
     LONGER: Model(times=6),
@@ -101,10 +103,9 @@ MODELS = {
 }
 
 # On top of the encoder, as keys of the configuration; "fixed" ones leave its weights as they are.
-FEATURES = {
+FEATURES = {  # of four layers, so the sum of all is that of the last four
     "embeddings": "embeddings", "second to last": "second_to_last", "last": "last",
     "sum of the last four": "sum_last_four", "last four": "concat_last_four",
-    "sum of all": "sum_all",
 }  # fmt: skip
 FIXED = {f"fixed, {name}": {"bilstm_layers": 1, "features": x} for name, x in FEATURES.items()}
 TOPS = {"": {}, "BiLSTM": {"bilstm_layers": 1}} | FIXED
@@ -128,11 +129,16 @@ def sentences(name: str, metric: str, epochs: int, length: int = 128) -> Task:
 SST_2, MRPC, STS_B, SQUAD, NAMES = "SST-2", "MRPC", "STS-B", "SQuAD", "names"
 TASKS = {
     SST_2: sentences("sst-2", "eval_accuracy", 5),
-    MRPC: sentences("mrpc", "eval_f1", 3),
+    MRPC: sentences("mrpc", "eval_accuracy", 3),
     STS_B: sentences("sts-b", "eval_spearman", 3),
     SQUAD: Task("run_squad.py", {"num_train_epochs": 2, "max_seq_length": 256}, "f1"),
     NAMES: sentences("ner", "eval_entity_f1", 5, length=64),
 }
+RECIPE = {"learning_rate": 3e-4}
+FIXED_RECIPE = {
+    "freeze": "^bert/", "learning_rate": 3e-3, "num_train_epochs": 15, "xla": "false",
+}  # fmt: skip
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}  # of fine-tuning
 NUM_SST_2, ARTICLES, DEV_ARTICLES, NUM_NAMES = 2000, 15, 5, {"train": 1000, "dev": 1000}
 
 
@@ -165,19 +171,21 @@ def row(model: str, tasks: tuple[str, ...], **options) -> tuple[Cell, ...]:
     return tuple(Cell(model, task, **options) for task in tasks)
 
 
-LOSS = ""  # a column: what the model loses on held-out records
+LONG = {"max_seq_length": 512, "max_predictions_per_seq": 77}
+LOSS = ""  # a column: the masked-LM loss on held-out records
 FOUR = (SST_2, MRPC, STS_B, SQUAD)
 TABLES = {
     "figure 5": Table(
-        "Figure 5: after so much of 30,000 steps",
+        "Figure 5: after so much of six times the steps",
         (*FOUR, NAMES),
-        {f"{percent} %": row(LONGER, (*FOUR, NAMES), percent=percent)
-         for percent in (0, 10, 30, 100)},
+        {"0 %": row(BERT, (*FOUR, NAMES), percent=0)}
+        | {f"{x} %": row(LONGER, (*FOUR, NAMES), percent=x) for x in (10, 30, 100)},
     ),
     "table 5": Table(
         "Table 5: pre-training tasks",
         (*FOUR, NAMES),
-        {name: row(name, (*FOUR, NAMES)) for name in (BERT, "no NSP", "LTR, no NSP")}
+        {NEW: row(BERT, (*FOUR, NAMES), percent=0)}
+        | {name: row(name, (*FOUR, NAMES)) for name in (BERT, "no NSP", "LTR, no NSP")}
         | {"+ BiLSTM": row("LTR, no NSP", (*FOUR, NAMES), top="BiLSTM")},
         ("MNLI-m", "QNLI", "MRPC", "SST-2", "SQuAD"),
         {
@@ -195,7 +203,8 @@ TABLES = {
         ("perplexity", "MNLI-m", "MRPC", "SST-2"),
         {
             "L3 H768": (5.84, 77.9, 79.8, 88.4),
-            "L6 H768": (5.24, 80.6, 82.2, 90.7),
+            "L6 H768, 3 heads": (5.24, 80.6, 82.2, 90.7),
+            "L6 H768": (4.68, 81.9, 84.8, 91.3),
             "L12 H768": (3.99, 84.4, 86.7, 92.9),
             "L12 H1024": (3.54, 85.7, 86.9, 93.3),
             "L24 H1024": (3.23, 86.6, 87.8, 93.7),
@@ -219,9 +228,9 @@ TABLES = {
     ),
     "table 8": Table(
         "Table 8: [MASK] / the same / random, and whole words",
-        (LOSS, SST_2, NAMES, "names, fixed"),
+        (SST_2, NAMES, "names, fixed"),
         {
-            name: (*row(shown, (LOSS, SST_2, NAMES)), Cell(shown, NAMES, top="fixed, last four"))
+            name: (*row(shown, (SST_2, NAMES)), Cell(shown, NAMES, top="fixed, last four"))
             for name, shown in {"80/10/10": BERT}.items()
             | {name: name for name in MODELS if "/" in name or "whole" in name}.items()
         },
@@ -261,9 +270,9 @@ def main() -> None:
             for done in concurrent.futures.as_completed(runs):
                 done.result()
     for name, table in TABLES.items():
-        print_table(table, results) if name in options.show else None
+        print_table(table, results, options) if name in options.show else None
     if options.picture:
-        draw(options.picture, results)
+        draw(options.picture, results, options)
 
 
 def parse_options() -> argparse.Namespace:
@@ -293,11 +302,11 @@ class Results:
         self._lines = [json.loads(line) for line in text.splitlines()]
 
     def find(self, **key) -> list[dict]:
-        """The lines that have all of these."""
+        """The lines that have all of these values."""
         return [line for line in [*self._lines] if key.items() <= line.items()]
 
     def add(self, line: dict) -> None:
-        """One more, which no later run measures again."""
+        """Appends a line; later runs do not measure it again."""
         with self._lock, self._path.open("a") as file:
             self._lines.append(line)
             print(json.dumps(line), file=file)
@@ -315,14 +324,37 @@ def chains(options: argparse.Namespace) -> Iterator[tuple[str, int, list[Cell]]]
 
 def measure(model: str, seed: int, cells: list[Cell], results: Results, options) -> None:
     """Pre-trains, then fine-tunes, each in a process."""
-    key = {"model": model, "seed": seed, "task": ""}
-    missing = [x for x in cells if not results.find(**dataclasses.asdict(x), seed=seed)]
-    if not results.find(**key) or (missing and not folder_of(model, seed, options).exists()):
+    key = {"model": model, "seed": seed, "task": "", "settings": settings(model, options)}
+    keys = {cell: key_of(cell, options) | {"seed": seed} for cell in cells}
+    missing = [cell for cell in cells if not results.find(**keys[cell])]
+    whole = folder_of(model, seed, options) / f"model.ckpt-{last_step(model, options)}.index"
+    if not results.find(**key) or (missing and not whole.exists()):
         found = key | pretrain(model, seed, options)
         if not results.find(**key):
             results.add(found)
     for cell in missing:
-        results.add(dataclasses.asdict(cell) | {"seed": seed} | fine_tune(cell, seed, options))
+        results.add(keys[cell] | fine_tune(cell, seed, options))
+
+
+def settings(model: str, options: argparse.Namespace, cell: Cell | None = None) -> str:
+    """A digest of all that decides a result but the seed."""
+    own = [CONFIG, BATCH, RATE, options.steps, dataclasses.asdict(MODELS[model])]
+    if cell:
+        recipe = FIXED_RECIPE if cell.top.startswith("fixed") else RECIPE | DROPOUT
+        sizes = [NUM_SST_2, ARTICLES, DEV_ARTICLES, NUM_NAMES]
+        own += [dataclasses.asdict(TASKS[cell.task]), TOPS[cell.top], recipe, sizes]
+    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def key_of(cell: Cell, options: argparse.Namespace) -> dict:
+    """What a line of --results has for a fine-tuning, but for the seed."""
+    return dataclasses.asdict(cell) | {"settings": settings(cell.model, options, cell)}
+
+
+def last_step(model: str, options: argparse.Namespace) -> int:
+    """The steps of a whole pre-training."""
+    own = MODELS[model]
+    return own.times * options.steps * BATCH // own.train.get("train_batch_size", BATCH)
 
 
 # -------------------------------------------------------------------------------- commands
@@ -366,33 +398,34 @@ def pretrain(name: str, seed: int, options: argparse.Namespace) -> dict:
         "num_warmup_steps": steps // 10, "save_checkpoints_steps": steps // 10,
         "keep_checkpoint_max": 0, "train_batch_size": BATCH,
     }  # fmt: skip
-    held_out = {"do_eval": "true", "eval_batch_size": 32, "max_eval_steps": 100}
+    held_out = {"do_eval": "true", "eval_batch_size": 32, "max_eval_steps": 200}
     given |= model.train
     for count in ("num_train_steps", "num_warmup_steps", "save_checkpoints_steps"):
         given[count] = given[count] * BATCH // given["train_batch_size"]  # equal examples
+    data, seconds, done = make_records(folder, "train", seed, **model.data), 0.0, 0
     if model.long_steps:
         given["stop_at_step"] = given["num_train_steps"] - round(model.long_steps * steps)
-    data = make_records(folder, "train", seed, **model.data)
-    seconds = run("run_pretraining.py", log, input_file=data, **given)
+        done = max([0, *map(step_of, output.glob("model.ckpt-*.index"))])
+    if done <= given.get("stop_at_step", given["num_train_steps"]):  # else in the second phase
+        seconds = run("run_pretraining.py", log, input_file=data, **given)
     if model.long_steps:
-        given["stop_at_step"], long = given["num_train_steps"], {"max_seq_length": 512}
-        long |= {"max_predictions_per_seq": 77, "train_batch_size": BATCH // 4}
-        data = make_records(folder, "train", seed, **long_data())
-        seconds += run("run_pretraining.py", log, input_file=data, **(given | long))
+        given["stop_at_step"], long = given["num_train_steps"], {"train_batch_size": BATCH // 4}
+        data = make_records(folder, "train", seed, **LONG)
+        seconds += run("run_pretraining.py", log, input_file=data, **(given | LONG | long))
     found = {}
-    for length, flags in {"": {}, " at 512": long_data()}.items():
-        held = make_records(folder, "dev", 1, **flags)
-        if name in ("BERT", "128, then 512") or not flags:
+    for length, flags in {"": {}, " at 512": LONG}.items():
+        if not flags or name in (BERT, "128, then 512"):
             own = {k: v for k, v in given.items() if k not in ("do_train", "stop_at_step")}
-            run("run_pretraining.py", log, input_file=held, **(own | held_out | flags))
+            own["eval_input_file"] = make_records(folder, "dev", 1, **flags)
+            run("run_pretraining.py", log, input_file=data, **(own | held_out | flags))
             scores = read_scores(output / "eval_results.txt")
             found |= {f"{key}{length}": value for key, value in scores.items()}
     return found | ({"seconds": round(seconds, 1)} if is_new else {})
 
 
-def long_data() -> dict:
-    """Records of 512 tokens."""
-    return {"max_seq_length": 512, "max_predictions_per_seq": 77}
+def step_of(path: pathlib.Path) -> int:
+    """The step of a checkpoint's file."""
+    return int(path.suffixes[0].rpartition("-")[2])
 
 
 def fine_tune(cell: Cell, seed: int, options: argparse.Namespace) -> dict:
@@ -404,16 +437,17 @@ def fine_tune(cell: Cell, seed: int, options: argparse.Namespace) -> dict:
     given = dict(task.flags)
     if cell.top:
         config["bilstm_size"] = config["hidden_size"]
-    given |= {"learning_rate": 3e-4, "seed": seed}
-    if cell.top.startswith("fixed"):  # more epochs: what is on top begins at nothing
-        given |= {"freeze": "^bert/", "learning_rate": 3e-3, "num_train_epochs": 15, "xla": "false"}
+    if cell.top.startswith("fixed"):
+        given |= FIXED_RECIPE
     else:
-        config |= {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+        given |= RECIPE
+        config |= DROPOUT
     own = folder / f"{name}.json"
     own.write_text(json.dumps(config, indent=1))
     given |= {
         "bert_config_file": own, "vocab_file": folder / "vocab.txt", "output_dir": output,
         "init_checkpoint": checkpoint(cell, seed, options), "do_train": "true", "do_eval": "true",
+        "seed": seed,
     }  # fmt: skip
     if cell.task == SQUAD:
         files = {"train_file": folder / "squad-train.json", "predict_file": folder / "squad.json"}
@@ -442,8 +476,7 @@ def checkpoint(cell: Cell, seed: int, options: argparse.Namespace) -> pathlib.Pa
     """The model after so many percent of its steps; before the first they are new weights."""
     output = folder_of(cell.model, seed, options)
     if cell.percent:
-        last = max(int(path.suffixes[0][6:].lstrip("-") or 0) for path in indices(output))
-        return output / f"model.ckpt-{round(last * cell.percent / 100)}"
+        return output / f"model.ckpt-{last_step(cell.model, options) * cell.percent // 100}"
     path = options.folder.resolve() / f"new-{folder_name(cell.model)}-{seed}"
     if not path.exists():
         code = (
@@ -459,11 +492,6 @@ def checkpoint(cell: Cell, seed: int, options: argparse.Namespace) -> pathlib.Pa
     return path
 
 
-def indices(output: pathlib.Path) -> list[pathlib.Path]:
-    """The checkpoints of a model."""
-    return sorted(output.glob("model.ckpt-*.index"))
-
-
 # -------------------------------------------------------------------------------- data
 
 
@@ -473,7 +501,7 @@ LOCK = threading.Lock()
 def prepare(options: argparse.Namespace) -> None:
     """The text, the vocabulary and the data of the tasks."""
     data, folder = pathlib.Path(os.environ["BERT_TF_DATA"]), options.folder.resolve()
-    if (folder / "names").exists():
+    if (folder / "names" / "dev.txt").exists():  # written last
         return
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev"):
@@ -516,6 +544,7 @@ def write_names(folder: pathlib.Path) -> None:
     A name is a run of words that begin with a capital letter; the first word of a sentence, which
     always does, is none. An uncased model sees no capitals, so it must know names or their context.
     """
+    from bert_tf.files import write_text
     from data_gen.documents import DocumentReader, sentence_splitter
 
     split, words_of = sentence_splitter("wikiextractor", "en"), re.compile(r"\w+|[^\w\s]")
@@ -528,38 +557,45 @@ def write_names(folder: pathlib.Path) -> None:
         kept[part] = random.Random(1).sample(pool, min(number, len(pool)))
     (folder / "names").mkdir(exist_ok=True)
     for part, rows in kept.items():
-        with (folder / "names" / f"{part}.txt").open("w", encoding="utf-8") as file:
-            for words in rows:
-                inside = False
-                for place, word in enumerate(words):
-                    is_name = place > 0 and word[0].isupper()
-                    tag = ("I-NAME" if inside else "B-NAME") if is_name else "O"
-                    inside = is_name
-                    print(word, tag, file=file)
-                print(file=file)
+        lines = []
+        for words in rows:
+            inside = False
+            for place, word in enumerate(words):
+                is_name = place > 0 and word[0].isupper()
+                tag = ("I-NAME" if inside else "B-NAME") if is_name else "O"
+                lines.append(f"{word} {tag}")
+                inside = is_name
+            lines.append("")
+        write_text(str(folder / "names" / f"{part}.txt"), "\n".join([*lines, ""]))
 
 
 # -------------------------------------------------------------------------------- tables
 
 
-def values(cell: Cell, results: Results) -> list[float]:
-    """What the seeds gave."""
+def lines_of(cell: Cell, results: Results, options: argparse.Namespace) -> list[dict]:
+    """The lines of a cell, one for each seed."""
     if cell.task in TASKS:
-        return [line["score"] for line in results.find(**dataclasses.asdict(cell))]
-    name = "masked_lm_loss" + cell.task.removeprefix("loss")
-    return [x[name] for x in results.find(model=cell.model, task="") if name in x]
+        return results.find(**key_of(cell, options))
+    return results.find(model=cell.model, task="", settings=settings(cell.model, options))
 
 
-def shown(cell: Cell, results: Results) -> str:
+def values(cell: Cell, results: Results, options: argparse.Namespace) -> list[float]:
+    """What the seeds gave."""
+    of_model = "masked_lm_loss" + cell.task.removeprefix("loss")
+    name = "score" if cell.task in TASKS else of_model
+    return [line[name] for line in lines_of(cell, results, options) if name in line]
+
+
+def shown(cell: Cell, results: Results, options: argparse.Namespace) -> str:
     """Mean, and half the range of the seeds."""
-    found, digits = values(cell, results), 1 if cell.task in TASKS else 3
+    found, digits = values(cell, results, options), 1 if cell.task in TASKS else 3
     if not found:
         return ""
     spread = f" ± {(max(found) - min(found)) / 2:.{digits}f}" if len(found) > 1 else ""
     return f"{statistics.mean(found):.{digits}f}{spread}"
 
 
-def print_table(table: Table, results: Results) -> None:
+def print_table(table: Table, results: Results, options: argparse.Namespace) -> None:
     """Ours beside the paper's."""
     heads = [name or "masked-LM loss" for name in table.columns]
     heads += [f"paper: {name}" for name in table.paper]
@@ -567,16 +603,18 @@ def print_table(table: Table, results: Results) -> None:
     print("|---" * (len(heads) + 2) + "|")
     for name in dict.fromkeys([*table.rows, *table.figures]):
         cells = table.rows.get(name, ())
-        ours = [shown(cell, results) for cell in cells] or [""] * len(table.columns)
+        ours = [shown(cell, results, options) for cell in cells] or [""] * len(table.columns)
         paper = [f"{x:g}" for x in table.figures.get(name, ())] or [""] * len(table.paper)
-        keys = [dataclasses.asdict(cell) for cell in cells]
-        keys += [{"model": model, "task": ""} for model in {cell.model for cell in cells}]
-        seconds = [[x["seconds"] for x in results.find(**k) if "seconds" in x] for k in keys]
-        minutes = sum(statistics.mean(found) for found in seconds if found) / 60
-        print(f"| {name} | {' | '.join([*ours, *paper])} | {minutes:.0f} |")
+        parts = {cell for cell in cells if cell.task in TASKS}
+        parts |= {Cell(cell.model, LOSS) for cell in cells if cell.percent}
+        found = [lines_of(cell, results, options) for cell in parts]
+        seconds = [[x["seconds"] for x in lines if "seconds" in x] for lines in found]
+        is_known = seconds and all(seconds)
+        minutes = f"{sum(map(statistics.mean, seconds)) / 60:.0f}" if is_known else ""
+        print(f"| {name} | {' | '.join([*ours, *paper])} | {minutes} |")
 
 
-def draw(path: str, results: Results) -> None:
+def draw(path: str, results: Results, options: argparse.Namespace) -> None:
     """Figure 5: the scores of the tasks over the steps of pre-training, every seed a point."""
     import matplotlib as mpl
 
@@ -588,9 +626,9 @@ def draw(path: str, results: Results) -> None:
     for number, (task, panel) in enumerate(zip(table.columns, axes, strict=True)):
         cells = [row[number] for row in table.rows.values()]
         for cell in cells:
-            found = values(cell, results)
+            found = values(cell, results, options)
             panel.plot([cell.percent] * len(found), found, "C0o", ms=4)
-        means = [statistics.mean(values(cell, results)) for cell in cells]
+        means = [statistics.mean(values(cell, results, options)) for cell in cells]
         panel.plot([cell.percent for cell in cells], means, "C0-")
         panel.set(title=f"{task}, {TASKS[task].metric.removeprefix('eval_')}", xlabel="% of steps")
     pyplot.savefig(path, dpi=110)
