@@ -606,8 +606,9 @@ def shown(cell: Cell, results: Results, options: argparse.Namespace) -> str:
 
 
 def print_table(table: Table, results: Results, options: argparse.Namespace) -> None:
-    """Ours beside the paper's; nothing as long as nothing of it is measured."""
-    if not any(values(cell, results, options) for row in table.rows.values() for cell in row):
+    """Ours beside the paper's, once two rows or more are measured."""
+    cells = {cell for cells in table.rows.values() for cell in cells}
+    if len({cell.model for cell in cells if values(cell, results, options)}) < 2:
         return
     heads = [name or "masked-LM loss" for name in table.columns]
     heads += [f"paper: {name}" for name in table.paper]
