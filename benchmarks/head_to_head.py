@@ -10,8 +10,9 @@ trained on. Each side shuffles the records in its own way, and draws first weigh
 its own generator. At the end ours also evaluates the original's checkpoint: the same figures, if
 both measure the same.
 
-What --results already holds is not measured again; all of it is printed as a table at the end, and
-drawn by --picture. For one core a run: TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1.
+What --results already holds is not measured again, and nothing is without --bert; all of it is
+printed as a table at the end, and drawn by --picture. TF_NUM_INTRAOP_THREADS=1 and
+TF_NUM_INTEROP_THREADS=1 in the environment limit both to one core.
 """
 
 import argparse
@@ -53,7 +54,7 @@ def main() -> None:
         original_part(**json.loads(options.original_part))
         return
     results = pathlib.Path(options.results)
-    for seed in options.seeds:
+    for seed in options.seeds if options.bert else ():
         for side, run in (("original", run_original), ("ours", run_ours)):
             key = {"side": side, "seed": seed, "num_steps": options.steps}
             if not any(key.items() <= line.items() for line in read(results)):
@@ -88,7 +89,7 @@ def parse_options() -> argparse.Namespace:
 
 def read(results: pathlib.Path) -> list[dict]:
     """The measurements of earlier runs."""
-    return [json.loads(line) for line in results.open()] if results.exists() else []
+    return [*map(json.loads, results.read_text().splitlines())] if results.exists() else []
 
 
 def command(*words: str) -> None:
@@ -254,7 +255,7 @@ def draw(lines: list[dict], picture: str) -> None:
         "matplotlib.pyplot", package="matplotlib", extra="plot", needed_by="a picture"
     )
     plt.switch_backend("agg")
-    figure, grid = plt.subplots(2, 2, figsize=(11, 7), layout="constrained")
+    figure, grid = plt.subplots(2, 2, figsize=(11, 6), layout="constrained")
     for axes, (name, title) in zip(grid.flat, METRICS.items(), strict=True):
         for line in lines:
             side, seed = line["side"], line["seed"]
@@ -270,7 +271,7 @@ def draw(lines: list[dict], picture: str) -> None:
             axes.set(ylabel="nats")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
-    figure.savefig(picture, dpi=100)
+    figure.savefig(picture, dpi=90)
 
 
 if __name__ == "__main__":
