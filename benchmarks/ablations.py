@@ -635,16 +635,17 @@ def draw(path: str, results: Results, options: argparse.Namespace) -> None:
     from matplotlib import pyplot
 
     table = TABLES["figure 5"]
-    _, axes = pyplot.subplots(1, len(table.columns), figsize=(11, 2.8), constrained_layout=True)
-    for number, (task, panel) in enumerate(zip(table.columns, axes, strict=True)):
-        cells = [row[number] for row in table.rows.values()]
-        for cell in cells:
-            found = values(cell, results, options)
-            panel.plot([cell.percent] * len(found), found, "C0o", ms=4)
-        means = [statistics.mean(values(cell, results, options)) for cell in cells]
-        panel.plot([cell.percent for cell in cells], means, "C0-")
-        panel.set(title=f"{task}, {TASKS[task].metric.removeprefix('eval_')}", xlabel="% of steps")
-    pyplot.savefig(path, dpi=110)
+    _, axes = pyplot.subplots(1, len(table.columns), figsize=(13, 2.6), constrained_layout=True)
+    for number, (column, panel) in enumerate(zip(table.columns, axes, strict=True)):
+        found = {}
+        for cell in [row[number] for row in table.rows.values()]:
+            if scores := values(cell, results, options):
+                found[cell.percent] = statistics.mean(scores)
+                panel.plot([cell.percent] * len(scores), scores, "C0o", ms=4)
+        panel.plot([*found], [*found.values()], "C0-")
+        metric = TASKS[column if column in TASKS else NAMES].metric.removeprefix("eval_")
+        panel.set(title=column, xlabel="% of the steps", ylabel=metric.replace("_", " "))
+    pyplot.savefig(path, dpi=90)
 
 
 if __name__ == "__main__":
