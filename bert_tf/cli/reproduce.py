@@ -5,16 +5,17 @@
         --models=uncased_L-12_H-768_A-12 --tasks=mrpc,squad-v1.1 -- --precision=bfloat16
 
 What is missing on disk is listed first, with where to get it. Then each task is trained by
-`bert-tf classify` or `bert-tf squad`, one after the other; flags of both may be added after --.
-Stopped or killed, the same command goes on where it was. Exit code 0: every task that was to be run
-has a result.
+`bert-tf classify` or `bert-tf squad`, one after the other; flags that both commands accept may
+follow `--`. Stopped or killed, the same command goes on where it was; with other flags or files it
+refuses the folders of runs that have begun. Exit code 0: every task that was to be run has a
+result.
 
     WEIGHTS/uncased_L-12_H-768_A-12             the files of the archive of that name
     DATA/CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE    train.tsv, dev.tsv, test.tsv (optional)
     DATA/squad          train-v1.1.json, dev-v1.1.json, train-v2.0.json, dev-v2.0.json
     DATA/swag           train.csv, val.csv
     DATA/conll2003      eng.train, eng.testa, eng.testb (optional)
-    OUTPUT_DIR/results.json                     the table
+    OUTPUT_DIR/results.json                     the table, of what --models and --tasks name
     OUTPUT_DIR/MODEL/TASK/batch_32_epochs_3     the runs
 
 All scores are in percent. The paper has most of GLUE's scores on test data: GLUE's server scores
@@ -44,7 +45,11 @@ from bert_tf.terminal import aligned
 
 FLAGS = flags.FLAGS
 HERE = pathlib.Path(__file__).parent
-RESULT = "reproduced.json"  # in the folder of a run that has ended
+RECORD = "reproduced.json"  # in a run's folder: what identifies it and, at its end, its scores
+COMPARED = {  # what to know of figures with this in their source
+    "mean of 5 runs": "Tables 6 and 7 of the paper: means of 5 runs; ours is the best of a grid.",
+    "whole-word": "The README's whole-word table names no protocol; ours is the paper's.",
+}
 
 
 class Task(NamedTuple):
@@ -120,7 +125,7 @@ def define_flags() -> None:
 
 
 def check_flags(words: Sequence[str]) -> None:
-    """Refuses names that are none, folders that are not there, and words that are no flags."""
+    """Refuses unknown names, missing folders and stray words."""
     shared_flags.refuse_words([word for word in words if not word.startswith("--")])
     for flag, known in {"models": MODELS, "tasks": TASKS}.items():
         if unknown := [name for name in FLAGS[flag].value if name not in known]:
@@ -145,8 +150,10 @@ class Job(NamedTuple):
 
 
 def find(root: str, name: str, needed: Sequence[str]) -> tuple[pathlib.Path | None, list[str]]:
-    """The folder of a name, at most two levels below, that has most files; and what it lacks."""
-    home, best = pathlib.Path(root), (None, [*needed])
+    """The folder with this name, at most two levels down, that has most of `needed`; and the files
+    it lacks.
+    """
+    home, best = pathlib.Path(root).absolute(), (None, [*needed])
     for folder in [home, *sorted(home.glob("*/")), *sorted(home.glob("*/*/"))]:
         lacking = [file for file in needed if not (folder / file).is_file()]
         if folder.resolve().name.lower() == name.lower() and len(lacking) < len(best[1]):
@@ -196,13 +203,16 @@ def main(words: Sequence[str]) -> None:
         raise InputError(received, "some of what is listed", "get it; --help shows the folders")
     extra, failed = [*words[1:]], {}
     with files.locked(FLAGS.output_dir, folder=True):
+        runs = {job: runs_of(job, extra) for job in jobs}
+        for run in itertools.chain(*runs.values()):
+            run.refuse_other()
         for job in jobs:
-            codes = [run.train() for run in runs_of(job, extra) if run.read() is None]
+            codes = [run.train() for run in runs[job] if run.read() is None]
             if any(codes):
                 failed[job] = max(codes, key=abs)
             if codes:
-                show(jobs, extra, failed, models=[job.model])
-        show(jobs, extra, failed, models=[*MODELS])
+                show(runs, extra, failed, job.model)
+        show(runs, extra, failed)
     if failed:
         sys.exit(1)
 
@@ -223,28 +233,47 @@ class Run(NamedTuple):
     words: Sequence[str]
     inputs: Sequence[pathlib.Path]
 
-    def facts(self) -> dict[str, Any]:
-        """What the result is of: the command, and the sizes of the files that it reads."""
-        return {
-            "command": ["bert-tf", *self.words],
-            "inputs": {str(path): path.stat().st_size for path in self.inputs},
-        }
+    def facts(self) -> dict[str, str]:
+        """What identifies the run: its flags, and size and time of change of each file it reads."""
+        flags = dict(word.partition("=")[::2] for word in self.words)
+        del flags["--output_dir"]  # which may be moved
+        stats = {str(path): path.stat() for path in self.inputs}
+        return flags | {p: f"{s.st_size} bytes, {s.st_mtime_ns} ns" for p, s in stats.items()}
+
+    def record(self) -> dict[str, Any]:
+        """What was written when the run began, and when it ended; empty before."""
+        path = self.folder / RECORD
+        return files.read_json(str(path)) if path.exists() else {}
+
+    def refuse_other(self) -> None:
+        """Raises `InputError` if another run has begun in the folder: training would resume it."""
+        other = self.facts().items() ^ self.record().get("facts", {}).items()
+        if other and any(path.name != RECORD for path in self.folder.glob("*")):
+            names = ", ".join(sorted(dict(other))[:4])
+            raise InputError(
+                f"{self.folder}, in which a run with other flags or files has begun: {names}",
+                "flags and files as that run began with, weights and data unchanged",
+                "remove the folder, or use another --output_dir",
+            )
 
     def read(self) -> dict[str, dict[str, float]] | None:
-        """The scores on dev and test data; None if it has not ended, or was another one."""
-        path = self.folder / RESULT
-        saved = files.read_json(str(path)) if path.exists() else {}
-        return saved["scores"] if self.facts().items() <= saved.items() else None
+        """The scores, by split; None unless this command has finished on these files."""
+        record = self.record()
+        return record.get("scores") if record.get("facts") == self.facts() else None
 
     def train(self) -> int:
         """Trains and evaluates; returns the exit code, 1 if it left no scores."""
+        record, path = {"facts": self.facts()}, str(self.folder / RECORD)
+        results = [self.folder / f"{name}eval_results.txt" for name in ("", "test_")]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for one in results:  # of an attempt that was killed before its end
+            one.unlink(missing_ok=True)
+        files.write_text(path, json.dumps(record, indent=2) + "\n")
         code = run_command(self.words)
-        scores = {"dev": scores_in(self.folder / "eval_results.txt")}
-        scores["test"] = scores_in(self.folder / "test_eval_results.txt")
+        scores = dict(zip(("dev", "test"), map(scores_in, results), strict=True))
         if code == 0 and scores["dev"]:
-            text = json.dumps({**self.facts(), "scores": scores}, indent=2) + "\n"
-            files.write_text(str(self.folder / RESULT), text)
-        return code or int(not scores["dev"])
+            files.write_text(path, json.dumps(record | {"scores": scores}, indent=2) + "\n")
+        return code or int(self.read() is None)
 
 
 def runs_of(job: Job, extra: Sequence[str]) -> list[Run]:
@@ -282,10 +311,9 @@ def scores_in(path: pathlib.Path) -> dict[str, float]:
 
 
 def run_command(words: Sequence[str]) -> int:
-    """Shows and runs a command of bert-tf; a signal ends it first, and then this process.
+    """Shows and runs a command of bert-tf; returns its exit code.
 
-    Returns:
-      Its exit code.
+    Passes signals on, waits for the command, then raises them again.
     """
     came: list[int] = []
 
@@ -331,10 +359,11 @@ def rows_of(job: Job, runs: Sequence[Run], code: int | None) -> list[dict[str, A
       runs: all of it.
       code: the exit code of a run that failed.
     """
-    task, published, results = TASKS[job.task], figures(), [run.read() for run in runs]
-    best, state = {"dev": {}, "test": {}}, "not run yet"
-    if None not in results:
-        best = max(results, key=lambda scores: percent(scores["dev"], task.metrics[0]))
+    task, published, results = TASKS[job.task], figures(), {r.folder.name: r.read() for r in runs}
+    name, best, state = None, {"dev": {}, "test": {}}, "not run yet"
+    if None not in results.values():
+        name = max(results, key=lambda name: percent(results[name]["dev"], task.metrics[0]))
+        best = results[name]
         has_file = job.task in GLUE and "--do_predict" in runs[0].words
         state = "GLUE's server scores it" if has_file else "no test data on disk"
     elif code is not None:
@@ -344,13 +373,14 @@ def rows_of(job: Job, runs: Sequence[Run], code: int | None) -> list[dict[str, A
     rows = []
     for key in keys:
         row = dict(zip(("model", "task", "metric", "data"), key, strict=True))
-        ours = row["ours"] = percent(best[row["data"]], row["metric"])
+        ours = percent(best[row["data"]], row["metric"])
+        row |= {"run": name, "ours": ours}
         row |= dict.fromkeys(("published", "difference", "tolerance"))
         row |= {"verdict": "", "source": "", "tolerance_from": "", **published.get(key, {})}
         if ours is None:
             row["verdict"] = state
         elif row["published"] is None:
-            row["verdict"] = "not published"
+            row["verdict"] = "no figure in published.csv"
         elif row["tolerance"] is not None:
             difference = row["difference"] = round(ours - row["published"], 2)
             is_within = abs(difference) <= row["tolerance"]
@@ -367,27 +397,31 @@ def percent(scores: dict[str, float], metric: str) -> float | None:
 
 
 def show(
-    jobs: Sequence[Job], extra: Sequence[str], failed: dict[Job, int], *, models: Sequence[str]
+    runs: dict[Job, list[Run]], extra: Sequence[str], failed: dict[Job, int], model: str = ""
 ) -> None:
-    """Writes results.json; prints the tables of some models.
+    """Writes results.json; prints the tables.
 
     Args:
-      jobs: all.
+      runs: all, by the tasks that they are of.
       extra: flags for every run.
       failed: the exit codes of tasks that failed.
-      models: the names of these models.
+      model: prints only its table.
     """
-    rows = [row for job in jobs for row in rows_of(job, runs_of(job, extra), failed.get(job))]
-    notes = [note for note in dict.fromkeys(map(other_sizes, jobs)) if note]
+    rows = [row for job in runs for row in rows_of(job, runs[job], failed.get(job))]
+    notes = [note for note in dict.fromkeys(map(other_sizes, runs)) if note]
+    compared = " ".join(row["source"] for row in rows if row["difference"] is not None)
+    notes += [note for part, note in COMPARED.items() if part in compared]
+    if FLAGS.models or FLAGS.tasks:
+        notes.append("The table has only what --models and --tasks name.")
     if extra:
         notes.append(f"Every run with {shlex.join(extra)}, not by the protocol alone.")
     text = json.dumps({"notes": notes, "scores": rows}, indent=2) + "\n"
     files.write_text(f"{FLAGS.output_dir}/results.json", text)
     names = [name for name in rows[0] if name not in ("tolerance_from", "model")]
-    shown = [row for row in rows if row["model"] in models]
-    for model, of_model in itertools.groupby(shown, lambda row: row["model"]):
+    shown = [row for row in rows if model in ("", row["model"])]
+    for name, of_model in itertools.groupby(shown, lambda row: row["model"]):
         cells = [["-" if row[n] is None else row[n] for n in names] for row in of_model]
-        print(f"=== {model}", *aligned([names, *cells]), "", sep="\n")
+        print(f"=== {name}", *aligned([names, *cells]), "", sep="\n")
     notes += dict.fromkeys(
         f"Tolerance of {row['task']} {row['metric']}, {row['tolerance']}: {row['tolerance_from']}."
         for row in shown
@@ -397,7 +431,7 @@ def show(
 
 
 def other_sizes(job: Job) -> str:
-    """Says so if weights are of other sizes than their name; "" if not."""
+    """A warning if bert_config.json contradicts the model's name; else empty."""
     config = files.read_json(str(job.weights / "bert_config.json"))
     sizes = ("num_hidden_layers", "hidden_size", "num_attention_heads")
     name = "L-{}_H-{}_A-{}".format(*(config.get(size) for size in sizes))
