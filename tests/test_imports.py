@@ -134,7 +134,7 @@ BUDGET = {
     "run_squad.py": (38, 6_342),
     "create_pretraining_data.py": (20, 2_961),
 }
-WHOLE, TESTS = 16_797, 21_070
+WHOLE, TESTS = 16_797, 21_115
 
 
 @functools.cache
