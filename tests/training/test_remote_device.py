@@ -69,11 +69,11 @@ def test_a_run_on_remote_devices_is_one_on_the_own(runs):
     assert here["device"].startswith("/job:localhost/")
     assert list(there["losses"]) == list(here["losses"]) == [4, 6]
     for step, losses in here["losses"].items():
-        assert there["losses"][step] == pytest.approx(losses, rel=1e-6)
-    assert there["evaluation"] == pytest.approx(here["evaluation"], rel=1e-6)
+        assert there["losses"][step] == pytest.approx(losses, rel=1e-5)
+    assert there["evaluation"] == pytest.approx(here["evaluation"], rel=1e-5)
     np.testing.assert_array_equal(there["rows"], np.arange(RECORDS))
     small.close(there["predicted"], here["predicted"])
     assert there["checkpoint"].keys() == here["checkpoint"].keys()
     for name, value in here["checkpoint"].items():
         if value.dtype == np.float32:
-            small.close(there["checkpoint"][name], value)
+            small.close(there["checkpoint"][name], value, tolerance=1e-5)
