@@ -34,6 +34,9 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from bert_tf.cli.reproduce import scores_in
+from bert_tf.runtime import import_extra
+
 ROOT = pathlib.Path(__file__).parents[1]
 HELD_OUT = ("AD_wiki_92", "AD_wiki_99")
 BATCH, RATE = 8, 5e-4  # in so few steps larger batches learn less
@@ -278,8 +281,8 @@ def main() -> None:
             runs = [pool.submit(measure, *one, results, options) for one in chains(options)]
             for done in concurrent.futures.as_completed(runs):
                 done.result()
-    for name, table in TABLES.items():
-        print_table(table, results, options) if name in options.show else None
+    for table in TABLES.values():
+        print_table(table, results, options)
     if options.picture:
         draw(options.picture, results, options)
 
@@ -294,7 +297,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--folder", type=pathlib.Path, default="ablations", help="of all models")
     parser.add_argument("--results", default="ablations.jsonl")
     parser.add_argument("--measure", type=names, default=list(TABLES), help="tables, or none")
-    parser.add_argument("--show", type=names, default=list(TABLES), help="tables")
     parser.add_argument("--seeds", type=lambda x: [*map(int, x.split(","))], default=[1, 2])
     parser.add_argument("--steps", type=int, default=5000, help="of a pre-training")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each on a core of its own")
@@ -388,12 +390,6 @@ def run(script: str, log: pathlib.Path, **given) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def read_scores(path: pathlib.Path) -> dict[str, float]:
-    """An eval_results.txt."""
-    lines = [line.split(" = ") for line in path.read_text().splitlines()]
-    return {name: float(value) for name, value in lines}
-
-
 def pretrain(name: str, seed: int, options: argparse.Namespace) -> dict:
     """Records -> a model of all steps -> its scores on held-out records."""
     model, folder = MODELS[name], options.folder.resolve()
@@ -428,7 +424,7 @@ def pretrain(name: str, seed: int, options: argparse.Namespace) -> dict:
             own = {k: v for k, v in given.items() if k not in ("do_train", "stop_at_step")}
             own["eval_input_file"] = make_records(folder, "dev", 1, **flags)
             run("run_pretraining.py", log, input_file=data, **(own | held_out | flags))
-            scores = read_scores(output / "eval_results.txt")
+            scores = scores_in(output / "eval_results.txt")
             found |= {f"{key}{length}": value for key, value in scores.items()}
     return found | ({"seconds": round(seconds, 1)} if is_new else {})
 
@@ -466,7 +462,7 @@ def fine_tune(cell: Cell, seed: int, options: argparse.Namespace) -> dict:
         given |= {"data_dir": folder / folder_name(cell.task), "eval_batch_size": 32}
     shutil.rmtree(output, ignore_errors=True)  # of a run that was stopped
     seconds = round(run(task.script, log, **given), 1)
-    score = read_scores(output / "eval_results.txt")[task.metric]
+    score = scores_in(output / "eval_results.txt")[task.metric]
     shutil.rmtree(output)
     log.unlink()
     return {"score": score if cell.task == SQUAD else 100 * score, "seconds": seconds}
@@ -629,11 +625,9 @@ def print_table(table: Table, results: Results, options: argparse.Namespace) -> 
 
 def draw(path: str, results: Results, options: argparse.Namespace) -> None:
     """Figure 5: the scores of the tasks over the steps of pre-training, every seed a point."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
+    options_of = {"package": "matplotlib", "extra": "plot", "needed_by": "a picture"}
+    pyplot = import_extra("matplotlib.pyplot", **options_of)
+    pyplot.switch_backend("agg")
     table = TABLES["figure 5"]
     _, axes = pyplot.subplots(1, len(table.columns), figsize=(13, 2.6), constrained_layout=True)
     for number, (column, panel) in enumerate(zip(table.columns, axes, strict=True)):

@@ -26,6 +26,7 @@ import tempfile
 import time
 import types
 
+from bert_tf.cli.reproduce import scores_in
 from bert_tf.cli.results import read_curves
 from bert_tf.runtime import import_extra
 
@@ -161,9 +162,8 @@ def run_original(seed: int, model: pathlib.Path, options) -> dict:
     command(__file__, f"--original_part={json.dumps(work)}")
     found = json.loads((model / "found.json").read_text())
     pretrain(options.folder, model / "ours", f"--init_checkpoint={model}/model.ckpt")
-    lines = (model / "ours" / "eval_results.txt").read_text().splitlines()
-    values = dict(line.split(" = ") for line in lines)
-    return found | {"evaluated_by_ours": {name: round(float(values[name]), 5) for name in METRICS}}
+    scores = scores_in(model / "ours" / "eval_results.txt")
+    return found | {"evaluated_by_ours": {name: round(scores[name], 5) for name in METRICS}}
 
 
 def original_part(
