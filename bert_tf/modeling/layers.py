@@ -272,9 +272,10 @@ class Embeddings(BertLayer):
 
     def build(self, input_ids_shape: Shape, segment_ids_shape: Shape | None = None) -> None:
         """Makes the three tables and the normalization."""
-        init = TruncatedNormal(stddev=self.config.initializer_range)
 
         def table(rows: int, name: str) -> Tensor:
+            # One each: an initializer of Keras draws the same values whenever it is called.
+            init = TruncatedNormal(stddev=self.config.initializer_range)
             # In float32 whatever the layer computes in: many gradients of one row are added up.
             shape = (rows, self.config.hidden_size)
             return self.add_weight(shape=shape, initializer=init, autocast=False, name=name)
