@@ -1,5 +1,7 @@
 """The functional models: names and shapes of the original's variables, sizes, inputs, outputs."""
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -131,6 +133,21 @@ def test_first_weights():
             if value.size > 10_000:  # a normal law cut there has 0.8796 of its deviation
                 assert abs(value.std() - 0.02 * 0.8796) < 0.0003, name
                 assert abs(value.mean()) < 0.0005, name
+
+@pytest.mark.parametrize("head", [None, *heads.NAMES])
+def test_first_weights_are_drawn_each_on_its_own(head):
+    """Keras's initializers draw the same again: positions were once the first rows of the words."""
+    keras.utils.set_random_seed(3)
+    top = {"bilstm_layers": 2, "bilstm_size": 12} if head else {}
+    config = changed_config(hidden_size=24, intermediate_size=24, **top)
+    model = make_model(head, config, num_classes=3, num_choices=3) if head else BertModel(config)
+    drawn = {v.path: np.ravel(v) for v in model.trainable_variables if v.name != "bias"}
+    drawn = {path: values for path, values in drawn.items() if values.std() > 0}
+    assert len(drawn) > 12
+    for a, b in itertools.combinations(drawn, 2):
+        size = min(drawn[a].size, drawn[b].size)
+        assert size > 30
+        assert abs(np.corrcoef(drawn[a][:size], drawn[b][:size])[0, 1]) < 0.8, (a, b)
 
 
 @pytest.mark.parametrize(
