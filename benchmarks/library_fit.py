@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+from bert_tf.cli.reproduce import scores_in
+
 ROOT = pathlib.Path(__file__).parents[1]
 BATCH, LENGTH, RATE = 32, 128, 5e-5
 LABELS = ["0", "1"]  # in MRPC.tsv: whether the sentences say the same
@@ -91,8 +93,7 @@ def run_script(data: pathlib.Path, seed: int, epochs: int) -> float:
             f"--learning_rate={RATE}",
         ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        lines = pathlib.Path(folder, "eval_results.txt").read_text().splitlines()
-    return float(dict(line.split(" = ") for line in lines)["eval_accuracy"])
+        return scores_in(pathlib.Path(folder, "eval_results.txt"))["eval_accuracy"]
 
 
 def run_fit(data: pathlib.Path, seed: int, epochs: int) -> float:

@@ -27,6 +27,8 @@ import time
 
 import numpy as np
 
+from bert_tf.cli.reproduce import scores_in
+
 ROOT = pathlib.Path(__file__).parents[1]
 BATCH, LENGTH, RATE, DECAY = 32, 128, 5e-5, 0.01
 TASKS = {  # folder in the data, epochs, metrics of the table
@@ -119,8 +121,7 @@ def run_ours(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    values = {name: float(value) for name, value in (line.split(" = ") for line in lines)}
+    values = scores_in(folder / "eval_results.txt")
     return {name: values[f"eval_{name}"] for name in names}, None
 
 
