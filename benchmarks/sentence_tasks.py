@@ -26,7 +26,6 @@ import tempfile
 import time
 
 import numpy as np
-
 from bert_tf.cli.reproduce import scores_in
 
 ROOT = pathlib.Path(__file__).parents[1]
