@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import importlib
 import os
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -244,7 +245,8 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
         raise InputError(received, expected, "leave them out")
     old_rows = _rows_of(weights, WORD_TABLE)
     stddev = weights.config.initializer_range if weights.config else 0.02
-    draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
+    own = zlib.crc32("\n".join(pieces).encode(), seed % 2**32)  # a later call draws others
+    draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=own)
     drawn = np.asarray(draw((len(pieces), weights.shapes[WORD_TABLE][1])))
     rows = max(old_rows, len(known) + len(pieces))
     longer = _with_rows(weights, rows, dict(enumerate(drawn, len(known))))

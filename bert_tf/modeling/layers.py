@@ -567,7 +567,8 @@ class Dropout(keras.layers.Layer):
     It is computed again for the gradient, not stored. Rows are counted through the global batch: so
     the masks of a step do not depend on how its batch is spread over replicas or cut into
     micro-batches, and a resumed run draws the masks of an undisturbed one. Outside of `dropout_key`
-    the seed comes from a Keras `SeedGenerator`, so that the layer works under `fit` too.
+    the seed comes from a Keras `SeedGenerator`, so that the layer works under `fit` too; there
+    all replicas draw the same masks, as those of Keras's own layer do.
     """
 
     is_of_tokens = False  # whether its inputs are packed where the batch is
@@ -587,7 +588,10 @@ class Dropout(keras.layers.Layer):
         h = ops.bitwise_xor(element * GOLDEN_RATIO, row) * -0x7A143595
         h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 15), 0x1FFFF)) * -0x3D4D51CB
         keep = h >= int((self.rate - 0.5) * 2**32)
-        return ops.where(keep, x / (1.0 - self.rate), ops.zeros_like(x))
+        kept = ops.cast(
+            ops.cast(x, "float32") / (1.0 - self.rate), x.dtype
+        )  # 0.9 is not a bfloat16
+        return ops.where(keep, kept, ops.zeros_like(x))
 
     def _places(self, shape: Any) -> tuple[Tensor, Tensor]:
         """Of each element a hash of its row, and its number in the row; they broadcast to x."""

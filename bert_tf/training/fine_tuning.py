@@ -47,6 +47,7 @@ AS_TRAINED = (
     *("max_seq_length", "doc_stride", "document_context"),
     *("max_query_length", "version_2_with_negative"),
 )
+QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
 REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 # Settings that may change when a finished run is trained further: its length, and how its best
 # checkpoint is chosen.
@@ -230,9 +231,14 @@ class Run:
     def make_trainer(
         self, optimizer: optimization.AdamWeightDecay, *, seed: int, freeze: Sequence[str] = ()
     ) -> Trainer:
-        """A trainer with a fresh head; it becomes the run's."""
+        """A trainer with a fresh head; it becomes the run's.
+
+        The head is drawn by the seed and the weights to begin with: by the seed alone it would be
+        the one that these were trained with, by a run of the same seed.
+        """
         self.trainer = None  # two models need not have room at once
         gc.collect()
+        seed = zlib.crc32(self.model.source.read(QUERY).tobytes(), seed % 2**32)
         sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
 
         def model() -> keras.Model:

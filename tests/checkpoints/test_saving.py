@@ -301,6 +301,8 @@ def test_extra_tokens_within_the_spare_rows(grown):
     np.testing.assert_array_equal(one.read(WORDS)[39:], grown[WORDS][39:])
     np.testing.assert_array_equal(one.read(WORDS), same.read(WORDS))
     assert not np.any(one.read(WORDS)[38] == other.read(WORDS)[38])
+    two = add_pieces(one, ["m"], seed=1).read(WORDS)
+    assert not np.any(two[38] == two[39])
 
 
 @pytest.mark.parametrize(

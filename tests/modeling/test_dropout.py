@@ -42,6 +42,14 @@ def test_share_and_scale(rate):
         assert np.abs(share - rate).max() < 4.5 * deviation
 
 
+def test_the_mean_stays_in_bfloat16():
+    """0.9 is 0.8984 there: dividing by that would add a part in 600."""
+    x = tf.constant(hidden_states(300, 8, 5), tf.bfloat16)
+    layer = Dropout(0.1, dtype="bfloat16")
+    kept, x = (np.float32(v) for v in (layer(x, training=True), x))
+    assert abs((kept[kept != 0] / x[kept != 0]).mean() * 0.9 - 1) < 3e-4
+
+
 def test_nothing_is_dropped_outside_of_training():
     x = hidden_states(2, 3, 5).astype(np.float32)
     layer = Dropout(0.9)

@@ -1,6 +1,7 @@
 """Evaluation and prediction of a run on texts: every example once, in order, however batched."""
 
 import dataclasses
+import itertools
 
 import keras
 import numpy as np
@@ -279,10 +280,29 @@ def test_a_model_for_something_else_does_not_predict(tokenizer, tmp_path, metada
     assert "--label_kind" not in info.value.remedy
 
 
-def weights_that_training_begins_with(run) -> dict[str, np.ndarray]:
-    run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=5)
+def weights_that_training_begins_with(run, seed: int = 5) -> dict[str, np.ndarray]:
+    run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=seed)
     run.load_pretrained()
     return {checkpoint_name(v): v.numpy() for v in run.trainer.model.trainable_variables}
+
+
+def test_a_new_head_is_not_the_one_that_its_weights_were_trained_with(tokenizer, tmp_path):
+    """It is drawn by the seed and the weights; a run of seed 7 made those of `make_run`."""
+
+    def drawn(seed: int, scale: float) -> np.ndarray:
+        run = make_run(own_task()[0], tokenizer, tmp_path, metadata={"labels": ("p", "q", "r")})
+        source, first = run.model.source, run.model.source.read
+        read = lambda name: first(name) * scale  # noqa: E731
+        run.model = dataclasses.replace(run.model, source=dataclasses.replace(source, read=read))
+        return weights_that_training_begins_with(run, seed)["output_weights"].ravel()
+
+    heads = [drawn(seed, scale) for seed, scale in ((7, 1), (7, 2), (5, 1), (7, 1))]
+    trained = (
+        make_run(own_task()[0], tokenizer, tmp_path).model.source.read("output_weights").ravel()
+    )
+    for one, other in itertools.combinations([trained, *heads[:3]], 2):
+        assert abs(np.corrcoef(one, other)[0, 1]) < 0.8
+    np.testing.assert_array_equal(heads[0], heads[3])
 
 
 @pytest.mark.parametrize(
