@@ -23,6 +23,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.checkpoints.hugging_face_tokenizer import (
     Tokenizer,
@@ -51,7 +52,8 @@ from bert_tf.heads import head_named
 from bert_tf.runtime import import_extra
 
 CONFIG = "config.json"
-SENTENCE_CONFIG = "sentence_bert_config.json"  # of a folder of sentence-transformers
+# Of a folder of sentence-transformers.
+SENTENCE_CONFIG, POOLING_CONFIG = "sentence_bert_config.json", "1_Pooling/config.json"
 # Heads for one label, a score and any number of labels have one class, and this beside it.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
@@ -137,6 +139,13 @@ class SentenceConfig(OtherKeys):
     do_lower_case: bool | None = None  # of a text before the tokenizer has it
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PoolingConfig(OtherKeys):
+    """A 1_Pooling/config.json."""
+
+    pooling_mode_mean_tokens: bool | None = True
+
+
 def architecture_of(names: Iterable[str]) -> str:
     """The class that has just the heads among these original names."""
     names = {*names}
@@ -181,6 +190,10 @@ def _read_metadata(
     sentence = read_object(SentenceConfig, path) or SentenceConfig()
     if sentence.do_lower_case and tokenizer.do_lower_case is False:
         raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
+    path = os.path.join(folder, POOLING_CONFIG)
+    if not (read_object(PoolingConfig, path) or PoolingConfig()).pooling_mode_mean_tokens:
+        says = "%s: its vectors are not means over all pieces, as those named mean are here. "
+        logging.warning(says + "bert-tf features --pooling=cls gives those of [CLS].", path)
     (architecture, *_), longest = config.architectures or [None], tokenizer.max_length or positions
     bound = int(longest) if longest < positions else None  # a greater one does not matter
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}

@@ -164,12 +164,22 @@ def without_slots(weights: Weights) -> Weights:
 def average(all_weights: Sequence[Weights]) -> Weights:
     """The mean of several checkpoints of one model, without optimizer state.
 
-    What some of them do not tell is as the others have it, with a warning.
+    What some of them do not tell is as the others have it, with a warning. A threshold of no answer
+    is left out: it was found for the weights of one of them.
 
     Raises:
       InputError: their names or shapes differ, or anything that is known of two of them.
     """
     several = [without_slots(weights) for weights in all_weights]
+    if any(weights.metadata.null_score_diff_threshold is not None for weights in several):
+        logging.warning("The mean has no threshold of no answer: bert-tf squad --do_eval finds it.")
+    several = [
+        dataclasses.replace(
+            weights,
+            metadata=dataclasses.replace(weights.metadata, null_score_diff_threshold=None),
+        )
+        for weights in several
+    ]
     mean = functools.reduce(_joined, several)
 
     def read(name: str) -> np.ndarray:

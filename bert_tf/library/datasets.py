@@ -50,8 +50,9 @@ def make_dataset(
         model that is trained on pairs is read as one by `Predictor(path, pairs=True)`.
       label: the column of the labels; None: batches have no labels, as for `predict`.
       labels: the names of the classes, in their order (`model.labels`). The column then has names,
-        or numbers of classes from 0; of several labels a row, lists of names. None: it has numbers,
-        or lists of 0 and 1 for several labels a row, and they are taken as they are.
+        or numbers of classes from 0; of several labels a row, lists of names. Numbers that a
+        Dataset has names for are those names. None: it has numbers, or lists of 0 and 1 for several
+        labels a row, and they are taken as they are.
       max_length: the ids of a row at most; None: the tokenizer's own.
       batch_size: B, rows of a batch; the last one may have fewer.
       seed: shuffles the rows, in a new order for each epoch; None: they stay in order.
@@ -78,7 +79,7 @@ def make_dataset(
     if not rows:
         raise InputError("data without rows", "one row or more", "check the data")
     names = None if labels is None else checked_names(labels)
-    y = None if label is None else _label_values(_column(data, label), names, label)
+    y = None if label is None else _label_values(_classes(data, label, names), names, label)
     if y is not None and len(y) != len(rows):
         received = f"{len(rows)} texts and {len(y)} labels"
         raise InputError(received, "a label for each text", "correct the columns")
@@ -121,6 +122,21 @@ def _column(data: Any, name: str) -> list:
         wanted = "a DataFrame, a Dataset of Hugging Face, a dict of columns or a list of dicts"
         remedy = "name the column with text=, text_pair= or label=; of several splits give one"
         raise InputError(f"data without a column {name!r}: {found}", wanted, remedy) from None
+
+
+def _classes(data: Any, label: str, names: Sequence[str] | None) -> list:
+    """The values of a column; numbers for which a Dataset has names, as these names."""
+    features = getattr(data, "features", None)
+    feature = features.get(label) if isinstance(features, Mapping) else None
+    own = getattr(getattr(feature, "feature", feature), "names", None)
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return [*map(named, value)]
+        return own[value] if type(value) is int and 0 <= value < len(own) else value
+
+    values = _column(data, label)
+    return values if own is None or names is None else [*map(named, values)]
 
 
 def checked_names(labels: Any, least: int = 1, whose: str = "") -> tuple[str, ...]:

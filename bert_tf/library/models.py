@@ -158,7 +158,14 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             weights.path,
         )
     known = metadata.known()
-    known = {n: known[n] for n in known if n == "origin" or (same and n not in _OF_OTHERS)}
+    of_others = _OF_OTHERS - ({"doc_stride"} if head.reads_windows else set())
+    known = {n: known[n] for n in known if n == "origin" or (same and n not in of_others)}
+    if same and metadata.null_score_diff_threshold:
+        logging.warning(
+            "%s: the threshold of no answer, %s, is not kept, as the model may be trained further; "
+            "give it to what answers, or find it again: bert-tf squad --do_eval.",
+            *(weights.path, metadata.null_score_diff_threshold),
+        )
     return known | ({"task": head.name} if _is_ambiguous(head) else {})
 
 

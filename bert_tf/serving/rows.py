@@ -257,8 +257,7 @@ def read_items(
         if not isinstance(item, dict) or not item.keys() >= {*columns.values()}:
             return item
         others = {key: value for key, value in item.items() if key not in columns.values()}
-        texts = {name: item[column] for name, column in columns.items()}
-        return others | texts if others.keys().isdisjoint(texts) else item
+        return others | {name: item[column] for name, column in columns.items()}
 
     listed = ", ".join([*names, *(f"each of the {name}" for name in lists)])
     parse, expected = {

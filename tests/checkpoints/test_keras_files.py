@@ -12,6 +12,7 @@ import small
 
 from bert_tf import make_model
 from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.shown_heads import shown_head
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 
@@ -22,6 +23,8 @@ MODELS = {  # head, options of its model, and its architecture
     "losses": ("pretraining", {"with_losses": True}, "BertForPreTraining"),
     "masked LM": ("fill_mask", {}, "BertForMaskedLM"),
     "classes": ("classification", {"num_classes": 3}, "BertForSequenceClassification"),
+    "scores": ("regression", {"num_classes": 1}, "BertForSequenceClassification"),
+    "any labels": ("multi_label", {"num_classes": 3}, "BertForSequenceClassification"),
     "span": ("question_answering", {}, "BertForQuestionAnswering"),
     "tokens": ("token_labels", {"num_classes": 3}, "BertForTokenClassification"),
     "tokens of two classes": ("token_labels", {"num_classes": 2}, "BertForTokenClassification"),
@@ -54,6 +57,9 @@ def test_there_and_back(tmp_path, kind):
         model_files.assert_same(model_files.all_tensors(weights), expected)
         assert weights.shapes == {name: value.shape for name, value in expected.items()}
         assert weights.metadata.architecture == MODELS[kind][2]
+    assert (open_weights(f"{tmp_path}/model.keras").metadata.task or shown_head(weights)) == (
+        MODELS[kind][0]
+    )
 
 
 def refused(path, message: str) -> InputError:

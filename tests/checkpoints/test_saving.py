@@ -223,6 +223,9 @@ def test_average_where_some_do_not_tell(caplog):
     caplog.clear()
     assert average([known, known]).metadata == FACTS
     assert not caplog.messages
+    tuned = [dataclasses.replace(FACTS, null_score_diff_threshold=x) for x in (1.5, -7.5)]
+    assert average([dataclasses.replace(known, metadata=x) for x in tuned]).metadata == FACTS
+    assert "The mean has no threshold of no answer" in caplog.text
 
 
 # ---------------------------------------------------------------------------- padding

@@ -201,6 +201,7 @@ def write_hugging_face(
     files = {"config.json": hugging_face_config() if config is None else config} | (files or {})
     for name, content in files.items():
         text = content if isinstance(content, str) else json.dumps(content)
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return folder
 

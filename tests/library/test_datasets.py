@@ -1,5 +1,7 @@
 """Tables of every kind -> batches, by hand."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,24 @@ def test_batches_by_hand(tokenizer, data):
         assert first[name].numpy()[:, :6].tolist() == values
         assert not first[name].numpy()[:, 6:].any()
     assert last["input_ids"].numpy()[0, :8].tolist() == [2, 5, 4, 4, 3, 4, 3, 0]
+
+
+def test_numbers_of_a_dataset_that_names_them(tokenizer):
+    """Of another order than the labels, and lists of them."""
+    names = types.SimpleNamespace(names=["y", "x", "z"])
+    for column, feature, y in (
+        ([0, 2, 1], names, [2, 0, 1]),
+        ([[0, 2], [], [1]], types.SimpleNamespace(feature=names), [[1, 0, 1], [0] * 3, [0, 1, 0]]),
+    ):
+
+        class Named(dict):
+            features = {"label": feature}  # noqa: RUF012
+
+        data = Named(text=["a", "b", "c"], label=column)
+        ((_, found),) = bert_tf.make_dataset(data, tokenizer, labels=["z", "x", "y"])
+        assert found.numpy().tolist() == y
+    with pytest.raises(InputError, match="one of the labels z, x"):
+        bert_tf.make_dataset(data, tokenizer, labels=["z", "x"])
 
 
 def test_widths(tokenizer):

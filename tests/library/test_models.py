@@ -125,6 +125,12 @@ def test_a_model_of_windows_is_warned_of(folders, tmp_path, caplog):
     path = bert_tf.save_weights(tmp_path / "windows", weights, to_format="bert_tf")
     assert "doc_stride" not in bert_tf.load(path)[0].metadata
     assert "was trained with windows of long texts" in caplog.text
+    weights, facts = bert_tf.open_weights(folders["span"]), {"doc_stride": 5}
+    metadata = dataclasses.replace(weights.metadata, null_score_diff_threshold=-7.5, **facts)
+    weights = dataclasses.replace(weights, metadata=metadata)
+    path = bert_tf.save_weights(tmp_path / "questions", weights, to_format="bert_tf")
+    assert dict(bert_tf.load(path)[0].metadata) == facts
+    assert "the threshold of no answer, -7.5, is not kept" in caplog.text
 
 
 def test_a_new_head_is_expected_of_a_classifier_alone(folders, caplog):
