@@ -238,7 +238,8 @@ class Run:
         """
         self.trainer = None  # two models need not have room at once
         gc.collect()
-        seed = zlib.crc32(self.model.source.read(QUERY).tobytes(), seed % 2**32)
+        if QUERY in self.model.source.shapes:  # else it has no encoder, which loading refuses
+            seed = zlib.crc32(self.model.source.read(QUERY).tobytes(), seed % 2**32)
         sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
 
         def model() -> keras.Model:
