@@ -95,7 +95,7 @@ def write_features() -> None:
         batch_size=FLAGS.batch_size,
     )
     logging.info("%s", extractor.load_report)
-    is_jsonl = FLAGS.input_file.endswith(".jsonl")
+    is_jsonl = FLAGS.input_file.lower().endswith(".jsonl")
     if FLAGS.input_format:
         is_jsonl = FLAGS.input_format == "jsonl"
     lines = pretrained.read_lines(FLAGS.input_file, jsonl=is_jsonl)

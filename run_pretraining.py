@@ -366,6 +366,9 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
       What is given, with the origin of these weights.
     """
     latest = folder.latest()
+    if latest and FLAGS.init_checkpoint and not FLAGS.do_train:
+        text = "Evaluating %s, not --init_checkpoint=%s; for that one give another --output_dir."
+        logging.warning(text, latest, FLAGS.init_checkpoint)
     if path := latest or FLAGS.init_checkpoint:
         source = loading.open_weights(path)
         # Refuses one of another model, before the files that belong to it are overwritten.

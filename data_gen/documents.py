@@ -210,7 +210,8 @@ def _clean_paragraph(line: str, counts: Counts) -> str:
     """The text of a paragraph; "" for a line that is none, which is counted."""
     if not line:
         return ""
-    text = ENTITY.sub(lambda entity: html.unescape(entity[0]), TAG.sub(" ", line)).strip()
+    text = ENTITY.sub(lambda entity: html.unescape(entity[0]), line)  # tags, in 3.1 and later
+    text = TAG.sub(" ", text).strip()
     if not text or LEFT_OVER.match(text):
         kind = "markup"
     elif display_width(text) < MIN_PARAGRAPH_WIDTH:
@@ -251,7 +252,11 @@ def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[
         return lambda line: [line]
     names = {"package": "sentencex", "extra": "wiki", "needed_by": f"--input_format={input_format}"}
     sentencex = import_extra("sentencex", **names)
-    return lambda line: join_fragments(sentencex.segment(language, line))
+    code, *_ = re.split("[-_]", language.lower())  # sentencex splits without rules for any other
+    if not re.fullmatch("[a-z]{2,3}", code):
+        received, expected = f"--language={language}", "an ISO 639 code, such as en or de"
+        raise InputError(received, expected, "correct it")
+    return lambda line: join_fragments(sentencex.segment(code, line))
 
 
 def splitter_version(input_format: str) -> str:

@@ -32,6 +32,7 @@ from data_gen.workers import Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LINES_PER_CALL = 1000
+MOST_LEFT_OUT = 0.01  # of the characters
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
 # With more distinct words than this, those that occurred once so far are forgotten.
@@ -154,6 +155,13 @@ def learn_vocabulary(
         for word in sorted(words)
         if len(word) <= MAX_WORD_CHARACTERS and alphabet.issuperset(word)
     }
+    left_out = 1 - _num_characters(kept) / max(1, _num_characters(words))
+    if left_out > MOST_LEFT_OUT:
+        logging.warning(
+            "%.1f %% of the characters teach nothing: they are in words of more than %d, or with "
+            "rare ones. Text without spaces is to be cut into words first.",
+            *(100 * left_out, MAX_WORD_CHARACTERS),
+        )
     first_pieces = [*SPECIAL_PIECES, *alphabet_pieces(kept)]
     if len(first_pieces) > vocab_size:
         received = f"--vocab_size={vocab_size} for text with {len(alphabet)} characters"
@@ -183,6 +191,10 @@ def learn_vocabulary(
     tokenizer.train_from_iterator(repeated, trainer)
     numbers = tokenizer.get_vocab()
     return sorted(numbers, key=numbers.__getitem__)
+
+
+def _num_characters(words: Mapping[str, int]) -> int:
+    return sum(len(word) * count for word, count in words.items())
 
 
 def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[str]:

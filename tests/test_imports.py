@@ -129,12 +129,12 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
 # to be reached: 4,800; 6,400; 5,900; 2,900.
 BUDGET = {
-    "run_pretraining.py": (30, 5_303),
-    "run_classifier.py": (40, 7_081),
+    "run_pretraining.py": (30, 5_306),
+    "run_classifier.py": (40, 7_088),
     "run_squad.py": (38, 6_348),
-    "create_pretraining_data.py": (20, 2_961),
+    "create_pretraining_data.py": (20, 2_966),
 }
-WHOLE, TESTS = 16_842, 21_182
+WHOLE, TESTS = 16_869, 21_196
 
 
 @functools.cache

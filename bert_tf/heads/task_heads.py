@@ -387,8 +387,9 @@ class Regression(Classification):
         return ("score",)
 
     def spell(self, labels, prediction):
-        """The score within the limits, with three decimals."""
-        return f"{np.clip(float(prediction), *labels.limits):.3f}"
+        """The score; within limits, if there are any, and then with three decimals."""
+        score = np.clip(float(prediction), *labels.limits)
+        return f"{score:.3f}" if np.isfinite(labels.limits).all() else f"{score:.6g}"
 
     def spell_label(self, labels, label):
         """The score."""

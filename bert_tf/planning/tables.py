@@ -93,9 +93,16 @@ def total_flops(work: Workload) -> dict[str, int]:
         "forward": sum(part.flops for part in parts),
         "backward": round(sum(part.gradients * part.flops for part in parts)),
     }
-    if work.recompute:
-        phases["recompute"] = sum(part.flops for part in parts if part.name in IN_BLOCKS)
+    phases["recompute"] = round(sum(part.flops * computed_again(work, part) for part in parts))
     return {phase: times * flops for phase, flops in phases.items()}
+
+
+def computed_again(work: Workload, part: Part) -> float:
+    """The share of a part's forward pass that the backward pass repeats.
+
+    Without `recompute` GPUs and TPUs repeat attention's scores and probabilities, not the context.
+    """
+    return float(part.name in IN_BLOCKS) if work.recompute else 0.5 * (part.name == "attention")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,7 +133,7 @@ def step_seconds(work: Workload, speed: Speed) -> dict[str, float]:
             raise InputError(f"no --{name}", expected, f"add --{name}, from the data sheet")
     steps, found = work.gradient_accumulation_steps, {}
     for part in forward_parts(work):
-        passes = 1 + part.gradients + (work.recompute and part.name in IN_BLOCKS)
+        passes = 1 + part.gradients + computed_again(work, part)
         by_flops = part.flops / (speed.flops_per_second * speed.efficiency)
         by_bytes = part.elements * work.activation_bytes / speed.bytes_per_second
         moved = part.moved_bytes / speed.bytes_per_second

@@ -168,7 +168,7 @@ def _decoded(value: bytes | list) -> Any:
 
 def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
     """The format of a file: by its ending, otherwise by the texts that the model takes."""
-    ending = os.path.splitext(path or "")[1]
+    ending = os.path.splitext(path or "")[1].lower()
     otherwise = "text" if len(metadata["texts"]) == 1 else "tsv"
     known = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
     return known.get(ending, otherwise)

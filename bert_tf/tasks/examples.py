@@ -349,11 +349,16 @@ def read_rows(
     if any(isinstance(column, str) for column in positions.values()):
         place, header = next(lines, (f"{path}, line 1", [""]))
         positions, least = _find_columns(place, header, columns), len(header)
+        width = least
     else:
         least = 1 + max(at for field, at in positions.items() if field not in columns.optional)
+        first, width = [*itertools.islice(lines, 1)], 1 + max(positions.values())
+        lines = itertools.chain(first, lines)
+        if first and len(first[0][1]) > width:  # with columns that are not read
+            least = width = len(first[0][1])
     broken = []
     for place, cells in lines:
-        is_whole = len(cells) >= least and not (header and any(cells[least:]))
+        is_whole = least <= len(cells) and not any(cells[width:])
         if is_whole and cells != header:
             yield Row(place, {field: _cell(cells, at) for field, at in positions.items()})
         elif skip_broken:
@@ -361,7 +366,9 @@ def read_rows(
         else:
             raise InputError(
                 f"{place}: {len(cells)} columns: {_preview(cells)}",
-                f"{least} columns" + (", and the header only in the first line" if header else ""),
+                f"{least} columns"
+                + ("" if least == width else f" to {width}")
+                + (", and the header only in the first line" if header else ""),
                 f"{CORRECT}; a line end or a tab inside a text makes such rows",
             )
     if broken:

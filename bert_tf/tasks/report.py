@@ -55,7 +55,7 @@ def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> N
         golds, answers = ([labels.spell(one) for one in side] for side in (ids, decided))
         texts = [(one.pairs[0][0], *(b for _, b in one.pairs if b)) for one in data.examples]
         if decided.dtype.kind == "f":
-            kind, sections = "numbers", _points(ids.ravel(), decided.ravel())
+            kind, sections = "numbers", _points(ids.ravel(), decided.ravel().clip(*labels.limits))
         elif decided.ndim > 1 and len(columns) > 1:
             kind, sections = "several", _each(ids, decided, target_names=columns)
         else:

@@ -140,7 +140,7 @@ PROSE = "It was built between 1900 and 1914, and it was opened in 1926."  # 62 c
 ARTICLES = f"""<doc id="1" url="http://en.wikipedia.org/wiki?curid=1" title="Tom &amp; Jerry">
 Tom & Jerry
 
-{PROSE}<br>{PROSE}
+{PROSE}<br>{PROSE}&lt;/onlyinclude&gt;
 Etymology and terminology.
  |Edition =
 {{{{#if: {PROSE}
@@ -158,6 +158,14 @@ Short
 No title, but a paragraph that is long enough to be kept as text.
 </doc>
 """
+
+
+def test_the_language_of_the_text():
+    text = "Das Werk wurde am 3. Oktober in Berlin gegossen. Danach wurde es gezeigt."
+    for language, number in {"de": 2, "DE": 2, "de-AT": 2, "en": 3}.items():
+        assert len(sentence_splitter("wikiextractor", language)(text)) == number
+    with pytest.raises(InputError, match="--language=german"):
+        sentence_splitter("wikiextractor", "german")
 
 
 def test_articles(tmp_path):

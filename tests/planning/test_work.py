@@ -58,7 +58,9 @@ def test_flops_by_hand():
     forward = L * (dense + attention) + head + types
     # Types: one gradient, there is none of one-hot rows. And the gradient of the logits' bias.
     backward = 2 * forward - types + 2 * B * P * V
-    assert tables.total_flops(WORK) == {"forward": forward, "backward": backward}
+    scores = L * attention // 2  # of a GPU or TPU, which does not keep the probabilities
+    found = {"forward": forward, "backward": backward, "recompute": scores}
+    assert tables.total_flops(WORK) == found
     for changes in ({"gradient_accumulation_steps": B}, {"num_replicas": B}):
         assert tables.total_flops(changed(**changes)) == pytest.approx(tables.total_flops(WORK))
     again = tables.total_flops(changed(recompute=True))
@@ -95,8 +97,8 @@ def test_seconds_by_hand():
     seconds = max(flops / 0.5e12, 4 * elements / 1e9) + moved / 1e9
     assert parts["projections"] == pytest.approx(seconds)
     square = B * N * S * S
-    core = 4 * L * 2 * (2 * B * S * D + square) * 3 / 1e9
-    assert parts["attention"] == pytest.approx(core + 6 * 4 * square * L * 3 / 1e9)
+    core = 4 * L * 2 * (2 * B * S * D + square) * 3.5 / 1e9
+    assert parts["attention"] == pytest.approx(core + 6 * 4 * square * L * 3.5 / 1e9)
     assert parts["update"] == pytest.approx(8 * 4 * parameters / 1e9)
     lamb = step_seconds(changed(optimizer="lamb"), SPEED)
     assert lamb["update"] == pytest.approx(11 * 4 * parameters / 1e9)

@@ -138,6 +138,7 @@ def test_decide_and_spell():
     scores = SCORES.head.decide(np.array([[5.25], [-1.0], [3.14159]]))
     assert [SCORES.spell(score) for score in scores] == ["5.000", "0.000", "3.142"]
     sets = SETS.head.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
+    assert Labels(head="regression").spell(0.00012) == "0.00012"
     assert [SETS.spell(row) for row in sets] == ["a|c", ""]
     assert TAGS.head.decide(rows).tolist() == [2, 0]
 

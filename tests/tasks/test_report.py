@@ -17,7 +17,7 @@ A, B, TEXT = "a < b & $c", "</script>", "One </script>"
 KINDS = {  # kind of label: names, gold labels, probabilities, and what is shown
     "classes": ((A, B), (A, B), [[0.2, 0.8], [0.3, 0.7]], [A, B], [B, B]),
     "multi_label": ((A, B), ((A,), ()), [[0.9, 0.8], [0.3, 0.2]], [A, ""], [f"{A},{B}", ""]),
-    "regression": ((), (1.0, 2.0), [[1.5], [2.0]], ["1.000", "2.000"], ["1.500", "2.000"]),
+    "regression": ((), (1.0, 2.0), [[1.5], [2.0]], ["1", "2"], ["1.5", "2"]),
 }
 
 
