@@ -366,7 +366,8 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
       What is given, with the origin of these weights.
     """
     latest = folder.latest()
-    if latest and FLAGS.init_checkpoint and not FLAGS.do_train:
+    is_other = FLAGS.init_checkpoint not in (None, latest, folder.path)
+    if latest and is_other and not FLAGS.do_train:
         text = "Evaluating %s, not --init_checkpoint=%s; for that one give another --output_dir."
         logging.warning(text, latest, FLAGS.init_checkpoint)
     if path := latest or FLAGS.init_checkpoint:

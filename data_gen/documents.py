@@ -210,8 +210,8 @@ def _clean_paragraph(line: str, counts: Counts) -> str:
     """The text of a paragraph; "" for a line that is none, which is counted."""
     if not line:
         return ""
-    text = ENTITY.sub(lambda entity: html.unescape(entity[0]), line)  # tags, in 3.1 and later
-    text = TAG.sub(" ", text).strip()
+    text = ENTITY.sub(lambda entity: html.unescape(entity[0]), line)
+    text = TAG.sub(" ", text).strip()  # also tags that WikiExtractor 3.1 and later escape
     if not text or LEFT_OVER.match(text):
         kind = "markup"
     elif display_width(text) < MIN_PARAGRAPH_WIDTH:
@@ -243,20 +243,35 @@ def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[
 
     Args:
       input_format: a key of `INPUT_FORMATS`.
-      language: the ISO 639 code of the text ("en"), for its abbreviations and punctuation.
+      language: as of `language_code`, for its abbreviations and punctuation.
 
     Raises:
-      InputError: sentencex is needed and not installed.
+      InputError: sentencex is needed and not installed, or the language is no code.
     """
     if input_format == "text":
         return lambda line: [line]
     names = {"package": "sentencex", "extra": "wiki", "needed_by": f"--input_format={input_format}"}
     sentencex = import_extra("sentencex", **names)
-    code, *_ = re.split("[-_]", language.lower())  # sentencex splits without rules for any other
-    if not re.fullmatch("[a-z]{2,3}", code):
-        received, expected = f"--language={language}", "an ISO 639 code, such as en or de"
-        raise InputError(received, expected, "correct it")
+    code = language_code(language)
     return lambda line: join_fragments(sentencex.segment(code, line))
+
+
+def language_code(language: str) -> str:
+    """The code of a language as sentencex knows it; with any other it has no rules.
+
+    >>> [language_code(language) for language in ("en", "DE", "pt-BR", "yue")]
+    ['en', 'de', 'pt', 'yue']
+
+    Raises:
+      InputError: it is no code.
+    """
+    code, *_ = re.split("[-_]", language.lower())
+    if not re.fullmatch("[a-z]{2,3}", code):
+        expected = (
+            "an ISO 639 code of two letters, such as en or de, or of three if it has no other"
+        )
+        raise InputError(f"--language={language}", expected, "correct it")
+    return code
 
 
 def splitter_version(input_format: str) -> str:

@@ -159,7 +159,7 @@ def learn_vocabulary(
     if left_out > MOST_LEFT_OUT:
         logging.warning(
             "%.1f %% of the characters teach nothing: they are in words of more than %d, or with "
-            "rare ones. Text without spaces is to be cut into words first.",
+            "rare ones. If the text has no spaces, cut it into words first.",
             *(100 * left_out, MAX_WORD_CHARACTERS),
         )
     first_pieces = [*SPECIAL_PIECES, *alphabet_pieces(kept)]

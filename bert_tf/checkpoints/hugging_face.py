@@ -193,7 +193,7 @@ def _read_metadata(
     path = os.path.join(folder, POOLING_CONFIG)
     if not (read_object(PoolingConfig, path) or PoolingConfig()).pooling_mode_mean_tokens:
         says = "%s: its vectors are not means over all pieces, as those named mean are here. "
-        logging.warning(says + "bert-tf features --pooling=cls gives those of [CLS].", path)
+        logging.warning(says + "If they are those of [CLS]: bert-tf features --pooling=cls.", path)
     (architecture, *_), longest = config.architectures or [None], tokenizer.max_length or positions
     bound = int(longest) if longest < positions else None  # a greater one does not matter
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}

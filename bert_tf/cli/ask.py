@@ -263,7 +263,7 @@ def fill_mask(argv: Sequence[str]) -> None:
         vocab_file=FLAGS.vocab_file,
         do_lower_case=shared_flags.given_case(),
     )
-    for text in filter(None, map(str.strip, read_texts(argv[1:]))):
+    for text in argv[1:] or filter(None, map(str.strip, read_texts(()))):
         print(text)
         (found,) = predictor.predict([text])
         if not found["num_masks"] == text.count(MASK) > 0:

@@ -57,7 +57,7 @@ class PretrainingData:
       short_seq_prob: Share of the documents that are cut into shorter sequences.
       num_shards: How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command
         makes those that are missing. 0: the files that --output_file names.
-      language: Language of wikiextractor text (ISO 639 code).
+      language: Language of wikiextractor text: its ISO 639 code, of two letters if it has one.
       temp_dir: Local folder for intermediate files, which are smaller than the output; default:
         beside it. With --num_shards they stay there until all files are written.
     """

@@ -389,7 +389,7 @@ class Regression(Classification):
     def spell(self, labels, prediction):
         """The score; within limits, if there are any, and then with three decimals."""
         score = np.clip(float(prediction), *labels.limits)
-        return f"{score:.3f}" if np.isfinite(labels.limits).all() else f"{score:.6g}"
+        return f"{score:.3f}" if np.isfinite(labels.limits).all() else f"{score:.9g}"
 
     def spell_label(self, labels, label):
         """The score."""

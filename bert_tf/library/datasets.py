@@ -50,9 +50,9 @@ def make_dataset(
         model that is trained on pairs is read as one by `Predictor(path, pairs=True)`.
       label: the column of the labels; None: batches have no labels, as for `predict`.
       labels: the names of the classes, in their order (`model.labels`). The column then has names,
-        or numbers of classes from 0; of several labels a row, lists of names. Numbers that a
-        Dataset has names for are those names. None: it has numbers, or lists of 0 and 1 for several
-        labels a row, and they are taken as they are.
+        or numbers of classes from 0; of several labels a row, lists of names. Numbers of a
+        Dataset that has these names in another order are in its order. None: it has numbers, or
+        lists of 0 and 1 for several labels a row, and they are taken as they are.
       max_length: the ids of a row at most; None: the tokenizer's own.
       batch_size: B, rows of a batch; the last one may have fewer.
       seed: shuffles the rows, in a new order for each epoch; None: they stay in order.
@@ -125,18 +125,19 @@ def _column(data: Any, name: str) -> list:
 
 
 def _classes(data: Any, label: str, names: Sequence[str] | None) -> list:
-    """The values of a column; numbers for which a Dataset has names, as these names."""
+    """The values of a column; numbers for which a Dataset has just these names, as names."""
     features = getattr(data, "features", None)
     feature = features.get(label) if isinstance(features, Mapping) else None
     own = getattr(getattr(feature, "feature", feature), "names", None)
 
     def named(value: Any) -> Any:
-        if isinstance(value, list):
+        if isinstance(value, list | tuple | np.ndarray):
             return [*map(named, value)]
-        return own[value] if type(value) is int and 0 <= value < len(own) else value
+        is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        return own[value] if is_number and 0 <= value < len(own) else value
 
     values = _column(data, label)
-    return values if own is None or names is None else [*map(named, values)]
+    return [*map(named, values)] if own and {*own} == {*(names or ())} else values
 
 
 def checked_names(labels: Any, least: int = 1, whose: str = "") -> tuple[str, ...]:

@@ -163,7 +163,7 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
     if same and metadata.null_score_diff_threshold:
         logging.warning(
             "%s: the threshold of no answer, %s, is not kept, as the model may be trained further; "
-            "give it to what answers, or find it again: bert-tf squad --do_eval.",
+            "give it as null_score_diff_threshold to what answers, or find it by bert-tf squad.",
             *(weights.path, metadata.null_score_diff_threshold),
         )
     return known | ({"task": head.name} if _is_ambiguous(head) else {})

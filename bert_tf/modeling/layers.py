@@ -588,9 +588,8 @@ class Dropout(keras.layers.Layer):
         h = ops.bitwise_xor(element * GOLDEN_RATIO, row) * -0x7A143595
         h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 15), 0x1FFFF)) * -0x3D4D51CB
         keep = h >= int((self.rate - 0.5) * 2**32)
-        kept = ops.cast(
-            ops.cast(x, "float32") / (1.0 - self.rate), x.dtype
-        )  # 0.9 is not a bfloat16
+        wide = ops.cast(x, "float32") / (1.0 - self.rate)  # which is no bfloat16
+        kept = ops.cast(wide, x.dtype)
         return ops.where(keep, kept, ops.zeros_like(x))
 
     def _places(self, shape: Any) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ operands through memory; XLA fuses chains of them into single passes, which are 
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -100,7 +101,8 @@ def total_flops(work: Workload) -> dict[str, int]:
 def computed_again(work: Workload, part: Part) -> float:
     """The share of a part's forward pass that the backward pass repeats.
 
-    Without `recompute` GPUs and TPUs repeat attention's scores and probabilities, not the context.
+    Without `recompute` GPUs and TPUs repeat attention's scores and probabilities, not the context:
+    half of its products, and all that is element-wise.
     """
     return float(part.name in IN_BLOCKS) if work.recompute else 0.5 * (part.name == "attention")
 
@@ -133,11 +135,13 @@ def step_seconds(work: Workload, speed: Speed) -> dict[str, float]:
             raise InputError(f"no --{name}", expected, f"add --{name}, from the data sheet")
     steps, found = work.gradient_accumulation_steps, {}
     for part in forward_parts(work):
-        passes = 1 + part.gradients + computed_again(work, part)
+        again = computed_again(work, part)
         by_flops = part.flops / (speed.flops_per_second * speed.efficiency)
         by_bytes = part.elements * work.activation_bytes / speed.bytes_per_second
         moved = part.moved_bytes / speed.bytes_per_second
-        found[part.name] = steps * passes * (max(by_flops, by_bytes) + moved)
+        passes = 1 + part.gradients
+        seconds = (passes + again) * max(by_flops, by_bytes) + (passes + math.ceil(again)) * moved
+        found[part.name] = steps * seconds
     size = FLOAT32 * work.parameters()
     moved = UPDATE_PASSES + (LAMB_PASSES if work.optimizer == "lamb" else 0)
     moved += 3 * steps if steps > 1 else 0  # adding gradients up

@@ -354,8 +354,11 @@ def read_rows(
         least = 1 + max(at for field, at in positions.items() if field not in columns.optional)
         first, width = [*itertools.islice(lines, 1)], 1 + max(positions.values())
         lines = itertools.chain(first, lines)
-        if first and len(first[0][1]) > width:  # with columns that are not read
-            least = width = len(first[0][1])
+        own = max(
+            (at + 1 for cells in first for at, cell in enumerate(cells[1]) if cell), default=0
+        )
+        if own > width:  # the first row has columns that are not read
+            least = width = own
     broken = []
     for place, cells in lines:
         is_whole = least <= len(cells) and not any(cells[width:])
@@ -366,9 +369,12 @@ def read_rows(
         else:
             raise InputError(
                 f"{place}: {len(cells)} columns: {_preview(cells)}",
-                f"{least} columns"
-                + ("" if least == width else f" to {width}")
-                + (", and the header only in the first line" if header else ""),
+                (f"{least} columns" if least == width else f"{least} to {width} columns")
+                + (
+                    ", and the header only in the first line"
+                    if header
+                    else ", as in the first line"
+                ),
                 f"{CORRECT}; a line end or a tab inside a text makes such rows",
             )
     if broken:

@@ -194,7 +194,7 @@ def write_submission(
 
     Args:
       path: of the file, whose name must be the split's `submission`.
-      labels: of the task. Scores are cut to the limits of the task and have three decimals.
+      labels: of the task. Scores are cut to the limits of the task; STS-B's have three decimals.
       guids: ids of the examples; the server's are the numbers from 0.
       probabilities: [N, L], of regression the scores [N, 1].
     """

@@ -47,7 +47,7 @@ AS_TRAINED = (
     *("max_seq_length", "doc_stride", "document_context"),
     *("max_query_length", "version_2_with_negative"),
 )
-QUERY = "bert/encoder/layer_0/attention/self/query/kernel"
+SHOWN = ("/layer_0/attention/self/query/kernel", "output_weights")  # what was trained
 REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 # Settings that may change when a finished run is trained further: its length, and how its best
 # checkpoint is chosen.
@@ -238,11 +238,13 @@ class Run:
         """
         self.trainer = None  # two models need not have room at once
         gc.collect()
-        if QUERY in self.model.source.shapes:  # else it has no encoder, which loading refuses
-            seed = zlib.crc32(self.model.source.read(QUERY).tobytes(), seed % 2**32)
         sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
 
         def model() -> keras.Model:
+            own, source = seed % 2**32, self.model.source
+            for name in sorted(n for n in source.shapes if n.endswith(SHOWN)):
+                own = zlib.crc32(source.read(name).tobytes(), own)
+            keras.utils.set_random_seed(own)
             with packed_inputs() if self.batching.bucket_by_length else contextlib.nullcontext():
                 return self.head.model(self.model.config, **sizes)
 

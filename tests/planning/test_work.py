@@ -98,7 +98,7 @@ def test_seconds_by_hand():
     assert parts["projections"] == pytest.approx(seconds)
     square = B * N * S * S
     core = 4 * L * 2 * (2 * B * S * D + square) * 3.5 / 1e9
-    assert parts["attention"] == pytest.approx(core + 6 * 4 * square * L * 3.5 / 1e9)
+    assert parts["attention"] == pytest.approx(core + 6 * 4 * square * L * 4 / 1e9)
     assert parts["update"] == pytest.approx(8 * 4 * parameters / 1e9)
     lamb = step_seconds(changed(optimizer="lamb"), SPEED)
     assert lamb["update"] == pytest.approx(11 * 4 * parameters / 1e9)
