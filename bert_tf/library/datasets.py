@@ -128,7 +128,7 @@ def _classes(data: Any, label: str, names: Sequence[str] | None) -> list:
     """The values of a column; numbers for which a Dataset has just these names, as names."""
     features = getattr(data, "features", None)
     feature = features.get(label) if isinstance(features, Mapping) else None
-    own = getattr(getattr(feature, "feature", feature), "names", None)
+    own: Sequence[str] = getattr(getattr(feature, "feature", feature), "names", None) or ()
 
     def named(value: Any) -> Any:
         if isinstance(value, list | tuple | np.ndarray):

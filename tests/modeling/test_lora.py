@@ -204,4 +204,4 @@ def test_quantization_rounds_the_merged_kernels_once(tmp_path):
     np.testing.assert_array_equal(logits(model), logits(merged))
     model.save(str(tmp_path / "model.keras"))
     loaded = keras.models.load_model(str(tmp_path / "model.keras"), compile=False)
-    np.testing.assert_allclose(logits(loaded), logits(model), atol=1e-6)
+    np.testing.assert_allclose(logits(loaded), logits(model), rtol=1e-6, atol=1e-6)
