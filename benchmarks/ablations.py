@@ -603,8 +603,8 @@ def shown(cell: Cell, results: Results, options: argparse.Namespace) -> str:
 
 def print_table(table: Table, results: Results, options: argparse.Namespace) -> None:
     """Ours beside the paper's, once two rows or more are measured."""
-    rows = [{c for c in cells if values(c, results, options)} for cells in table.rows.values()]
-    if len({frozenset(cells) for cells in rows if cells}) < 2:
+    rows = table.rows.values()
+    if sum(any(values(cell, results, options) for cell in cells) for cells in rows) < 2:
         return
     heads = [name or "masked-LM loss" for name in table.columns]
     heads += [f"paper: {name}" for name in table.paper]

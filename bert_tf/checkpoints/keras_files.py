@@ -25,7 +25,6 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
 from bert_tf.heads import NAMES, head_named, make_model
-from bert_tf.heads.head import Head
 from bert_tf.modeling.models import config_of_model
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -79,9 +78,10 @@ def _belongings(
     if labels := getattr(model, "labels", None):
         own["labels"] = tuple(labels)
     if model.name in NAMES:
-        own["architecture"] = head_named(model.name).architecture
-        if model.name != "classification" and own["architecture"] == Head.architecture:
-            own.setdefault("task", model.name)  # of heads that look alike
+        head = head_named(model.name)
+        own["architecture"] = head.architecture
+        if head.is_ambiguous and head.name != "classification":  # as all .weights.h5 are called
+            own.setdefault("task", head.name)
     if tokenizer := getattr(model, "tokenizer", None):
         own["do_lower_case"] = tokenizer.do_lower_case
         own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length

@@ -170,16 +170,12 @@ def average(all_weights: Sequence[Weights]) -> Weights:
     Raises:
       InputError: their names or shapes differ, or anything that is known of two of them.
     """
-    several = [without_slots(weights) for weights in all_weights]
-    if any(weights.metadata.null_score_diff_threshold is not None for weights in several):
+    several, untuned = [], {"null_score_diff_threshold": None}
+    for weights in all_weights:
+        metadata = dataclasses.replace(weights.metadata, **untuned)
+        several.append(dataclasses.replace(without_slots(weights), metadata=metadata))
+    if any(weights.metadata.null_score_diff_threshold is not None for weights in all_weights):
         logging.warning("The mean has no threshold of no answer: bert-tf squad --do_eval finds it.")
-    several = [
-        dataclasses.replace(
-            weights,
-            metadata=dataclasses.replace(weights.metadata, null_score_diff_threshold=None),
-        )
-        for weights in several
-    ]
     mean = functools.reduce(_joined, several)
 
     def read(name: str) -> np.ndarray:

@@ -263,7 +263,7 @@ def fill_mask(argv: Sequence[str]) -> None:
         vocab_file=FLAGS.vocab_file,
         do_lower_case=shared_flags.given_case(),
     )
-    for text in argv[1:] or filter(None, map(str.strip, read_texts(()))):
+    for text in argv[1:] or filter(None, map(str.strip, read_texts())):
         print(text)
         (found,) = predictor.predict([text])
         if not found["num_masks"] == text.count(MASK) > 0:
@@ -327,7 +327,7 @@ def score(argv: Sequence[str]) -> None:
             model, given.tokenizer, max_seq_length=length, batch_size=batch_size
         )
         count, total = 0, pretrained.Score(0.0, 0)
-        for text in read_texts(argv[1:], FLAGS.input_file):
+        for text in argv[1:] or read_texts(FLAGS.input_file):
             found = scorer.score(text)
             count, total = count + 1, total + found
             write_lines(file, [dataclasses.asdict(found) | {"perplexity": found.perplexity}])
@@ -336,12 +336,9 @@ def score(argv: Sequence[str]) -> None:
     logging.info("%s, pseudo-perplexity %s", counts, perplexity or "unknown")
 
 
-def read_texts(words: Sequence[str], path: str | None = None) -> Iterator[str]:
-    """The texts of the command, else the lines of a file or of the standard input."""
+def read_texts(path: str | None = None) -> Iterator[str]:
+    """The lines of a file, else of the standard input."""
     from bert_tf.serving.rows import lines_of
 
-    yield from words
-    if not words:
-        name = path or STDIN
-        lines = files.read_lines(path) if path else lines_of(sys.stdin.buffer, STDIN)
-        yield from (files.decoded(line, name, number) for number, line in enumerate(lines, 1))
+    lines = files.read_lines(path) if path else lines_of(sys.stdin.buffer, STDIN)
+    return (files.decoded(line, path or STDIN, number) for number, line in enumerate(lines, 1))

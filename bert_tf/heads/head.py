@@ -46,6 +46,11 @@ class Head:
     reads_windows: bool = False
     serving: str | None = "bert_tf.serving.signatures:ServingTask"
 
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether neither architecture nor weights show which head it is."""
+        return self.architecture == Head.architecture
+
     def model(self, config: BertConfig, *, num_classes: int = 2, num_choices: int = 1) -> BertModel:
         """The Keras model, with new weights.
 

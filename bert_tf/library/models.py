@@ -166,12 +166,7 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             "give it as null_score_diff_threshold to what answers, or find it by bert-tf squad.",
             *(weights.path, metadata.null_score_diff_threshold),
         )
-    return known | ({"task": head.name} if _is_ambiguous(head) else {})
-
-
-def _is_ambiguous(head: Head) -> bool:
-    """Whether neither architecture nor weights show which head it is."""
-    return head.architecture == Head.architecture
+    return known | ({"task": head.name} if head.is_ambiguous else {})
 
 
 def _put_weights(model: BertModel, weights: Weights, head: Head, is_kept: bool) -> Sequence[str]:
@@ -193,7 +188,7 @@ def _match_labels(
 ) -> tuple[Weights, tuple[str, ...] | None, bool]:
     """The weights with their classes in the order of the labels, the labels, is the head kept."""
     # Without a `task` the files do not say which of the heads that look alike it is.
-    are_alike = found is not None and _is_ambiguous(head) and _is_ambiguous(head_named(found))
+    are_alike = found is not None and head.is_ambiguous and head_named(found).is_ambiguous
     is_same = head.name == found or (are_alike and head.has_names and weights.metadata.task is None)
     if labels is None:
         if head.has_names and not is_same:

@@ -354,11 +354,9 @@ def read_rows(
         least = 1 + max(at for field, at in positions.items() if field not in columns.optional)
         first, width = [*itertools.islice(lines, 1)], 1 + max(positions.values())
         lines = itertools.chain(first, lines)
-        own = max(
-            (at + 1 for cells in first for at, cell in enumerate(cells[1]) if cell), default=0
-        )
-        if own > width:  # the first row has columns that are not read
-            least = width = own
+        filled = [1 + at for _, cells in first for at, cell in enumerate(cells) if cell]
+        if filled and filled[-1] > width:  # the first row has columns that are not read
+            least = width = filled[-1]
     broken = []
     for place, cells in lines:
         is_whole = least <= len(cells) and not any(cells[width:])
@@ -370,11 +368,7 @@ def read_rows(
             raise InputError(
                 f"{place}: {len(cells)} columns: {_preview(cells)}",
                 (f"{least} columns" if least == width else f"{least} to {width} columns")
-                + (
-                    ", and the header only in the first line"
-                    if header
-                    else ", as in the first line"
-                ),
+                + (", and the header only in the first line" if header else ", as in the first"),
                 f"{CORRECT}; a line end or a tab inside a text makes such rows",
             )
     if broken:

@@ -47,7 +47,8 @@ AS_TRAINED = (
     *("max_seq_length", "doc_stride", "document_context"),
     *("max_query_length", "version_2_with_negative"),
 )
-SHOWN = ("/layer_0/attention/self/query/kernel", "output_weights")  # what was trained
+# Weights by whose values a new head is drawn: those of an encoder, those of a head.
+_DRAWN_BY = ("/layer_0/attention/self/query/kernel", "output_weights")
 REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 # Settings that may change when a finished run is trained further: its length, and how its best
 # checkpoint is chosen.
@@ -242,7 +243,7 @@ class Run:
 
         def model() -> keras.Model:
             own, source = seed % 2**32, self.model.source
-            for name in sorted(n for n in source.shapes if n.endswith(SHOWN)):
+            for name in sorted(n for n in source.shapes if n.endswith(_DRAWN_BY)):
                 own = zlib.crc32(source.read(name).tobytes(), own)
             keras.utils.set_random_seed(own)
             with packed_inputs() if self.batching.bucket_by_length else contextlib.nullcontext():
