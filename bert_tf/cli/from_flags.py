@@ -38,6 +38,9 @@ def make_strategy() -> tf.distribute.Strategy:
     options = ("tpu_zone", "gcp_project", "num_cpu_devices", "max_restarts")
     given = {option: FLAGS[option].value for option in options}
     strategy = distribution.make_strategy(name, tpu=tpu, **given)
+    tf.config.experimental.enable_tensor_float_32_execution(FLAGS.tf32)
+    if FLAGS.tf32 and FLAGS.precision == "float32" and tf.config.list_physical_devices("GPU"):
+        logging.info("GPUs multiply float32 in TF32, with 10 of its 23 bits; --notf32: in all.")
     _check_batch_sizes(strategy.num_replicas_in_sync)
     return strategy
 

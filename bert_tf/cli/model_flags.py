@@ -149,6 +149,8 @@ class Devices:
         names several processes, mirrored with several GPUs, else one device.
       num_cpu_devices: Logical devices to split the CPU into, for trying mirrored.
       precision: What layers compute in. Weights, norms, soft-max and losses are always float32.
+      tf32: In float32, let GPUs since Ampere multiply in TF32, with 10 of 23 bits, as TensorFlow
+        does by default: faster, and 2e-3 from the original's vectors instead of 1e-6.
       xla: Compile steps with XLA.
       max_restarts: multiworker: how often a process restarts from the last checkpoint after another
         one was lost; then it ends.
@@ -169,6 +171,7 @@ class Devices:
     strategy = Choice("auto", STRATEGIES)
     num_cpu_devices = Count(1, most=1000)
     precision = Choice("float32", PRECISIONS)
+    tf32 = True
     xla = True
     max_restarts = Count(10, 0)
     hang_seconds = Count(600, 0)

@@ -81,7 +81,7 @@ def make_strategy(
     if name == "tpu":
         return _tpu_strategy(tpu, tpu_zone, gcp_project)
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if name == "mirrored" or (name == "auto" and len(devices) > 1):
+    if name in ("auto", "mirrored") and len(devices) > 1:
         return tf.distribute.MirroredStrategy([device.name for device in devices])
     return tf.distribute.get_strategy()  # the default one: this process's first device
 

@@ -3,6 +3,7 @@
 import types
 
 import pytest
+import tensorflow as tf
 from absl import flags as absl_flags
 
 from bert_tf.cli import from_flags, model_flags
@@ -116,6 +117,24 @@ def test_how_a_step_is_computed(given):
     assert from_flags.step_config() == StepConfig(
         precision="float16", gradient_accumulation_steps=3, recompute=True, xla=False
     )
+
+
+def test_products_in_tf32_are_said(given, made, monkeypatch, caplog):
+    """On a GPU float32 is not what it is on a CPU, unless --notf32 asks for that."""
+    is_enabled = tf.config.experimental.tensor_float_32_execution_enabled
+    for gpus, words, says, enabled in (
+        (["GPU"], (), True, True),
+        (["GPU"], ("--precision=bfloat16",), False, True),
+        (["GPU"], ("--notf32",), False, False),
+        ([], (), False, True),
+    ):
+        caplog.clear()
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind, gpus=gpus: gpus)
+        given(*words, *WHERE)
+        with caplog.at_level("INFO", logger="absl"):
+            from_flags.make_strategy()
+        assert ("--notf32" in caplog.text) == says
+        assert is_enabled() == enabled
 
 
 def test_batches_that_devices_cannot_share(given, made, caplog):
