@@ -376,12 +376,8 @@ class Run:
         self.prepare(train)
         settings = self.settings_of(config, train, selects)
         num_train_steps = settings["num_train_steps"]
-        size, epochs = config.schedule.train_batch_size, config.schedule.num_train_epochs
-        logging.info(
-            "%d steps of %d records: %g epochs of %d examples, each of %d records %.2f times",
-            *(num_train_steps, size, epochs, self.num_examples(train), len(train.files)),
-            num_train_steps * size / len(train.files),
-        )
+        seen = num_train_steps * config.schedule.train_batch_size / len(train.files)
+        logging.info("%d steps train on each record %.2f times.", num_train_steps, seen)
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
         latest = checkpoints.latest()
         if latest and tf1.is_finished(latest):  # to be trained further, it may differ in its length

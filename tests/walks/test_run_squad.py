@@ -198,8 +198,8 @@ def test_the_best_checkpoint_answers(inputs, squad, asking, training, tmp_path, 
     for name in ("eval/exact", "eval/f1"):
         assert [*curves[name].values()] == pytest.approx([unanswerable] * len(curves[name]))
     windows = sum(1 for _ in tf.data.TFRecordDataset(str(out / "train.tf_record")))
-    says = f"10 steps of 8 records: 2 epochs of 41 examples, each of {windows} records"
-    assert f"{says} {80 / windows:.2f} times" in caplog.text
+    assert f"train.tf_record: {windows} records of 41 examples" in caplog.text
+    assert f"10 steps train on each record {80 / windows:.2f} times" in caplog.text
     values = json.loads((out / "best/evaluations.json").read_text())
     assert [*values] == ["4", "8", "10"]
     results = read_results(out)
