@@ -49,13 +49,14 @@ from data_gen.workers import prepare_script
 def main(_: Sequence[str]) -> None:
     """Flags -> job -> records."""
     prepare_script()
-    create(job_from_flags())
+    job = job_from_flags()
+    create(job)
     log_end(
         f"Wrote {FLAGS.output_file}; bert_config.json is that of a release, or yours",
         "pretrain",
         input_file=f"{FLAGS.output_file}-*" if FLAGS.num_shards else FLAGS.output_file,
         max_seq_length=FLAGS.max_seq_length,
-        max_predictions_per_seq=FLAGS.max_predictions_per_seq,
+        max_predictions_per_seq=job.settings.max_predictions_per_seq,
         vocab_file=FLAGS.vocab_file,
         bert_config_file="bert_config.json",
         output_dir="model",

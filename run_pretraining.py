@@ -29,8 +29,9 @@ class PretrainingFlags:
         as info_*.json beside the data says.
       init_checkpoint: First weights: a TF1 or TF2 checkpoint, a .keras file, a Hugging Face folder,
         or hf:OWNER/NAME[@REVISION], which is fetched from their hub.
-      max_seq_length: Tokens of a record, as the data were made.
-      max_predictions_per_seq: Masked tokens of a record, as the data were made.
+      max_seq_length: Tokens of a record, as the data were made. If not given: as info_*.json beside
+        the data says.
+      max_predictions_per_seq: Masked tokens of a record, likewise.
       learning_rate: The peak learning rate, above 0.
       num_train_steps: Steps in all; the decay ends there.
       num_warmup_steps: Steps in which the learning rate rises.
@@ -179,8 +180,11 @@ def main(_: Sequence[str]) -> None:
 def read_given() -> Given:
     """Reads what the flags name."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    config.check_sequence_length(FLAGS.max_seq_length)
     data, undescribed = describe_data(config)
+    for name in SIZES if data else ():
+        if not FLAGS[name].present:
+            FLAGS[name].value = getattr(data, name)
+    config.check_sequence_length(FLAGS.max_seq_length)
     facts = metadata.ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
         never_split=(data and data.never_split) or None,

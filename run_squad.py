@@ -68,6 +68,7 @@ class SquadFlags:
 def define_flags() -> None:
     """The flags of this script and those that fine-tuning shares."""
     model_flags.define_fine_tuning(SquadFlags, max_seq_length=384)
+    FLAGS["num_train_epochs"].help += " Questions count, not windows, as in the original."
 
 
 def check_flags(words: Sequence[str]) -> None:
@@ -117,13 +118,14 @@ def main(_: Sequence[str]) -> None:
         train = read_training_data() if FLAGS.do_train else None
         model = fine_tuning.open_pretrained()
         config = from_flags.of_flags(AnswerConfig)
-        run = SquadRun(sizes=sizes, config=config, **fine_tuning.of_run(model, strategy))
+        of_run = {"threshold": null_threshold(model.source), **fine_tuning.of_run(model, strategy)}
+        run = SquadRun(sizes=sizes, config=config, **of_run)
         if FLAGS.do_train:
             run.train(fine_tuning.training_config(run, FLAGS.learning_rate), train, asked)
         else:
             run.restore()
         if FLAGS.do_predict:
-            answer(run, asked, null_threshold(model.source))
+            answer(run, asked)
         export(run)
     log_end(f"Wrote {FLAGS.output_dir}", "playground", fine_tuning.newest_model(run))
 
@@ -158,9 +160,9 @@ def read_file(path: str | None, split: str) -> data.SquadFile:
 # ---------------------------------------------------------------------------- answers
 
 
-def answer(run: SquadRun, asked: QuestionData, threshold: float) -> None:
+def answer(run: SquadRun, asked: QuestionData) -> None:
     """The answers, and their scores and the report if they are asked for."""
-    predictions = run.predict(asked)
+    predictions, threshold = run.predict(asked), run.threshold
     answers = evaluation.decided(predictions, threshold=threshold)
     files.write_prediction_files(FLAGS.output_dir, predictions, answers)
     scores = {}

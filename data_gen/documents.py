@@ -159,8 +159,18 @@ def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
 ARTICLE = re.compile(r'<doc id=".*?" .*?\burl=".*?" .*?title=".*">$')
 
 
+# How a file of JSON begins, one object a line or several, or all of it an array.
+JSON_BEGIN = re.compile(r"[\[{]$|(\[\s*)?\{\s*(\"\w+\"\s*:|$)")
+
+
 def _parse_text(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | None]:
     for number, line in enumerate(map(str.strip, lines), start=1):
+        if number == 1 and JSON_BEGIN.match(line):
+            received = f"{path}, line 1: {line[:60]}, the beginning of JSON"
+            expected = (
+                "for --input_format=text: one sentence a line, a blank line between documents"
+            )
+            raise InputError(received, expected, "write its texts alone into a file, so divided")
         if line.startswith("<doc") and ARTICLE.match(line):
             raise InputError(
                 f"{path}, line {number}: {line[:60]}, the beginning of a WikiExtractor article",

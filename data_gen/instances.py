@@ -311,6 +311,8 @@ class InstanceMaker:
             "instance_tokens": lengths.sum(),
             "full_instances": (lengths == self._settings.max_seq_length).sum(),
             "random_next": rows["is_random_next"].sum(),
+            # Each pass cuts the text into all A, and the B that are next.
+            "kept_tokens": rows["lengths"].sum() - rows["lengths"][rows["is_random_next"], 1].sum(),
             "masked": is_masked.sum(),
             "masked_as_mask": (is_masked & (shown == self._mask_id)).sum(),
             "masked_as_itself": (is_masked & (shown == rows["labels"])).sum(),

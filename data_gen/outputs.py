@@ -32,6 +32,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, locked, read_json
 from bert_tf.terminal import number_of
 from data_gen.documents import Statistics
+from data_gen.settings import enough_predictions
 
 # What runs keep in a working folder. The corpus' file says that the folders are complete.
 CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
@@ -246,6 +247,8 @@ MOST_REPEATED = 0.1
 MOST_OF_ONE_SENTENCE = 0.5
 MOST_SENTENCES_PER_DOCUMENT = 1000
 MOST_TOKENS_PER_WORD = 3  # of words between spaces
+MOST_CUT_OFF = 0.25
+LEAST_MASKED = 0.9  # of masked_lm_prob
 EXAMPLES_SHOWN = 3
 
 COPIED = ("files", "documents", "sentences", "tokens", "documents_of_one_sentence",
@@ -268,8 +271,10 @@ SENTENCES = """\
 (%(unknown_share).2f %% [UNK]) in %(in_files)s
 %(instances)d instances: %(mean_length).1f tokens on average, \
 %(full_length_share).1f %% of them full, %(random_next_share).1f %% random next
+%(cut_off_share).1f %% of the text is cut off, beyond the end of a sequence
 %(instances_per_record).2f instances a record; %(real_share).1f %% of its positions are filled
-%(masked_share).1f %% of the tokens to predict: %(mask_share).1f %% [MASK], \
+%(masked_share).1f %% of the tokens to predict, at most %(max_predictions_per_seq)d of \
+%(max_seq_length)d: %(mask_share).1f %% [MASK], \
 %(unchanged_share).1f %% unchanged, %(random_share).1f %% random"""
 
 
@@ -328,7 +333,7 @@ def make_report(
     statistics: Statistics, made_with: Mapping[str, Any], output_files: Mapping[str, int]
 ) -> dict[str, Any]:
     """The report, with no times in it: same data, same report."""
-    counts, sampled = statistics.counts, statistics.sampled
+    counts, sampled, passes = statistics.counts, statistics.sampled, made_with["dupe_factor"]
     report = {name: counts[name] for name in COPIED}
     report |= {name: counts[part] / max(1, counts[whole]) for name, (part, whole) in SHARES.items()}
     records = max(1, sum(output_files.values()))
@@ -336,6 +341,7 @@ def make_report(
         "instances_per_record": counts["instances"] / records,
         "real_share": counts["instance_tokens"] / (records * made_with["max_seq_length"]),
         "random_share": 1 - report["mask_share"] - report["unchanged_share"],
+        "cut_off_share": 1 - counts["kept_tokens"] / max(1, passes * counts["tokens"]),
         "repeated_sentence_share": 1 - len(sampled) / max(1, sampled.total()),
         "dropped": {name: counts[name] for name in DROPPED if counts[name]},
         "settings": dict(made_with),
@@ -347,8 +353,8 @@ def make_report(
 
 
 def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yields warnings: about the text, and about meaningless next-sentence labels."""
-    documents, sentences = report["documents"], report["sentences"]
+    """Yields warnings: about the text, its cuts, and meaningless next-sentence labels."""
+    documents, sentences, made_with = report["documents"], report["sentences"], report["settings"]
     blank_line = "Is there a blank line between any two documents?"
     if (share := report["unknown_share"]) > MOST_UNKNOWN:
         yield f"{share:.0%} of the tokens are [UNK]: do vocabulary and --do_lower_case fit?"
@@ -364,6 +370,14 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"Documents that were too long were cut, {times} times. {blank_line}"
     if (alone := report["documents_of_one_sentence"]) > MOST_OF_ONE_SENTENCE * documents:
         yield f"{alone} of {documents} documents are one sentence: all their pairs are random."
+    if (share := report["cut_off_share"]) > MOST_CUT_OFF:
+        random_next = f"{report['random_next_share']:.0%} of the next sentences are random"
+        yield f"{share:.0%} of the text is cut off, and {random_next}. Is there a sentence a line?"
+    enough = enough_predictions(made_with["max_seq_length"], prob := made_with["masked_lm_prob"])
+    is_capped = made_with["max_predictions_per_seq"] < enough
+    if is_capped and (share := report["masked_share"]) < LEAST_MASKED * prob:
+        asked = f"--masked_lm_prob={prob:g}: use --max_predictions_per_seq={enough}."
+        yield f"{share:.1%} of the tokens are masked, fewer than {asked}"
 
 
 def _records_of(path: str) -> Iterator[dict[str, list[int]]]:
@@ -397,7 +411,7 @@ def log_report(report: Mapping[str, Any]) -> None:
     shown = {name: 100 * report[name] for name in report if name.endswith("_share")}
     shown["in_files"] = number_of(report["files"], "files")
     for line in SENTENCES.splitlines():
-        logging.info(line, {**report, **shown})
+        logging.info(line, {**report["settings"], **report, **shown})
     dropped = [f"{number} {name.replace('_', ' ')}" for name, number in report["dropped"].items()]
     logging.info("dropped: %s", ", ".join(dropped) or "nothing")
     for warning in report["warnings"]:

@@ -9,6 +9,15 @@ NUM_SPECIAL_TOKENS = 3  # [CLS], [SEP] and [SEP]
 BLOCK_CHARACTERS = 1 << 20  # of text, the unit of work
 
 
+def enough_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
+    """The most tokens that are masked in a sequence.
+
+    >>> [enough_predictions(length, 0.15) for length in (128, 512)]
+    [20, 77]
+    """
+    return math.ceil(max_seq_length * masked_lm_prob)
+
+
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What the instances depend on besides text and vocabulary; named as the flags.

@@ -5,7 +5,7 @@ import dataclasses
 from absl import flags
 
 from bert_tf.cli.flags import ABOVE_0, LONGEST, REQUIRED, Choice, Count, Number, define
-from data_gen.settings import Settings
+from data_gen.settings import Settings, enough_predictions
 
 FLAGS = flags.FLAGS
 
@@ -46,7 +46,8 @@ class PretrainingData:
       pack: Fill each record with several sequences that do not see each other, instead of padding;
         training reads from the data's description that it is so.
       max_seq_length: Tokens, [CLS] and [SEP] included.
-      max_predictions_per_seq: Most masked tokens of a sequence.
+      max_predictions_per_seq: Most masked tokens of a sequence. If not given: 20, or in a longer
+        sequence as many as --masked_lm_prob masks, such as 77 of 512 tokens.
       random_seed: Seed of all that is random.
       dupe_factor: Passes over the text, each with other masks.
       masked_lm_prob: Share of the tokens that is masked, above 0.
@@ -99,4 +100,8 @@ def settings_from_flags() -> Settings:
     Raises:
       InputError: they contradict each other.
     """
-    return Settings(**{f.name: FLAGS[f.name].value for f in dataclasses.fields(Settings)})
+    values = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Settings)}
+    if not FLAGS["max_predictions_per_seq"].present:
+        enough = enough_predictions(FLAGS.max_seq_length, FLAGS.masked_lm_prob)
+        values["max_predictions_per_seq"] = max(FLAGS.max_predictions_per_seq, enough)
+    return Settings(**values)

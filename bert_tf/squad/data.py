@@ -248,7 +248,7 @@ class WordSpan(NamedTuple):
     end_position: int
 
 
-def locate_answer(context: ContextWords, answer: Answer, *, num_characters: int) -> WordSpan | None:
+def locate_answer(words: ContextWords, answer: Answer, context: str) -> WordSpan | None:
     """The words that an answer covers, or None if it is not where its offset says.
 
     context          "It was founded in 1386 (see below)."
@@ -258,29 +258,29 @@ def locate_answer(context: ContextWords, answer: Answer, *, num_characters: int)
                      ("1386", 3)    ->  None: there it says "was"
 
     >>> context = "It was founded in 1386 (see below)."
-    >>> words, size = split_context(context), len(context)
-    >>> tuple(locate_answer(words, Answer("1386", 18), num_characters=size))
+    >>> words = split_context(context)
+    >>> tuple(locate_answer(words, Answer("1386", 18), context))
     (4, 4)
-    >>> tuple(locate_answer(words, Answer("see", 24), num_characters=size))
+    >>> tuple(locate_answer(words, Answer("see", 24), context))
     (5, 5)
-    >>> locate_answer(words, Answer("1386", 3), num_characters=size)
+    >>> locate_answer(words, Answer("1386", 3), context)
 
-    As in the original it is enough that the answer, white space made single spaces, occurs
-    somewhere in the words between its first and its last character.
+    An answer that does not stand there to the letter is accepted, as in the original, if it occurs,
+    white space made single spaces, somewhere in the words between its first and its last character.
 
     Args:
-      context: its words.
+      words: of the context.
       answer: as the file gives it.
-      num_characters: length of the context.
+      context: the text.
     """
     first, last = answer.answer_start, (answer.answer_start or 0) + len(answer.text) - 1
-    if first is None or not 0 <= first <= last < num_characters:
+    if first is None or not 0 <= first <= last < len(context) or not answer.text.strip():
         return None
-    span = WordSpan(int(context.word_of_character(first)), int(context.word_of_character(last)))
-    if span.start_position < 0:
-        return None
-    words = " ".join(context.words[span.start_position : span.end_position + 1])
-    return span if " ".join(answer.text.split()) in words else None
+    # White space before the first word is taken as of that word.
+    start, end = (max(0, int(words.word_of_character(place))) for place in (first, last))
+    text = " ".join(words.words[start : end + 1])
+    is_there = context.startswith(answer.text, first) or " ".join(answer.text.split()) in text
+    return WordSpan(start, end) if is_there else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,7 +321,7 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
         if example.context not in words_of:
             words_of[example.context] = split_context(example.context)
         answer, words = example.answers[0], words_of[example.context]
-        span = locate_answer(words, answer, num_characters=len(example.context))
+        span = locate_answer(words, answer, example.context)
         if span is None:
             wrong.append(example)
         else:

@@ -60,10 +60,12 @@ class SquadRun(Run):
     Attributes:
       sizes: of the windows.
       config: how they are answered.
+      threshold: of null odds, above which `evaluate` takes a question as unanswered.
     """
 
     sizes: WindowSizes
     config: AnswerConfig
+    threshold: float = 0.0
     head = head_named("question_answering")
 
     def __post_init__(self):
@@ -135,4 +137,4 @@ class SquadRun(Run):
 
     def evaluate(self, data: QuestionData) -> dict[str, float]:
         """The official scores of all questions together, as `main_scores`."""
-        return main_scores(scores(data.questions, self.predict(data)))
+        return main_scores(scores(data.questions, self.predict(data), threshold=self.threshold))

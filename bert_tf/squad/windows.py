@@ -15,6 +15,7 @@ Source: `convert_examples_to_features` of the original's run_squad.py.
 
 import dataclasses
 import functools
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -31,6 +32,12 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 FIRST_UNIQUE_ID = 1_000_000_000
 SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
 CONTEXTS_AT_ONCE = 128  # tokenized in one call; bounds the memory
+# Letters of scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana,
+# ideographs.
+UNSPACED = re.compile(
+    "[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
+    "\uff66-\uff9d\U00020000-\U0003ffff]"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +94,10 @@ class Document:
     starts: np.ndarray
     ends: np.ndarray
     word_of_piece: np.ndarray
+
+    def text(self, span: "PieceSpan") -> str:
+        """What the pieces of a span, and all between them, come from."""
+        return self.context[self.starts[span.start] : self.ends[span.end]]
 
 
 def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict[str, Document]:
@@ -214,28 +225,40 @@ def pieces_of_words(document: Document, words: WordSpan) -> PieceSpan:
     return PieceSpan(int(first), int(behind) - 1)
 
 
-def improve_answer_span(ids: np.ndarray, span: PieceSpan, answer_ids: np.ndarray) -> PieceSpan:
-    """Cuts the pieces of an answer's words down to the answer's own.
+def pieces_of_answer(document: Document, one: TrainingExample, alone: np.ndarray) -> PieceSpan:
+    """The pieces of the answer to a question in its context.
 
-    Words are parted by white space alone, so an answer's words may hold more than the answer:
+    Words are parted by white space alone, so they may hold more than the answer, or hold it twice.
+    It is the one at its offset:
 
-        context   founded in (1386-1412).         answer   1386
-        pieces    founded in ( 138 ##6 - 141 ##2 ) .
+        context   founded in (1386-1386).         answer   1386, at its second place
+        pieces    founded in ( 138 ##6 - 138 ##6 ) .
         words' span          2   3   4 5   6   7 8 9
-        result                   3   4
+        result                             6   7
 
-    The answer is tokenized by itself. If it is cut into other pieces there than in its context, as
-    "Japan" in "Japanese", the span stays as it is. Original: `_improve_answer_span`.
+    If the answer by itself is cut into other pieces than there, as "Japan" in "(Japanese)", all
+    pieces of its words are taken, as in the original (`_improve_answer_span`). But where words have
+    no spaces between them, that may be a whole paragraph: there it is the pieces at the offset.
 
-    >>> ids = np.array([5, 6, 10, 138, 36, 11, 141, 32, 12, 13])  # "138" is piece 138, and so on
-    >>> tuple(improve_answer_span(ids, PieceSpan(2, 9), np.array([138, 36])))
-    (3, 4)
+    Where the file's offset is not exact, the nearest such pieces among the words' are taken.
+
+    Args:
+      document: the context.
+      one: the question; it has an answer.
+      alone: int32, the pieces of the answer by itself.
     """
-    answer, there = answer_ids.tolist(), ids[span.start : span.end + 1].tolist()
-    for start in range(len(there) - len(answer) + 1 if answer else 0):
-        if there[start : start + len(answer)] == answer:
-            return PieceSpan(span.start + start, span.start + start + len(answer) - 1)
-    return span
+    text, first = one.answer
+    start = int(np.searchsorted(document.ends, first, side="right"))
+    end = int(np.searchsorted(document.starts, first + len(text), side="left")) - 1
+    whole, size = pieces_of_words(document, one.words), len(alone)
+    is_exact = document.context.startswith(text, first)
+    if is_exact and start <= end and UNSPACED.search(document.text(whole)):
+        return PieceSpan(start, end)
+    places = [start] if is_exact else range(whole.start, whole.end - size + 2)
+    for place in sorted(places, key=lambda place: abs(place - start)) if size else ():
+        if np.array_equal(document.ids[place : place + size], alone):
+            return PieceSpan(place, place + size - 1)
+    return whole
 
 
 def positions_in_window(answer: PieceSpan, span: DocSpan, *, doc_offset: int) -> PieceSpan:
@@ -339,13 +362,13 @@ def training_windows(
     answers = _tokenize([one.answer.text if one.answer else "" for one in examples], tokenizer)
     windows = []
     for window in prediction_windows([one.example for one in examples], tokenizer, sizes):
-        words, document = examples[window.example_index].words, window.document
+        one, ids = examples[window.example_index], answers[window.example_index]
         position = PieceSpan(0, 0)
-        if words is not None:
-            span = pieces_of_words(document, words)
-            span = improve_answer_span(document.ids, span, answers[window.example_index])
+        if one.answer is not None:
+            span = pieces_of_answer(window.document, one, ids)
             position = positions_in_window(span, window.span, doc_offset=window.doc_offset)
-        windows.append(dataclasses.replace(window, answer=position, is_impossible=words is None))
+        labels = {"answer": position, "is_impossible": one.answer is None}
+        windows.append(dataclasses.replace(window, **labels))
     return windows
 
 

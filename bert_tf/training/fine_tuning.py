@@ -376,6 +376,8 @@ class Run:
         self.prepare(train)
         settings = self.settings_of(config, train, selects)
         num_train_steps = settings["num_train_steps"]
+        seen = num_train_steps * config.schedule.train_batch_size / len(train.files)
+        logging.info("%d steps train on each record %.2f times.", num_train_steps, seen)
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
         latest = checkpoints.latest()
         if latest and tf1.is_finished(latest):  # to be trained further, it may differ in its length

@@ -133,6 +133,29 @@ def test_articles_of_wikiextractor_are_no_text(tmp_path, line):
         read(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "is_json"),
+    [
+        ('{"id": 1, "text": "One.\\nTwo."}\n{"id": 2, "text": "Three."}\n', True),
+        ('{"text":"One."}', True),
+        ('\ufeff{ "text" : "One."}', True),
+        ('[{"text": "One."}, {"text": "Two."}]', True),
+        ('[\n  {"text": "One."}\n]', True),
+        ('{\n  "data": ["One."]\n}', True),
+        ("[1] One.\n{Two}.", False),
+        ('["One", he said.]\n{"text": "Two."}', False),
+        ("{{cite}} One.", False),
+    ],
+)
+def test_json_is_no_text(tmp_path, content, is_json):
+    path = write(tmp_path / "a.jsonl", content)
+    if is_json:
+        with pytest.raises(InputError, match=r"a\.jsonl, line 1: .*, the beginning of JSON"):
+            read(path)
+    else:
+        assert read(path)[0] == [content.split("\n")]
+
+
 # ----------------------------------------------------------------------------- wikiextractor
 
 PROSE = "It was built between 1900 and 1914, and it was opened in 1926."  # 62 columns

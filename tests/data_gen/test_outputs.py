@@ -227,7 +227,7 @@ def test_other_shards_are_seen_however_their_folder_is_written(tmp_path):
 COUNTS = Counts(
     files=1, documents=4, documents_of_one_sentence=1, sentences=40, sentences_without_tokens=3,
     tokens=400, unknown_tokens=60, instances=10, instance_tokens=90, full_instances=4,
-    random_next=6, masked=20, masked_as_mask=15, masked_as_itself=3,
+    random_next=6, masked=20, masked_as_mask=15, masked_as_itself=3, kept_tokens=1140,
 )  # fmt: skip
 
 
@@ -243,7 +243,7 @@ def test_shares_by_hand():
 
 def test_long_words_between_spaces_are_noticed():
     """Text that no segmenter has cut; without --words_from_spaces words are not counted."""
-    counts = Counts(documents=2, sentences=4, tokens=30)  # and no instances to divide by
+    counts = Counts(documents=2, sentences=4, tokens=30, kept_tokens=90)  # and no instances
     made = make_report(Statistics(counts, Counts({1: 1})), vars(SETTINGS), {})
     assert "tokens_per_word" not in made
     assert (made["warnings"], made["mean_length"]) == ([], 0)
@@ -253,6 +253,26 @@ def test_long_words_between_spaces_are_noticed():
         assert made["tokens_per_word"] == 30 / words
         assert len(made["warnings"]) == warned
         assert all("have 3.3 tokens on average" in warning for warning in made["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("length", "most", "masked", "says"),
+    [
+        (512, 20, 45, "4.5% of the tokens are masked, fewer than --masked_lm_prob=0.15: use "
+         "--max_predictions_per_seq=77."),
+        (1024, 77, 75, "use --max_predictions_per_seq=154."),
+        (512, 20, 140, None),  # the sequences are short
+        (512, 77, 120, None),  # so do whole words
+        (128, 20, 120, None),
+    ],
+)  # fmt: skip
+def test_masking_below_its_share_is_noticed(length, most, masked, says):
+    counts = COUNTS + Counts(instance_tokens=910, masked=masked - 20)  # of 1,000 tokens
+    sizes = {"max_seq_length": length, "max_predictions_per_seq": most}
+    made = make_report(Statistics(counts, Counts({1: 1})), vars(SETTINGS) | sizes, {"x": 10})
+    found = [warning for warning in made["warnings"] if "masked" in warning]
+    assert len(found) == (says is not None)
+    assert all(warning.endswith(says) for warning in found)
 
 
 def test_a_record_in_a_line():
@@ -276,8 +296,10 @@ def test_the_report_as_sentences(caplog):
     assert [record.getMessage() for record in caplog.records] == [
         "4 documents, 40 sentences, 400 tokens (15.00 % [UNK]) in 1 file",
         "10 instances: 9.0 tokens on average, 40.0 % of them full, 60.0 % random next",
+        "5.0 % of the text is cut off, beyond the end of a sequence",  # 1140 tokens of 3 * 400
         "2.00 instances a record; 48.6 % of its positions are filled",
-        "22.2 % of the tokens to predict: 75.0 % [MASK], 15.0 % unchanged, 10.0 % random",
+        "22.2 % of the tokens to predict, at most 7 of 37: 75.0 % [MASK], 15.0 % unchanged, "
+        "10.0 % random",
         "dropped: 3 sentences without tokens",
         "15% of the tokens are [UNK]: do vocabulary and --do_lower_case fit?",
     ]

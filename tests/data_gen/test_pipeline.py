@@ -121,7 +121,8 @@ def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
     }
     assert {name: report[name] for name in expected} == pytest.approx(expected)
     assert (report["files"], report["dropped"]) == (4, {})
-    assert report["warnings"] == []
+    (warning,) = report["warnings"]  # of a vocabulary of letters
+    assert "of the text is cut off" in warning
 
 
 @pytest.mark.parametrize("one_draw_per_word", [False, True])
@@ -377,6 +378,10 @@ def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
         (
             "\n".join("".join(LETTERS[int(d)] for d in str(n)) for n in range(3000)),
             ["1500 sentences on average", "were cut, 1 times"],
+        ),
+        (  # a paragraph a line: each pair is two lines of 60 pieces, cut to 17 each
+            "\n\n".join(f"{a * 60}\n{a}{'b' * 59}\n{a}{'c' * 59}" for a in LETTERS),
+            ["72 % of the text is cut off, and 100 % of the next sentences are random. Is there"],
         ),
     ],
 )

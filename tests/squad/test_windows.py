@@ -86,24 +86,24 @@ def test_random_texts_as_in_the_reference(tokenizers, questions, length, doc_str
         )
         expected += expected_features(tokenizers[lower], sizes, context, question, text, start)
         expected += expected_features(tokenizers[lower], sizes, "1895", "", "1895", 0)
-    for window, feature in zip(
+    for window, (feature, start, end) in zip(
         windows.training_windows(kept, tokenizers[lower], sizes), expected, strict=True
     ):
         check_window(window, feature, length)
+        check_answer(window, feature["positions"], start, end)
 
 
-def expected_features(tokenizer, sizes, context, question, text, start) -> list[dict]:
-    """The reference's, or none where it leaves the question out."""
+def expected_features(tokenizer, sizes, context, question, text, start) -> list[tuple]:
+    """The reference's, and from where to where the answer stands; none for a blank answer."""
     words, word_of_character = reference.split_context(context)
-    if not text or word_of_character[start] < 0:
+    if not text.strip() or not words:
         return []
-    span = reference.answer_words(words, word_of_character, text, start)
-    if span is None:
-        return []
+    end = start + len(text)
+    span = max(word_of_character[start], 0), max(word_of_character[end - 1], 0)
     plain = reference.Tokenizer(tokenizer.vocab, do_lower_case=tokenizer.do_lower_case)
-    return reference.features(
-        words, question, plain, answer=(text, *span), **dataclasses.asdict(sizes)
-    )
+    sizes = dataclasses.asdict(sizes)
+    found = reference.features(words, question, plain, answer=(text, *span), **sizes)
+    return [(feature, start, end) for feature in found]
 
 
 def check_window(window, feature, length):
@@ -115,7 +115,59 @@ def check_window(window, feature, length):
     assert list(feature["word_of_token"].values()) == word_of_piece.tolist()
     assert list(feature["is_max_context"].values()) == window.token_is_max_context.tolist()
     assert next(iter(feature["word_of_token"])) == window.doc_offset
-    assert window.answer == feature["positions"]
+
+
+def labelled(window, positions) -> set[int]:
+    """The pieces of the context between two positions of a window; none for (0, 0)."""
+    shift = window.span.start - window.doc_offset
+    return {place + shift for place in range(positions[0], positions[1] + 1) if positions[0]}
+
+
+def check_answer(window, theirs, start, end):
+    """The original's label, unless it lacks a part of the answer or is of unspaced text."""
+    document = window.document
+    places = enumerate(zip(document.starts, document.ends, strict=True))
+    answer = {number for number, (begin, behind) in places if begin < end and behind > start}
+    if window.answer != theirs:
+        is_unspaced = any(ord(character) > 0x2E7F for character in document.context)
+        assert is_unspaced or not answer <= labelled(window, theirs)
+        assert window.answer == (0, 0) or answer <= labelled(window, window.answer)
+
+
+# ---------------------------------------------------------------------------- where answers are
+
+PLACES = [  # context, answer, its number among its like, the text of the labelled pieces
+    ("the 3-3 by 1895", "3", 2, "3"),
+    ("by 1895-1943/1895-1386 in", "1895", 2, "1895"),
+    ("in 1386-1412-1386.", "1386", 2, "1386"),
+    ("1943,1943,1943", "1943", 3, "1943"),
+    ("(Japan),(japan)-Japan", "Japan", 2, "Japan"),
+    ("in (Japanese) by", "Japan", 1, "Japan"),
+    ("a11-1", "1", 2, "a11-1"),  # not the 1 of its own, which is another
+    ("中國人在中國。中國", "中國", 2, "中國"),
+    ("中國人在中國。中國", "中國", 3, "中國"),
+    ("韓國在1895年，中在1895年", "1895年", 2, "1895年"),
+    ("中國人1943年在中", "43", 1, "1943"),  # a part of a word there
+    ("日本はとても日本、日本です", "日本", 3, "日本"),
+    ("ドイツとドイツ人", "ドイツ", 2, "ドイツとドイツ"),  # [UNK] in this vocabulary
+    ("กรุงเทพ ไปกรุงเทพ", "กรุงเทพ", 2, "ไปกรุงเทพ"),
+]
+
+
+def answer_of(context, text, number, tokenizer, *, off=0):
+    """The text of the labelled pieces of the `number`th place of an answer."""
+    start = -1
+    for _ in range(number):
+        start = context.index(text, start + 1)
+    example = small.example(context, answers=[(text, start + off)])
+    (window,) = training_windows(example, tokenizer, WindowSizes(64, 30, 2))
+    span = sorted(labelled(window, window.answer))
+    return context[window.document.starts[span[0]] : window.document.ends[span[-1]]]
+
+
+@pytest.mark.parametrize(("context", "text", "number", "expected"), PLACES)
+def test_an_answer_is_where_its_offset_says(tokenizers, context, text, number, expected):
+    assert answer_of(context, text, number, tokenizers[True]) == expected
 
 
 # ---------------------------------------------------------------------------- hard cases

@@ -247,10 +247,12 @@ def test_packed_data(tmp_path):
             np.testing.assert_allclose(found, value, rtol=0, atol=1e-6, err_msg=name)
         results = read_results(tmp_path / "one")
         assert 0 < results["next_sentence_accuracy"] <= 1
+        unsaid = {name: value for name, value in flags.items() if name not in sizes}
         main(
-            **flags | {"masked_lm_only": True, "do_eval": False},
+            **unsaid | {"masked_lm_only": True, "do_eval": False},
             output_dir=tmp_path / "words_alone",
         )
+        assert known(tmp_path / "words_alone")["max_seq_length"] == 96  # as the data say
 
         other = flags | {"max_predictions_per_seq": 14, "output_dir": tmp_path / "none"}
         with pytest.raises(InputError, match="--max_predictions_per_seq=14 with packed data of 15"):

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from walking import in_process, read_results, squad_file, write_encoder
 
 from bert_tf.cli.results import read_curves
@@ -181,18 +182,31 @@ def test_a_finished_run_keeps_its_threshold(squad, asking, training, tmp_path, c
     assert (options["null_score_diff_threshold"], options["doc_stride"]) == (threshold, 5)
 
 
-def test_the_best_checkpoint_answers(squad, asking, training, tmp_path):
-    """It is that of the evaluation with the best score, has its own threshold, and is resumed."""
+def test_the_best_checkpoint_answers(inputs, squad, asking, training, tmp_path, caplog):
+    """It is that of the evaluation with the best score, has its own threshold, and is resumed.
+
+    Each evaluation is under the threshold that is given: here no question is answered.
+    """
     out = tmp_path / "out"
     training |= {"do_eval": True, "eval_steps": 4, "learning_rate": 3e-3}
-    squad(**training)
+    with caplog.at_level("INFO", logger="absl"):
+        squad("--verbosity=0", **training, null_score_diff_threshold=-1e6)
+    examples = read_squad(str(inputs / "dev.json")).examples
+    unanswerable = 100 * sum(not one.answers for one in examples) / 17
+    curves = read_curves(str(out))
+    assert 0 < unanswerable < 100
+    for name in ("eval/exact", "eval/f1"):
+        assert [*curves[name].values()] == pytest.approx([unanswerable] * len(curves[name]))
+    windows = sum(1 for _ in tf.data.TFRecordDataset(str(out / "train.tf_record")))
+    assert f"train.tf_record: {windows} records of 41 examples" in caplog.text
+    assert f"10 steps train on each record {80 / windows:.2f} times" in caplog.text
     values = json.loads((out / "best/evaluations.json").read_text())
     assert [*values] == ["4", "8", "10"]
     results = read_results(out)
     best_step = max(values, key=values.get)
     assert results["global_step"] == int(best_step)
     assert results["best_f1"] == pytest.approx(values[best_step])
-    curve = read_curves(str(out))["eval/best_f1"]
+    curve = curves["eval/best_f1"]
     assert {0, 4, 8, int(best_step)} == curve.keys()
     assert all(curve[int(s)] == pytest.approx(values[s]) for s in ("4", "8", best_step))
     threshold = facts_of(out / "best")["null_score_diff_threshold"]
@@ -204,7 +218,7 @@ def test_the_best_checkpoint_answers(squad, asking, training, tmp_path):
     assert list(again[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
     assert again[0] == decided(again[1], again[2], threshold)
     with pytest.raises(InputError, match="dev_data"):
-        squad(**training | {"n_best_size": 3})
+        squad(**training | {"n_best_size": 3, "null_score_diff_threshold": -1e6})
 
 
 ASKED, TRAINED = {"do_predict": True, "predict_file": "x"}, {"do_train": True, "train_file": "x"}
