@@ -32,7 +32,6 @@ from bert_tf.heads.labels import Label, Labels, TagError, text_of
 FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
-BYTE_ORDER_MARK = "\ufeff"
 LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
 # Names of columns of texts in published files.
@@ -431,8 +430,8 @@ def _lines(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _text_of(path: str) -> str:
-    """A file's text, without byte order mark and without empty lines at its end."""
-    return "".join(files.read_text_lines(path)).removeprefix(BYTE_ORDER_MARK).rstrip("\r\n")
+    """A file's text, without empty lines at its end."""
+    return "".join(files.read_text_lines(path)).rstrip("\r\n")
 
 
 def _csv_lines(path: str) -> Iterator[tuple[str, list[str]]]:

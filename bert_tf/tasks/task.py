@@ -20,6 +20,7 @@ from bert_tf.tasks.results import METRICS
 if TYPE_CHECKING:
     from bert_tf.heads import LabelHead
 
+INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))  # without width, of no script
 UNSET = ("none", "null")  # what programs write for no value, and people for "none of these"
 
 
@@ -180,6 +181,12 @@ class Task:
             expected = f"names of labels, separated by {found.separator!r}, not a vector of 0 and 1"
             remedy = f"write the names; if these are the names, add --labels={names}"
             raise InputError(received, expected, remedy)
+        visible = [name.translate(INVISIBLE) for name in found.names]
+        if alike := [n for n, v in zip(found.names, visible, strict=True) if visible.count(v) > 1]:
+            received = f"training data of the task {self.name} with the labels "
+            received += ", ".join(map(ascii, alike))
+            expected = "labels that differ in what can be seen"
+            raise InputError(received, expected, "delete the invisible characters (\\u...)")
         for doubt in self._doubts(labels, found):
             logging.warning("%s", doubt)
         return dataclasses.replace(self, labels=found)
