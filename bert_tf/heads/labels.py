@@ -35,7 +35,7 @@ DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
 SEPARATORS = (",", ";", "|", "\t")  # usual ones
 BINARY = {"0", "1", "0.0", "1.0", "false", "true"}  # what vectors of labels are made of
-IGNORED = -1  # the label id of a position that has no label
+IGNORED, UNKNOWN = -1, -2  # label ids: of no label, and of a tag that the model does not have
 
 Label = str | float | tuple[str, ...]
 

@@ -28,12 +28,14 @@ from bert_tf import files
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Label, Labels, TagError, text_of
+from bert_tf.heads.tags import TAG, have_prefixes
 
 FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
 LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
+NO_WORD = re.compile(r"#|[0-9]+[-.][0-9]+$")  # in the column of numbers of CoNLL-U
 # Names of columns of texts in published files.
 TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
 # A cell of the first line that is one of these is the header of a column, not data.
@@ -285,6 +287,27 @@ class WordColumns(Layout):
             raise InputError(received, "a list of words, a tag for each", CORRECT)
         return tuple(words), row.cells.get("document", 0)
 
+    def _examples(
+        self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
+    ) -> list[AnyExample]:
+        """As of `Layout`; where the labels have no names, those in all rows are of one scheme."""
+        rows, is_new = [*rows], not labels.names
+        if is_new:
+            cells = (row.cells.get("label") for row in rows)
+            tags = itertools.chain(*(cell for cell in cells if isinstance(cell, list)))
+            tags = {tag.strip() for tag in tags if isinstance(tag, str)} - {""}
+            labels = labels.with_names_in(tags)
+            letters = {tag[0].upper() for tag in tags if TAG.fullmatch(tag)}
+            kind = f"prefixes {' '.join(sorted(letters))}, read as B and I"
+            kind = kind if have_prefixes(tags) else "no prefixes, each a class of words"
+            logging.info("%s: tags with %s", source, kind)
+        examples = super()._examples(source, rows, labels, labelled)
+        own = labels.names_in(example.label for example in examples if example.label)
+        if others := sorted(own.difference(labels.names)):
+            says = "%s: tags that the model does not have, which count as missed: %s"
+            logging.warning(says, source, ", ".join(others))
+        return examples
+
 
 def _text(row: Row, field: str, *, may_be_empty: bool = False) -> str:
     text = row.cells[field]
@@ -298,19 +321,19 @@ def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
     cell = row.cells.get("label")
     if labelled == NONE or (labelled == OPTIONAL and labels.is_missing(cell)):
         return None
+    remedy = (
+        "correct the row; of your own files --label_column says where the labels are, and "
+        "--labels which there are, if the training data have not all"
+    )
     try:
         return labels.parse(cell)
     except TagError as error:
-        at, expected = error.number, str(error)
+        at, expected, remedy = error.number, str(error), "correct the tag"
         place = row.word_places[at] if row.word_places else f"{row.place}, word {at}"
         received = f"{place}: the tag {cell[at]!r}"
     except ValueError as error:
         what = "no label" if cell in (None, "") else f"the label {cell!r}"
         received, expected = f"{row.place}: {what}", str(error)
-    remedy = (
-        "correct the row; of your own files --label_column says where the labels are, and "
-        "--labels which there are, if the training data have not all"
-    )
     raise InputError(received, expected, remedy)
 
 
@@ -476,6 +499,8 @@ def read_conll(path: str) -> Iterator[Row]:
     """The sentences of a file in CoNLL's format: a word a line, an empty line between sentences.
 
     The first column is the word, the last one its tag; in a file with one column there are none.
+    If the first column counts the words of every sentence, as in CoNLL-U, it is left out, and so
+    are comments and the lines of CoNLL-U that are no words.
 
     Yields:
       Rows of words, label, the tags or None, and document: how many lines with -DOCSTART- were
@@ -484,24 +509,45 @@ def read_conll(path: str) -> Iterator[Row]:
     Raises:
       InputError: a line has another number of columns than the lines before.
     """
-    words: list[list[str]] = []  # columns of each line
-    places: list[str] = []
-    width = document = 0
+    sentences = [*_conll_sentences(path)]
+    counted = [[one for one in lines if not NO_WORD.match(one[1][0])] for lines, _ in sentences]
+    if any(len(lines) > 1 for lines in counted) and all(map(_count_up, counted)):
+        logging.warning("%s: the first column counts; the words are in the second one", path)
+        lines = ([(place, columns[1:]) for place, columns in lines] for lines in counted)
+        sentences = [*zip(lines, (document for _, document in sentences), strict=True)]
+    width = 0
+    for lines, document in sentences:
+        for place, columns in lines:
+            width = width or len(columns)
+            if len(columns) != width:
+                received = f"{place}: {len(columns)} columns: {_preview(columns)}"
+                raise InputError(received, f"{width} columns, as in the lines before", CORRECT)
+        if lines:
+            tags = [columns[-1] for _, columns in lines] if width > 1 else None
+            cells = {"words": [columns[0] for _, columns in lines], "label": tags}
+            places = tuple(place for place, _ in lines)
+            yield Row(places[0], cells | {"document": document}, places)
+
+
+def _conll_sentences(path: str) -> Iterator[tuple[list[tuple[str, list[str]]], int]]:
+    """Place and columns of each line of a sentence, and the number of its document."""
+    lines: list[tuple[str, list[str]]] = []
+    document = 0
     for place, line in itertools.chain(_lines(path), [("", "")]):
         columns = re.split(r"[ \t]+", line.strip(" \t\r"))
         if columns[0] and columns[0] != DOCUMENT_MARK:
-            width = width or len(columns)
-            if len(columns) != width:
-                received = f"{place}: {len(columns)} columns: {_preview([line])}"
-                raise InputError(received, f"{width} columns, as in the lines before", CORRECT)
-            words.append(columns)
-            places.append(place)
-        elif words:
-            tags = [columns[-1] for columns in words] if width > 1 else None
-            cells = {"words": [columns[0] for columns in words], "label": tags}
-            yield Row(places[0], cells | {"document": document}, tuple(places))
-            words, places = [], []
+            lines.append((place, columns))
+        elif lines:
+            yield lines, document
+            lines = []
         document += columns[0] == DOCUMENT_MARK
+
+
+def _count_up(lines: Sequence[tuple[str, list[str]]]) -> bool:
+    """Whether the first of several columns numbers the lines of a sentence."""
+    numbers = [columns[0] for _, columns in lines if len(columns) > 1]
+    first = int(numbers[0]) if numbers and re.fullmatch("[0-9]{1,9}", numbers[0]) else 0
+    return numbers == [str(first + at) for at in range(len(lines))]
 
 
 def _preview(cells: list[str]) -> str:
