@@ -28,7 +28,6 @@ from bert_tf import files
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Label, Labels, TagError, text_of
-from bert_tf.heads.tags import TAG, have_prefixes
 
 FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
@@ -291,16 +290,14 @@ class WordColumns(Layout):
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
     ) -> list[AnyExample]:
         """As of `Layout`; where the labels have no names, those in all rows are of one scheme."""
-        rows, is_new = [*rows], not labels.names
-        if is_new:
+        rows = [*rows]
+        if not labels.names:
             cells = (row.cells.get("label") for row in rows)
             tags = itertools.chain(*(cell for cell in cells if isinstance(cell, list)))
             tags = {tag.strip() for tag in tags if isinstance(tag, str)} - {""}
             labels = labels.with_names_in(tags)
-            letters = {tag[0].upper() for tag in tags if TAG.fullmatch(tag)}
-            kind = f"prefixes {' '.join(sorted(letters))}, read as B and I"
-            kind = kind if have_prefixes(tags) else "no prefixes, each a class of words"
-            logging.info("%s: tags with %s", source, kind)
+            shown = ", ".join(sorted(tags)[:20]), ", ".join(labels.names[:20])
+            logging.info("%s: the tags %s, read as %s", source, *shown)
         examples = super()._examples(source, rows, labels, labelled)
         own = labels.names_in(example.label for example in examples if example.label)
         if others := sorted(own.difference(labels.names)):
@@ -509,45 +506,42 @@ def read_conll(path: str) -> Iterator[Row]:
     Raises:
       InputError: a line has another number of columns than the lines before.
     """
-    sentences = [*_conll_sentences(path)]
-    counted = [[one for one in lines if not NO_WORD.match(one[1][0])] for lines, _ in sentences]
-    if any(len(lines) > 1 for lines in counted) and all(map(_count_up, counted)):
+    ends = [("", "")]
+    lines = [(p, re.split(r"[ \t]+", line.strip(" \t\r"))) for p, line in [*_lines(path), *ends]]
+    if are_counted := _first_column_counts([columns for _, columns in lines]):
         logging.warning("%s: the first column counts; the words are in the second one", path)
-        lines = ([(place, columns[1:]) for place, columns in lines] for lines in counted)
-        sentences = [*zip(lines, (document for _, document in sentences), strict=True)]
-    width = 0
-    for lines, document in sentences:
-        for place, columns in lines:
+    words: list[list[str]] = []  # columns of each line
+    places: list[str] = []
+    width = document = 0
+    for place, columns in lines:
+        if are_counted and NO_WORD.match(columns[0]):
+            continue
+        if columns[0] and columns[0] != DOCUMENT_MARK:
             width = width or len(columns)
             if len(columns) != width:
                 received = f"{place}: {len(columns)} columns: {_preview(columns)}"
                 raise InputError(received, f"{width} columns, as in the lines before", CORRECT)
-        if lines:
-            tags = [columns[-1] for _, columns in lines] if width > 1 else None
-            cells = {"words": [columns[0] for _, columns in lines], "label": tags}
-            places = tuple(place for place, _ in lines)
-            yield Row(places[0], cells | {"document": document}, places)
-
-
-def _conll_sentences(path: str) -> Iterator[tuple[list[tuple[str, list[str]]], int]]:
-    """Place and columns of each line of a sentence, and the number of its document."""
-    lines: list[tuple[str, list[str]]] = []
-    document = 0
-    for place, line in itertools.chain(_lines(path), [("", "")]):
-        columns = re.split(r"[ \t]+", line.strip(" \t\r"))
-        if columns[0] and columns[0] != DOCUMENT_MARK:
-            lines.append((place, columns))
-        elif lines:
-            yield lines, document
-            lines = []
+            words.append(columns[are_counted:])
+            places.append(place)
+        elif words:
+            tags = [columns[-1] for columns in words] if len(words[0]) > 1 else None
+            cells = {"words": [columns[0] for columns in words], "label": tags}
+            yield Row(places[0], cells | {"document": document}, tuple(places))
+            words, places = [], []
         document += columns[0] == DOCUMENT_MARK
 
 
-def _count_up(lines: Sequence[tuple[str, list[str]]]) -> bool:
-    """Whether the first of several columns numbers the lines of a sentence."""
-    numbers = [columns[0] for _, columns in lines if len(columns) > 1]
-    first = int(numbers[0]) if numbers and re.fullmatch("[0-9]{1,9}", numbers[0]) else 0
-    return numbers == [str(first + at) for at in range(len(lines))]
+def _first_column_counts(lines: Iterable[Sequence[str]]) -> bool:
+    """Whether the first of several columns counts up from line to line of every sentence."""
+    steps = set()
+    words = [line for line in lines if not NO_WORD.match(line[0])]
+    for (before, *_), (cell, *others) in itertools.pairwise([[""], *words]):
+        if cell not in ("", DOCUMENT_MARK):
+            if not others or not re.fullmatch("[0-9]{1,9}", cell):
+                return False
+            if before not in ("", DOCUMENT_MARK):
+                steps.add(int(cell) - int(before))
+    return steps == {1}
 
 
 def _preview(cells: list[str]) -> str:

@@ -13,14 +13,13 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import BINARY, SEPARATORS, Label, Labels
+from bert_tf.heads.labels import BINARY, INVISIBLE, SEPARATORS, Label, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
 if TYPE_CHECKING:
     from bert_tf.heads import LabelHead
 
-INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))  # without width, of no script
 UNSET = ("none", "null")  # what programs write for no value, and people for "none of these"
 
 
@@ -181,12 +180,6 @@ class Task:
             expected = f"names of labels, separated by {found.separator!r}, not a vector of 0 and 1"
             remedy = f"write the names; if these are the names, add --labels={names}"
             raise InputError(received, expected, remedy)
-        visible = [name.translate(INVISIBLE) for name in found.names]
-        if alike := [n for n, v in zip(found.names, visible, strict=True) if visible.count(v) > 1]:
-            received = f"training data of the task {self.name} with the labels "
-            received += ", ".join(map(ascii, alike))
-            expected = "labels that differ in what can be seen"
-            raise InputError(received, expected, "delete the invisible characters (\\u...)")
         for doubt in self._doubts(labels, found):
             logging.warning("%s", doubt)
         return dataclasses.replace(self, labels=found)
@@ -203,6 +196,10 @@ class Task:
                 way = "leave its cell empty" if self.head.may_be_empty else "leave out its row"
                 yield f"The label {name!r} is a class of its own. If it stands for none, {way}."
         for alike in found.look_alikes():
+            if len({name.translate(INVISIBLE) for name in alike}) < len(alike):
+                received = f"training data with the labels {', '.join(map(ascii, alike))}"
+                remedy = "delete the invisible characters (\\u...)"
+                raise InputError(received, "labels that differ in what can be seen", remedy)
             yield f"These labels look alike, but are different classes: {', '.join(alike)}."
         for separator in () if self.head.is_per_word else SEPARATORS:
             if names := [name for name in found.names if separator in name]:
