@@ -1,11 +1,13 @@
 """Reads texts and JSON; writes files that get their final names only when they are complete."""
 
+import codecs
 import contextlib
 import dataclasses
 import errno
 import fcntl
 import glob
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -14,6 +16,7 @@ import re
 import secrets
 import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
@@ -27,6 +30,8 @@ BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
+# Encodings that other texts may have. Not ISO-8859-1: it reads any bytes.
+_OTHERS = ("GBK", "BIG5", "SHIFT_JIS", "EUC-KR", "WINDOWS-1252", "WINDOWS-1251")
 
 
 _LOCAL = SimpleNamespace(GFile=open, glob=glob.glob, exists=os.path.exists, isdir=os.path.isdir)
@@ -83,7 +88,7 @@ def check_regular(path: str) -> None:
 def read_json(
     path: str, *, expected: str = "a JSON object", remedy: str = "check the path, or get it again"
 ) -> dict[str, Any]:
-    """The object in a JSON file, in UTF-8 with or without byte order mark.
+    """The object in a JSON file, a text as for `read_lines`.
 
     Args:
       path: local or remote.
@@ -96,14 +101,14 @@ def read_json(
     with path_errors(path):
         if not is_file(path):
             raise InputError(f"{path}, which is not a file", expected, remedy)
-    raw = b"".join(read_blocks(path))
+    text = "".join(read_text_lines(path, limit=sys.maxsize))
     try:
         values = json.loads(
-            raw, object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=_finite
+            text, object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=_finite
         )
         if not isinstance(values, dict):
             raise ValueError("the outermost value is not an object")
-    except (ValueError, RecursionError) as error:  # of JSON, or of UTF-8
+    except (ValueError, RecursionError) as error:
         says = "nested too deep" if isinstance(error, RecursionError) else error
         received = f"{path}, which is not JSON as expected ({says})"
         raise InputError(received, expected, remedy) from None
@@ -127,8 +132,8 @@ def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_lines(path: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     """The lines of a file with their ends, one at a time; only the line feed ends a line.
 
-    Read in blocks: `GFile.readline` leaves out every carriage return, and takes an error of the
-    file system for the end of the file.
+    In UTF-8, without byte order mark, as of `lines_of`. Read in blocks: `GFile.readline` leaves out
+    every carriage return, and takes an error of the file system for the end of the file.
 
     Raises:
       InputError: it cannot be read, or a line is longer than `limit` bytes.
@@ -136,13 +141,14 @@ def read_lines(path: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     return lines_of(read_blocks(path), path, limit=limit)
 
 
-def read_text_lines(path: str) -> Iterator[str]:
-    """The lines of a file in UTF-8, as `read_lines`.
+def read_text_lines(path: str, **limit: int) -> Iterator[str]:
+    """The lines of a text file, as `read_lines` with its `limit`.
 
     Raises:
       InputError: likewise, or a line is not UTF-8.
     """
-    return (decoded(line, path, number) for number, line in enumerate(read_lines(path), 1))
+    lines = enumerate(read_lines(path, **limit), 1)
+    return (decoded(line, path, number) for number, line in lines)
 
 
 def decoded(line: bytes, name: str, number: int) -> str:
@@ -154,8 +160,20 @@ def decoded(line: bytes, name: str, number: int) -> str:
             refuse_gzip(name, line)
         wrong = line[error.start : error.start + 8]
         received = f"{name}, line {number}: bytes that are not UTF-8 ({wrong!r})"
-        remedy = "convert it: iconv -f ISO-8859-1 -t UTF-8 IN > OUT"
-        raise InputError(received, "text in UTF-8", remedy) from None
+        readings = ", ".join(f"{text!r} in {other}" for other, text in _readings(line, error.start))
+        remedy = f"convert it: iconv -f ENCODING -t UTF-8 IN > OUT; it reads {readings}"
+        remedy = remedy if readings else "check that it is a text, and save it as UTF-8"
+        raise InputError(received, "text in UTF-8, or in UTF-16 with its mark", remedy) from None
+
+
+def _readings(line: bytes, start: int) -> Iterator[tuple[str, str]]:
+    """How a line would read from `start` on in each other encoding that it can have."""
+    for encoding in _OTHERS:
+        with contextlib.suppress(UnicodeDecodeError):
+            text = line.decode(encoding)
+            if "".join(text.split()).isprintable():
+                behind = len(line[:start].decode(encoding, "ignore"))
+                yield encoding, text[behind : behind + 12].rstrip()
 
 
 def refuse_gzip(name: str, content: bytes) -> None:
@@ -168,12 +186,14 @@ def refuse_gzip(name: str, content: bytes) -> None:
 def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     """The lines in a stream of blocks, with their ends; no more than a line is held in memory.
 
+    A byte order mark is taken off; text in UTF-16 with its mark becomes UTF-8.
+
     Raises:
       InputError: a line is longer than `limit` bytes; `name` says where.
     """
     begun: list[bytes] = []  # parts of a line whose end is yet to come
     number = 1
-    for block in blocks:
+    for block in _in_utf8(blocks, name):
         *ended, rest = block.split(b"\n")
         for place, part in enumerate((*ended, rest)):
             begun.append(part)
@@ -186,6 +206,20 @@ def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -
                 number += 1
     if any(begun):
         yield b"".join(begun)
+
+
+def _in_utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """The blocks of a text without byte order mark, in UTF-8 if they were in UTF-16."""
+    blocks = iter(blocks)
+    first = next(blocks, b"")
+    blocks = itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks)
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        blocks = codecs.iterencode(codecs.iterdecode(blocks, "utf-16"), "utf-8")
+    try:
+        yield from blocks
+    except UnicodeError as error:
+        received = f"{name}, which begins as UTF-16 and is not ({error})"
+        raise InputError(received, "text in UTF-16 or UTF-8", "save the file as UTF-8") from None
 
 
 def digest_of(path: str) -> str:

@@ -45,7 +45,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from bert_tf.errors import InputError
-from bert_tf.files import check_regular, decoded, gfile, path_errors, read_lines
+from bert_tf.files import check_regular, decoded, gfile, lines_of, path_errors, read_blocks
 from bert_tf.runtime import import_extra
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.wordpiece import FullTokenizer, batches, utf8
@@ -132,11 +132,14 @@ class DocumentReader:
                 raise InputError(received, expected, remedy)
 
     def _lines(self, path: str) -> Iterator[str]:
-        """The lines of a file, without a byte-order mark; only the line feed ends a line."""
-        for number, line in enumerate(read_lines(path), start=1):
-            self.bytes_read += len(line)
-            text = decoded(line, path, number)
-            yield text.removeprefix("\ufeff") if number == 1 else text
+        """The lines of a file, as of `read_text_lines`; counts the bytes that are read for them."""
+        lines = lines_of(self._counted(read_blocks(path)), path)
+        return (decoded(line, path, number) for number, line in enumerate(lines, start=1))
+
+    def _counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        for block in blocks:
+            self.bytes_read += len(block)
+            yield block
 
 
 def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:

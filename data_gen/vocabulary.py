@@ -11,6 +11,8 @@ settings, same bytes.
 
 import collections
 import itertools
+import string
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,7 +26,7 @@ from bert_tf.files import gfile, path_errors, whole_file
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer, without_accents
 from data_gen.documents import Block, DocumentReader
 from data_gen.outputs import MOST_UNKNOWN, check_paths
 from data_gen.settings import BLOCK_CHARACTERS
@@ -33,6 +35,7 @@ from data_gen.workers import Workers, choose_num_workers
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LINES_PER_CALL = 1000
 MOST_LEFT_OUT = 0.01  # of the characters
+MOST_LOST = 0.01  # of the words
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
 # With more distinct words than this, those that occurred once so far are forgotten.
@@ -61,6 +64,9 @@ def write_vocabulary(
     paths = expand_patterns(input_file)
     check_paths(paths, [output_file])
     reader = DocumentReader(paths, input_format=input_format)
+    if do_lower_case:
+        warn_of_lost_letters(next(reader.blocks(BLOCK_CHARACTERS), []))
+        reader = DocumentReader(paths, input_format=input_format)  # from the beginning
     with path_errors(output_file, "made"), whole_file(output_file) as temporary:
         words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
         with Progress("merge the pieces"):
@@ -79,6 +85,18 @@ def write_vocabulary(
         )
     if unknown > MOST_UNKNOWN:
         logging.warning("Many words are [UNK]: raise --character_coverage or --vocab_size.")
+
+
+def warn_of_lost_letters(block: Block) -> None:
+    """Logs how many words lose accents in an uncased vocabulary, and some of them."""
+    lines = itertools.chain.from_iterable(block)
+    words = WordCounts(word.strip(string.punctuation) for line in lines for word in line.split())
+    left = {word: unicodedata.normalize("NFC", without_accents(word)) for word in words}
+    lost = {word: words[word] for word in words if unicodedata.normalize("NFC", word) != left[word]}
+    if (share := sum(lost.values()) / max(1, words.total())) > MOST_LOST:
+        shown = ", ".join(f"{word} -> {left[word]}" for word, _ in WordCounts(lost).most_common(5))
+        says = "%.1f %% of the words lose letters or accents: %s. --nodo_lower_case keeps them."
+        logging.warning(says, 100 * share, shown)
 
 
 class WordCounter:

@@ -27,17 +27,47 @@ def names(folder: pathlib.Path) -> set[str]:
 # ---------------------------------------------------------------------------- in
 
 
-@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
-def test_json_with_and_without_byte_order_mark(tmp_path, mark):
-    path = tmp_path / "a.json"
-    path.write_bytes(mark + '{"zwei": ["ä", 2]}'.encode())
-    assert files.read_json(str(path)) == {"zwei": ["ä", 2]}
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-be")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_texts_in_every_encoding_that_its_mark_tells(tmp_path, monkeypatch, encoding):
+    path, mark = tmp_path / "a", "\ufeff" if encoding.endswith("be") else ""
+    path.write_bytes((mark + '{"zwei":\r\n["ä鿿𝄞", 2]}\n').encode(encoding))
+    for size in (3, 5, 1 << 20):  # also where a block ends within a character
+        monkeypatch.setattr(files, "READ_BYTES", size)
+        assert files.read_json(str(path)) == {"zwei": ["ä鿿𝄞", 2]}
+        assert [*files.read_text_lines(str(path))] == ['{"zwei":\r\n', '["ä鿿𝄞", 2]}\n']
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [("GBK", "服务很好"), ("BIG5", "服務很好"), ("SHIFT_JIS", "日本語です"), ("EUC-KR", "서비스가"),
+     ("WINDOWS-1252", "été\xa0où"), ("WINDOWS-1251", "Привет")],
+)  # fmt: skip
+def test_other_encodings_are_shown_and_none_is_chosen(tmp_path, encoding, text):
+    (tmp_path / "a").write_bytes(b"ok\n" + text.encode(encoding) + b"\n")
+    for read in (lambda path: [*files.read_text_lines(path)], files.read_json):
+        with pytest.raises(InputError, match="a, line 2: bytes that are not UTF-8") as caught:
+            read(str(tmp_path / "a"))
+        assert f"{text!r} in {encoding}" in caught.value.remedy
+        assert "ISO-8859-1" not in caught.value.remedy
+    (tmp_path / "a").write_bytes(b"\xff\xfea\0b")
+    with pytest.raises(InputError, match="begins as UTF-16 and is not"):
+        [*files.read_text_lines(str(tmp_path / "a"))]
+
+
+def test_a_line_is_given_before_the_next_one_arrives():
+    def blocks():
+        yield b"a\n"
+        raise AssertionError("too early")
+
+    assert next(files.lines_of(blocks(), "in")) == b"a\n"
 
 
 NO_JSON = {  # content: the reason
     b"": "",
     b"{": "",
-    b'{"a": "\xe9"}': "utf-8",
     b"[1, 2]": "not an object",
     b"null": "not an object",
     b"[" * 10**6: "nested too deep",

@@ -132,9 +132,11 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
         expected = "added tokens only, which are found anywhere"
         raise refused_model(source, f"never_split {sorted(never)!r:.80}", expected)
     of_case, lower, strip = source, settings.do_lower_case, settings.strip_accents
-    if fast and (own_class in _GENERIC or lower is None):
+    if fast and own_class in _GENERIC:
         part = fast.normalizer
         of_case, lower, strip = fast_source, part.lowercase, part.strip_accents
+    elif fast and lower is None:
+        lower = True  # as BERT's classes do, whatever the normalizer of tokenizer.json says
     if strip not in (None, lower):
         received = f"strip_accents {strip} and do_lower_case {lower}"
         raise refused_model(of_case, received, "both true or both false, as BERT has them")

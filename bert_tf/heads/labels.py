@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
+INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))  # without width, of no script
 SEPARATORS = (",", ";", "|", "\t")  # usual ones
 BINARY = {"0", "1", "0.0", "1.0", "false", "true"}  # what vectors of labels are made of
-IGNORED = -1  # the label id of a position that has no label
+IGNORED, UNKNOWN = -1, -2  # label ids: of no label, and of a tag that the model does not have
 
 Label = str | float | tuple[str, ...]
 
@@ -154,7 +155,8 @@ class Labels:
         groups: dict[str | decimal.Decimal, list[str]] = {}
         exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
         for name in self.names:
-            folded = " ".join(unicodedata.normalize("NFKC", name).casefold().split())
+            visible = unicodedata.normalize("NFKC", name.translate(INVISIBLE))
+            folded = " ".join(visible.casefold().split())
             key = decimal.Decimal(name, exact) if DECIMAL.fullmatch(name) else folded
             groups.setdefault(key, []).append(name)
         return [names for names in groups.values() if len(names) > 1]

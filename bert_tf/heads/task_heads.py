@@ -14,7 +14,8 @@ from bert_tf.data import PACKED_TOKENS
 from bert_tf.data.records import GREATEST_FLOAT, Feature
 from bert_tf.heads import ENCODER, ON_TOP, OUTPUT
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest
-from bert_tf.heads.labels import DECIMAL, IGNORED, MISSING, Label, Labels, TagError, text_of
+from bert_tf.heads.labels import DECIMAL, MISSING, UNKNOWN, Label, Labels, TagError, text_of
+from bert_tf.heads.tags import OUTSIDE, TAG, have_prefixes, normal_tags, tags_in
 from bert_tf.modeling.heads import (
     Lstm,
     MergeChoices,
@@ -432,12 +433,6 @@ class MultipleChoice(Classification):
         return LabelHead.for_metrics(self, labels, label_ids, probabilities)
 
 
-OUTSIDE = "O"  # the tag of a word that is in no entity
-# Some schemes mark the end of an entity (E, L) or an entity of one word (S, U); B and I suffice.
-TAG_PREFIXES = {"B": "B", "I": "I", "S": "B", "U": "B", "E": "I", "L": "I"}
-TAG = re.compile(r"([BISUEL])-(.+)")
-
-
 class TokenLabels(LabelHead):
     """A tag for each word."""
 
@@ -452,7 +447,7 @@ class TokenLabels(LabelHead):
 
     def label_features(self, max_seq_length, num_labels, num_choices):
         """A number for each token, IGNORED where no word begins."""
-        bounds = {"least": IGNORED, "most": num_labels - 1}
+        bounds = {"least": UNKNOWN, "most": num_labels - 1}
         return (Feature("label_ids", tf.int64, max_seq_length, "max_seq_length", **bounds),)
 
     def item_weights(self, batch):
@@ -469,57 +464,47 @@ class TokenLabels(LabelHead):
         return {"token": is_likeliest(outputs["logits"], batch["label_ids"])}
 
     def parse(self, labels: Labels, values: Sequence | None) -> tuple[str, ...]:
-        """The tags of a sentence, with B- at the first word of each entity and I- at the others.
+        """The tags of a sentence, by the names of the labels, or else of these tags.
 
-        Published files differ: in some, B- marks only an entity that directly follows another of
-        its type. Both mean the same entities, and only these are scored.
+        Published files mark entities in different ways: some have B- only for an entity that
+        directly follows another of its type, others mark the last word. All mean the same
+        entities, and only these are scored.
 
         Raises:
           TagError: with what is expected, and which tag is wrong.
         """
         if not values:
             return super().parse(labels, None)
-        tags = normal_tags(value.strip() if isinstance(value, str) else "" for value in values)
-        for number, tag in enumerate(tags):
-            if tag != OUTSIDE and not TAG.fullmatch(tag):
-                raise TagError("O, or B- or I- and the type of an entity", number)
-            if tag != OUTSIDE and labels.names and tag not in labels.names:
-                raise TagError(self.describe(labels), number)
-        return tuple(tags)
+        tags = [value.strip() if isinstance(value, str) else "" for value in values]
+        names = labels.names or self.in_order({*tags})
+        has_prefixes, has_types = have_prefixes(names), any(len(name) > 1 for name in names)
+        for number, tag in enumerate(normal := normal_tags(tags) if has_prefixes else tags):
+            is_typed = TAG.fullmatch(tag) and (len(tag) > 1) == has_types
+            if not tag or (has_prefixes and tag != OUTSIDE and not is_typed):
+                kinds = "B- or I- and the type of an entity" if has_types else "B or I"
+                raise TagError(f"O, or {kinds}" if has_prefixes else "a tag", number)
+        return tags_in(names, normal) if has_prefixes else tuple(tags)
 
     def in_order(self, names):
-        """O, then B- and I- of every type."""
-        kinds = sorted({tag[2:] for tag in names if tag != OUTSIDE})
-        return [OUTSIDE, *(f"{prefix}-{kind}" for kind in kinds for prefix in "BI")]
+        """O, then B- and I- of every type; or O, then the classes."""
+        if not have_prefixes(names):
+            return sorted(names, key=lambda name: (name != OUTSIDE, name))
+        kinds = {match[2] for match in map(TAG.fullmatch, names) if match and match[2]}
+        ends = [f"-{kind}" for kind in sorted(kinds)] or [""]
+        return [OUTSIDE, *(f"{prefix}{end}" for end in ends for prefix in "BI")]
 
     def ids(self, labels, label):
         """One for each word."""
-        return [labels.numbers[tag] for tag in label]
+        return [labels.numbers.get(tag, UNKNOWN) for tag in label]
 
     def for_metrics(self, labels, label_ids, probabilities):
-        """Tags of each sentence; of probabilities [W, L] for each.
+        """Tags of each sentence, of the tags given, and of probabilities [W, L] for each.
 
         A model of a scheme where I- begins an entity predicts the same entities.
         """
-        sides = label_ids, map(self.decide, probabilities)
-        return tuple([normal_tags(map(labels.spell, ids)) for ids in side] for side in sides)
-
-
-def normal_tags(tags: Iterable[str]) -> list[str]:
-    """A sentence's tags with B- at the first word of each entity and I- at the others.
-
-    >>> normal_tags(["I-X", "I-X", "O", "U-X", "E-Y"])
-    ['B-X', 'I-X', 'O', 'B-X', 'B-Y']
-    """
-    normal, before = [], OUTSIDE
-    for tag in tags:
-        if match := TAG.fullmatch(tag):
-            prefix, kind = TAG_PREFIXES[match[1]], match[2]
-            is_inside = prefix == "I" and before in (f"B-{kind}", f"I-{kind}")
-            tag = f"{'I' if is_inside else 'B'}-{kind}"
-        normal.append(tag)
-        before = tag
-    return normal
+        decided = (map(labels.spell, self.decide(one)) for one in probabilities)
+        normal = normal_tags if have_prefixes(labels.names) else list
+        return tuple([normal(tags) for tags in side] for side in (label_ids, decided))
 
 
 class QuestionAnswering(Head):

@@ -63,22 +63,20 @@ def read_lines(path: str, *, jsonl: bool) -> Iterator[Line]:
     Raises:
       InputError: the file cannot be read, or a line is not UTF-8 or no such object.
     """
-    for number, raw in enumerate(files.read_lines(path), 1):
+    for number, text in enumerate(map(str.strip, files.read_text_lines(path)), 1):
+        if not jsonl:
+            pair = re.match(r"^(.*) \|\|\| (.*)$", text)
+            yield (pair[1], pair[2]) if pair else (text, None)
+            continue
         try:
-            text = raw.decode("utf-8").strip()
-            if not jsonl:
-                pair = re.match(r"^(.*) \|\|\| (.*)$", text)
-                yield (pair[1], pair[2]) if pair else (text, None)
-                continue
-            values = json.loads(text.removeprefix("\ufeff"), object_pairs_hook=files.each_key_once)
+            values = json.loads(text, object_pairs_hook=files.each_key_once)
             line = values.get("text_a", values.get("text")), values.get("text_b")
             if not isinstance(line[0], str) or not isinstance(line[1], str | None):
                 raise TypeError("a text is missing or not a string")
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            kind = 'JSON such as {"text_a": "...", "text_b": "..."}' if jsonl else "text in UTF-8"
-            received = f"{path}, line {number}: {raw[:80]!r} ({type(error).__name__}: {error})"
-            remedy = "correct the line, or save the file as UTF-8"
-            raise InputError(received, kind, remedy) from None
+            received = f"{path}, line {number}: {text[:80]!r} ({type(error).__name__}: {error})"
+            expected = 'JSON such as {"text_a": "...", "text_b": "..."}'
+            raise InputError(received, expected, "correct the line") from None
         yield line
 
 

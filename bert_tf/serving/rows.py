@@ -16,7 +16,6 @@ other ones that the caller names. So does a JSON object.
 Shapes: B rows, C texts of a list.
 """
 
-import codecs
 import json
 import os
 import re
@@ -29,7 +28,7 @@ import numpy as np
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
-from bert_tf.tasks.examples import BYTE_ORDER_MARK, TEXT_NAME, Columns, read_rows
+from bert_tf.tasks.examples import TEXT_NAME, Columns, read_rows
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
@@ -192,7 +191,7 @@ def columns_of(metadata: Mapping[str, Any], given: Sequence[str] = ()) -> dict[s
 
 def has_header(path: str, columns: Mapping[str, str]) -> bool:
     """Whether the first line of a tsv file names these columns."""
-    first = next(files.read_text_lines(path), "").removeprefix(BYTE_ORDER_MARK)
+    first = next(files.read_text_lines(path), "")
     return {*columns.values()} <= {name.strip() for name in first.split("\t")}
 
 
@@ -266,8 +265,6 @@ def read_items(
         "jsonl": (jsonl, f"JSON with each key once, such as {_object(inputs)}"),
     }[input_format]
     for number, raw in enumerate(lines, 1):
-        if number == 1:
-            raw = raw.removeprefix(codecs.BOM_UTF8)
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         text = files.decoded(raw, name, number)
         try:

@@ -5,7 +5,7 @@
 
 White space separates chunks. Each punctuation mark at the start or end of a chunk is a word, as in
 the published data of named entities; inside a chunk it is part of the word. An ideograph is always
-a word, and so is a piece that the tokenizer never splits.
+a chunk, and so are the marks of East Asian text and a piece that the tokenizer never splits.
 
 The windows are those that `bert_tf.tasks.features.word_windows` makes in Python; see there for a
 drawing.
@@ -79,10 +79,11 @@ def _words_between(texts: tf.Tensor) -> TextWords:
         found & (basic.BREAK_BEFORE | basic.BREAK_AFTER) == basic.BREAK_BEFORE | basic.BREAK_AFTER
     )
     is_space = (found & basic.BREAK_BEFORE != 0) & ~is_solo
-    chunk = tf.cumsum(tf.cast(is_space, tf.int32)) + text  # grows at spaces and with the text
+    own = tf.cast(is_solo & basic.is_east_asian(points.values), tf.int32)
+    # Grows at spaces, before and after each chunk of one character, and with the text.
+    chunk = tf.cumsum(tf.cast(is_space, tf.int32) + own) + tf.cumsum(own, exclusive=True) + text
     seen = tf.where(~is_space & (found & basic.DROPPED == 0))[:, 0]  # [V]
-    chunk, solo = tf.gather(chunk, seen), tf.gather(is_solo, seen)
-    begins = _begins(chunk, solo, solo & basic.is_ideograph(tf.gather(points.values, seen)))  # [V]
+    begins = _begins(tf.gather(chunk, seen), tf.gather(is_solo, seen))  # [V]
     first = tf.where(begins)[:, 0]  # [W], in V
     last = tf.concat([first, tf.shape(seen, tf.int64)], 0)[1:] - 1
     start, end = tf.gather(seen, first), tf.gather(seen, last) + 1  # [W], in C
@@ -99,16 +100,16 @@ def _words_between(texts: tf.Tensor) -> TextWords:
     )
 
 
-def _begins(chunk: tf.Tensor, solo: tf.Tensor, ideograph: tf.Tensor) -> tf.Tensor:
+def _begins(chunk: tf.Tensor, solo: tf.Tensor) -> tf.Tensor:
     """Whether a word begins at each character [V]."""
     always = tf.ones_like(chunk[:1], tf.bool)
     is_first = tf.concat([always, chunk[1:] != chunk[:-1]], 0)
     rank = tf.cumsum(tf.cast(is_first, tf.int32)) - 1  # of its chunk
-    core = tf.cast(~solo | ideograph, tf.int32)  # not punctuation
+    core = tf.cast(~solo, tf.int32)  # not punctuation
     before = tf.cumsum(core, exclusive=True)
     before -= tf.gather(tf.boolean_mask(before, is_first), rank)  # in its chunk
     behind = tf.gather(tf.math.segment_sum(core, rank), rank) - before - core
-    alone = ideograph | (core == 0) & ((before == 0) | (behind == 0))
+    alone = (core == 0) & ((before == 0) | (behind == 0))
     return is_first | alone | tf.concat([~always, alone[:-1]], 0)
 
 

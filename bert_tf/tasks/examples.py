@@ -32,9 +32,9 @@ from bert_tf.heads.labels import Label, Labels, TagError, text_of
 FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
-BYTE_ORDER_MARK = "\ufeff"
 LONGEST_NAME = 40  # of a column
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
+NO_WORD = re.compile(r"#|[0-9]+[-.][0-9]+$")  # in the column of numbers of CoNLL-U
 # Names of columns of texts in published files.
 TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
 # A cell of the first line that is one of these is the header of a column, not data.
@@ -286,6 +286,25 @@ class WordColumns(Layout):
             raise InputError(received, "a list of words, a tag for each", CORRECT)
         return tuple(words), row.cells.get("document", 0)
 
+    def _examples(
+        self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
+    ) -> list[AnyExample]:
+        """As of `Layout`; where the labels have no names, those in all rows are of one scheme."""
+        rows = [*rows]
+        if not labels.names:
+            cells = (row.cells.get("label") for row in rows)
+            tags = itertools.chain(*(cell for cell in cells if isinstance(cell, list)))
+            tags = {tag.strip() for tag in tags if isinstance(tag, str)} - {""}
+            labels = labels.with_names_in(tags)
+            shown = ", ".join(sorted(tags)[:20]), ", ".join(labels.names[:20])
+            logging.info("%s: the tags %s, read as %s", source, *shown)
+        examples = super()._examples(source, rows, labels, labelled)
+        own = labels.names_in(example.label for example in examples if example.label)
+        if others := sorted(own.difference(labels.names)):
+            says = "%s: tags that the model does not have, which count as missed: %s"
+            logging.warning(says, source, ", ".join(others))
+        return examples
+
 
 def _text(row: Row, field: str, *, may_be_empty: bool = False) -> str:
     text = row.cells[field]
@@ -299,19 +318,19 @@ def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
     cell = row.cells.get("label")
     if labelled == NONE or (labelled == OPTIONAL and labels.is_missing(cell)):
         return None
+    remedy = (
+        "correct the row; of your own files --label_column says where the labels are, and "
+        "--labels which there are, if the training data have not all"
+    )
     try:
         return labels.parse(cell)
     except TagError as error:
-        at, expected = error.number, str(error)
+        at, expected, remedy = error.number, str(error), "correct the tag"
         place = row.word_places[at] if row.word_places else f"{row.place}, word {at}"
         received = f"{place}: the tag {cell[at]!r}"
     except ValueError as error:
         what = "no label" if cell in (None, "") else f"the label {cell!r}"
         received, expected = f"{row.place}: {what}", str(error)
-    remedy = (
-        "correct the row; of your own files --label_column says where the labels are, and "
-        "--labels which there are, if the training data have not all"
-    )
     raise InputError(received, expected, remedy)
 
 
@@ -431,8 +450,8 @@ def _lines(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _text_of(path: str) -> str:
-    """A file's text, without byte order mark and without empty lines at its end."""
-    return "".join(files.read_text_lines(path)).removeprefix(BYTE_ORDER_MARK).rstrip("\r\n")
+    """A file's text, without empty lines at its end."""
+    return "".join(files.read_text_lines(path)).rstrip("\r\n")
 
 
 def _csv_lines(path: str) -> Iterator[tuple[str, list[str]]]:
@@ -477,6 +496,8 @@ def read_conll(path: str) -> Iterator[Row]:
     """The sentences of a file in CoNLL's format: a word a line, an empty line between sentences.
 
     The first column is the word, the last one its tag; in a file with one column there are none.
+    If the first column counts the words of every sentence, as in CoNLL-U, it is left out, and so
+    are comments and the lines of CoNLL-U that are no words.
 
     Yields:
       Rows of words, label, the tags or None, and document: how many lines with -DOCSTART- were
@@ -485,24 +506,42 @@ def read_conll(path: str) -> Iterator[Row]:
     Raises:
       InputError: a line has another number of columns than the lines before.
     """
+    ends = [("", "")]
+    lines = [(p, re.split(r"[ \t]+", line.strip(" \t\r"))) for p, line in [*_lines(path), *ends]]
+    if are_counted := _first_column_counts([columns for _, columns in lines]):
+        logging.warning("%s: the first column counts; the words are in the second one", path)
     words: list[list[str]] = []  # columns of each line
     places: list[str] = []
     width = document = 0
-    for place, line in itertools.chain(_lines(path), [("", "")]):
-        columns = re.split(r"[ \t]+", line.strip(" \t\r"))
+    for place, columns in lines:
+        if are_counted and NO_WORD.match(columns[0]):
+            continue
         if columns[0] and columns[0] != DOCUMENT_MARK:
             width = width or len(columns)
             if len(columns) != width:
-                received = f"{place}: {len(columns)} columns: {_preview([line])}"
+                received = f"{place}: {len(columns)} columns: {_preview(columns)}"
                 raise InputError(received, f"{width} columns, as in the lines before", CORRECT)
-            words.append(columns)
+            words.append(columns[are_counted:])
             places.append(place)
         elif words:
-            tags = [columns[-1] for columns in words] if width > 1 else None
+            tags = [columns[-1] for columns in words] if len(words[0]) > 1 else None
             cells = {"words": [columns[0] for columns in words], "label": tags}
             yield Row(places[0], cells | {"document": document}, tuple(places))
             words, places = [], []
         document += columns[0] == DOCUMENT_MARK
+
+
+def _first_column_counts(lines: Iterable[Sequence[str]]) -> bool:
+    """Whether the first of several columns counts up from line to line of every sentence."""
+    steps = set()
+    words = [line for line in lines if not NO_WORD.match(line[0])]
+    for (before, *_), (cell, *others) in itertools.pairwise([[""], *words]):
+        if cell not in ("", DOCUMENT_MARK):
+            if not others or not re.fullmatch("[0-9]{1,9}", cell):
+                return False
+            if before not in ("", DOCUMENT_MARK):
+                steps.add(int(cell) - int(before))
+    return steps == {1}
 
 
 def _preview(cells: list[str]) -> str:

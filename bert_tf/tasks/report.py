@@ -44,14 +44,14 @@ def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> N
       scores: which that returned.
     """
     head, labels, shares = run.head, run.task.labels, data.probabilities
-    columns, ids = [*head.columns(labels)], [labels.ids(one.label) for one in data.examples]
+    columns, golds = [*head.columns(labels)], [one.label for one in data.examples]
     if head.is_per_word:
-        kind, (golds, answers) = "words", head.for_metrics(labels, ids, shares)
+        kind, (golds, answers) = "words", head.for_metrics(labels, golds, shares)
         sections = _matrix(*(list(itertools.chain(*tags)) for tags in (golds, answers)))
         texts = [one.words for one in data.examples]
     else:
         decided = head.decide(np.asarray(shares))
-        ids = np.reshape(ids, decided.shape)
+        ids = np.reshape([labels.ids(gold) for gold in golds], decided.shape)
         golds, answers = ([labels.spell(one) for one in side] for side in (ids, decided))
         texts = [(one.pairs[0][0], *(b for _, b in one.pairs if b)) for one in data.examples]
         if decided.dtype.kind == "f":

@@ -14,6 +14,7 @@ probabilities: [N, L], of multiple choice [N, C], of regression the scores [N, 1
 N examples, L labels, C choices, W words of a sentence.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -23,6 +24,7 @@ import numpy as np
 
 from bert_tf.files import write_text
 from bert_tf.heads.labels import Labels
+from bert_tf.heads.tags import OUTSIDE, have_prefixes
 from bert_tf.runtime import import_extra
 from bert_tf.tasks.examples import AnyExample
 
@@ -67,8 +69,17 @@ def _correlation(function: str, library: Any, gold, predicted) -> float:
 
 
 def _entity_f1(seqeval: Any, gold: Sequence[Sequence[str]], predicted) -> dict[str, float]:
-    """Precision, recall and F1 of whole entities, as CoNLL-2003's own script counts them."""
+    """Precision, recall and F1 of whole entities, as CoNLL-2003's own script counts them.
+
+    Of tags without prefixes, words of the same class in a row are an entity; where no word is
+    outside of entities, each word is one.
+    """
     gold, predicted = ([list(map(str, tags)) for tags in side] for side in (gold, predicted))
+    names = {*itertools.chain(*gold, *predicted)}
+    if not have_prefixes(names):
+        prefix = "I" if OUTSIDE in names else "B"
+        of = {name: name if name == OUTSIDE else f"{prefix}-{name}" for name in names}
+        gold, predicted = ([[of[x] for x in tags] for tags in side] for side in (gold, predicted))
     return {
         f"entity_{name}": getattr(seqeval, f"{name}_score")(gold, predicted, zero_division=0)
         for name in ("precision", "recall", "f1")

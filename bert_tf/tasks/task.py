@@ -13,7 +13,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import BINARY, SEPARATORS, Label, Labels
+from bert_tf.heads.labels import BINARY, INVISIBLE, SEPARATORS, Label, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
@@ -196,6 +196,10 @@ class Task:
                 way = "leave its cell empty" if self.head.may_be_empty else "leave out its row"
                 yield f"The label {name!r} is a class of its own. If it stands for none, {way}."
         for alike in found.look_alikes():
+            if len({name.translate(INVISIBLE) for name in alike}) < len(alike):
+                received = f"training data with the labels {', '.join(map(ascii, alike))}"
+                remedy = "delete the invisible characters (\\u...)"
+                raise InputError(received, "labels that differ in what can be seen", remedy)
             yield f"These labels look alike, but are different classes: {', '.join(alike)}."
         for separator in () if self.head.is_per_word else SEPARATORS:
             if names := [name for name in found.names if separator in name]:

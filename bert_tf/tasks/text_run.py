@@ -251,7 +251,7 @@ class TextRun(Run):
             ids = [ids[first] for first in first_windows(data.guids)]
         loss = mean_loss(self.head, logits, ids)
         if self.head.is_per_word:
-            ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities
+            ids = [example.label for example in data.examples]  # of the words, as probabilities
         compared = self.head.for_metrics(task.labels, ids, data.probabilities)
         return {"loss": loss, "eval_loss": loss, **compute_metrics(task.metrics, *compared)}
 

@@ -76,6 +76,12 @@ def is_ideograph(point: Any) -> Any:
     return blocks | (point >= 0x20000)
 
 
+def is_east_asian(point: Any) -> Any:
+    """Whether code points [...] that are words of their own are ideographs, or marks among them."""
+    marks = (point >= 0x3000) & (point < 0x3040) | (point >= 0xFF00) & (point < 0xFFF0)
+    return is_ideograph(point) | marks
+
+
 # ---------------------------------------------------------------------------- words
 
 

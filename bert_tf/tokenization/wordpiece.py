@@ -31,6 +31,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
@@ -318,7 +319,7 @@ def refuted_case(vocab_file: str, pieces: Iterable[str], do_lower_case: bool | N
 
 
 def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> bool:
-    """The do_lower_case for a vocabulary: the one given, else true where no piece is lost by it.
+    """The do_lower_case for a vocabulary: the one given, else the one that its pieces show.
 
     Args:
       vocab_file: for messages.
@@ -330,11 +331,14 @@ def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> b
         has pieces that lower-cased text never gives, but too few to show the case.
     """
     lower = given is not False
+    if given is None and (reason := refuted_case(vocab_file, pieces, lower)):
+        logging.info("The text is not lower-cased: %s.", reason)
+        return False
     if reason := refuted_case(vocab_file, pieces, lower):
         expected = "text in the case that the vocabulary was made for"
         remedy = f"use --{'no' if lower else ''}do_lower_case"
         raise InputError(f"do_lower_case {lower} with {reason}", expected, remedy)
-    if given is None and (lost := [word for word in _words(pieces) if _lower_cased(word) != word]):
+    if given is None and (lost := [p for p in _words(pieces) if without_accents(p.lower()) != p]):
         unused = f"{len(lost)} of its pieces, such as {lost[0]!r}, never occur in lower-cased text"
         received = f"{vocab_file}, which does not show whether text is to be lower-cased: {unused}"
         expected = "--do_lower_case or --nodo_lower_case, as the model was or will be trained"
@@ -347,9 +351,9 @@ def _words(pieces: Iterable[str]) -> list[str]:
     return [piece for piece in pieces if not re.fullmatch(r"\[.*\]|<.*>", piece)]
 
 
-def _lower_cased(text: str) -> str:
-    """In small letters and without accents."""
-    decomposed = unicodedata.normalize("NFD", text.lower())
+def without_accents(text: str) -> str:
+    """The text as it is taken apart for an uncased model, in NFD without combining marks."""
+    decomposed = unicodedata.normalize("NFD", text)
     return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
 

@@ -54,7 +54,12 @@ def fast_tokenizer(pieces=model_files.PIECES, added=(), model=None, **normalizer
         ({SETTINGS: {"do_lower_case": False}}, False),
         ({SETTINGS: {"do_lower_case": True, "strip_accents": True}}, True),
         ({SETTINGS: {"tokenize_chinese_chars": True}}, None),
-        ({FAST: fast_tokenizer(lowercase=False, strip_accents=None)}, False),
+        # BERT's classes lower-case by default, whatever the normalizer says.
+        ({FAST: fast_tokenizer(lowercase=False, strip_accents=None)}, True),
+        ({FAST: fast_tokenizer(lowercase=False, strip_accents=False),
+          SETTINGS: {"tokenizer_class": "BertTokenizerFast"}}, True),
+        ({FAST: fast_tokenizer(lowercase=False),
+          SETTINGS: {"tokenizer_class": "TokenizersBackend"}}, False),
         ({SETTINGS: {}, FAST: fast_tokenizer(lowercase=True)}, True),
         # A generic class takes its case from tokenizer.json, BERT's own take it from the settings.
         *(({FAST: fast_tokenizer(lowercase=False),
@@ -73,7 +78,6 @@ def fast(**changes) -> dict:
 
 NORMALIZERS = {  # of a tokenizer.json that are not BERT's
     "normalizer.handle_chinese_chars False": {"handle_chinese_chars": False},
-    "strip_accents False": {"strip_accents": False},
     "normalizer.type 'NFKC'": {"type": "NFKC"},
     "normalizer.clean_text False": {"clean_text": False},
 }

@@ -65,6 +65,15 @@ def test_lines_of_documents(tmp_path, content, expected):
     assert counts["lines"] == sum(map(len, expected))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_marks_of_encodings(tmp_path, encoding):
+    """The bytes that are read are those of the file, as its size is compared with them."""
+    path = write(tmp_path / "a", "One 鿿.\r\nTwo.\n\nThree.".encode(encoding))
+    reader = DocumentReader([str(path)], input_format="text")
+    assert list(reader.documents()) == [["One 鿿.", "Two."], ["Three."]]
+    assert reader.bytes_read == reader.total_bytes == path.stat().st_size
+
+
 @given(text=st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n\r ")))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_text_is_lost(tmp_path, text):

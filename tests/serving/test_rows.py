@@ -97,8 +97,8 @@ def test_answers_are_plain_and_without_padding():
 
 
 def read(content: bytes, metadata: dict, input_format: str) -> list:
-    stream = io.BytesIO(content)
-    return list(rows.read_items(stream, metadata, input_format=input_format, name="the file"))
+    lines = rows.lines_of(io.BytesIO(content), "the file")
+    return list(rows.read_items(lines, metadata, input_format=input_format, name="the file"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import small_squad
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from make_unicode_table import CJK, is_dropped, is_space, is_word
 
 from bert_tf.serving.token_labels import word_windows, words_of_texts
 from bert_tf.tasks.features import word_windows as windows_in_python
@@ -40,6 +41,9 @@ def found_in(texts) -> list[list[tuple[str, int, int]]]:
         ("café\u0301!", "café\u0301|!"),
         ("", ""),
         ("😀 ok😀", "😀|ok😀"),
+        ("使用Linux，很(好)U.S.的", "使|用|Linux|，|很|(|好|)|U.S|.|的"),
+        ("Windows、Linux。ｶﾅ「テスト、x」", "Windows|、|Linux|。|ｶﾅ|「|テスト|、|x|」"),
+        ("他说“Linux”和3.5％，a—b", "他|说|“|Linux|”|和|3.5|％|，|a—b"),
     ],
 )
 def test_words(text, words):
@@ -93,6 +97,38 @@ def test_words_hold_everything_but_space_and_control(texts):
             between = text[ends[-1] : start]
             assert not any(unicodedata.category(c)[0] in "LNMPS" for c in between if c != "\ufffd")
             ends.append(end)
+
+
+def words_in_python(text: str) -> list[str]:
+    """The words as the module's head describes them, from the original's own rules."""
+    chunks = [""]
+    for char in text:
+        wide = is_word(char) and ("\u3000" <= char < "\u3040" or "\uff00" <= char < "\ufff0")
+        if is_space(char) and not is_dropped(char):
+            chunks.append("")
+        elif (wide or ord(char) in CJK) and not is_dropped(char):
+            chunks += [char, ""]
+        elif not is_dropped(char):
+            chunks[-1] += char
+    words = []
+    for chunk in chunks:
+        core = [at for at, char in enumerate(chunk) if not is_word(char)] or [len(chunk)]
+        first, last = core[0], core[-1] + 1
+        words += [
+            *chunk[:first],
+            *([chunk[first:last]] if chunk[first:last] else []),
+            *chunk[last:],
+        ]
+    return words
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.one_of(clean, st.sampled_from("Li .，、“”—(好々・テ")), max_size=20)))
+def test_words_are_those_of_a_plain_loop(parts):
+    texts = ["".join(part) for part in parts]
+    for text, found in zip(texts, found_in(texts), strict=True):
+        cleaned = ["".join(c for c in word if not is_dropped(c)) for word, *_ in found]
+        assert cleaned == words_in_python(text)
 
 
 def test_bytes_that_are_not_utf8_are_skipped():

@@ -118,6 +118,31 @@ def test_byte_order_mark_windows_line_ends_and_empty_lines_at_the_end(write, mar
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "words", "tags"),
+    [
+        ("1\tA\tB-P\n2\tB\tI-P\n\n1\tC\tO\n", "A B|C", "B-P I-P|O"),
+        ("# id = 7\n1 A x B-P\n2-3 BC _ _\n2 B x O\n3 C x O\n3.1 D x O\n\n# end\n\n1 E x O\n",
+         "A B C|E", "B-P O O|O"),  # CoNLL-U
+        ("#\thttp://x [2009]\n1\t#\tO\tO\n2\tB\tO\tB-P\n", "# B", "O B-P"),  # GermEval
+        ("0 A O\n1 B B-P\n\n2 C O\n", "A B|C", "O B-P|O"),  # of the file, from 0
+        ("1 O\n\n2 B-P\n", "1|2", "O|B-P"),  # numbers in sentences of a word are words
+        ("# O\n1 O\n2 B-P\n\n7 O\n9 O\n", "# 1 2|7 9", "O O B-P|O O"),
+    ],
+)  # fmt: skip
+def test_a_column_that_counts_is_no_word(write, caplog, content, words, tags):
+    found = WordColumns().read(write(content, "a.txt"), Labels(head="token_labels"))
+    assert "|".join(" ".join(one.words) for one in found) == words
+    assert "|".join(" ".join(one.label) for one in found) == tags
+    assert ("the first column counts" in caplog.text) == (not words.startswith(("1", "# 1")))
+
+
+def test_a_tag_that_only_other_data_have_is_said(write, caplog):
+    found = WordColumns().read(write("A O\nB B-ORG\nC U-LOC\n\nD o\n", "a.txt"), TAGS)
+    assert [one.label for one in found] == [("O", "B-ORG", "B-LOC"), ("O",)]
+    assert "a.txt: tags that the model does not have, which count as missed: B-ORG" in caplog.text
+
+
 def test_csv_places_are_the_lines_where_rows_begin(write):
     path = write('a,b\n"1\n2",3\n4,5\n', "x.csv")
     places = [row.place for row in read_rows(path, "csv", Columns({"text_a": "a"}, (), {}))]
@@ -172,8 +197,8 @@ BAD = {
     "an id that is null": (IDS, ANY, '{"t": "A", "l": "x", "i": null}\n', 1, "the id None"),
     "an id that is a list": (IDS, ANY, '{"t": "A", "l": "x", "i": [1]}\n', 1, "the id [1]"),
     "no tags": (WordColumns(), TAGS, "\n\nA\nB\n", 3, "no label"),
-    "an unknown tag": (WordColumns(), TAGS, "A O\n\nB O\nC B-ORG\nD O\n", 4, "the tag 'B-ORG'"),
-    "columns of a word": (WordColumns(), TAGS, "A x O\nB O\n", 2, "2 columns: 'B O'"),
+    "no tag": (WordColumns(), TAGS, "A O\n\nB O\nC ORG\nD O\n", 4, "the tag 'ORG'"),
+    "columns of a word": (WordColumns(), TAGS, "A x O\nB O\n", 2, "2 columns: 'B | O'"),
     "no sentence": (WordColumns(), TAGS, "-DOCSTART- O\n\n", None, "no example"),
     "a repeated key": (JSONL, ANY, '{"text": "A", "label": "x", "text": "B"}', 1, "is given twice"),
 }  # fmt: skip

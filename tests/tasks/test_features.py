@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
-from bert_tf.heads.task_heads import IGNORED
+from bert_tf.heads.labels import IGNORED, Labels
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     WordWindow,

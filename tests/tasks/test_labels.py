@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import UNKNOWN, Labels
 
 CLASSES = Labels(names=("no", "yes", "maybe"), synonyms={"yep": "yes"})
 SCORES = Labels(head="regression", limits=(0.0, 5.0))
@@ -92,6 +92,11 @@ def test_what_is_no_decimal_number(text):
         ("I-Y I-X", "B-Y B-X"),
         ("S-X B-X E-X O", "B-X B-X I-X O"),
         ("U-X B-X I-X L-X", "B-X B-X I-X I-X"),
+        ("B-X E-X I-X I-X", "B-X I-X B-X I-X"),
+        ("b_X i_X o s_Y", "B-X I-X O B-Y"),
+        ("B I O S", "B I O B"),
+        ("NOUN VERB", "NOUN VERB"),
+        ("PER PER O e-mail", "PER PER O e-mail"),
         ("B-a-b I-a-b", "B-a-b I-a-b"),
     ],
 )
@@ -100,10 +105,23 @@ def test_tags_of_all_schemes(tags, expected):
     assert found == tuple(expected.split())
 
 
-@pytest.mark.parametrize("tag", ["", "X", "B", "B-", "o", "X-PER"])
+@pytest.mark.parametrize("tag", ["", "X", "B", "B-", "X-PER"])
 def test_what_is_no_tag(tag):
-    with pytest.raises(ValueError, match="O, or B- or I- and the type of an entity"):
-        Labels(head="token_labels").parse(["O", tag])
+    for labels in (TAGS, Labels(head="token_labels")):
+        with pytest.raises(ValueError, match="O, or B- or I- and the type of an entity"):
+            labels.parse(["O", "B-X", tag])
+    for names, says in (("OBI", "O, or B or I"), ((), "a tag")):
+        with pytest.raises(ValueError, match=says):
+            Labels(head="token_labels", names=tuple(names)).parse(["I", "", "PER"])
+
+
+def test_tags_by_the_names_of_a_model():
+    """Those of another model have their own scheme; unknown tags have no label id."""
+    inner = Labels(head="token_labels", names=("O", "I-X", "I-Y"))
+    assert inner.parse(["B-X", "I-X", "U-Y", "B-Z"]) == ("I-X", "I-X", "I-Y", "B-Z")
+    assert inner.ids(("O", "I-Y", "B-Z")) == [0, 2, UNKNOWN]
+    ended = Labels(head="token_labels", names=("O", "B-X", "I-X", "E-X", "S-X"))
+    assert ended.parse(["I-X", "I-X", "B-X", "O"]) == ("B-X", "E-X", "S-X", "O")
 
 
 def test_finding():
@@ -112,6 +130,13 @@ def test_finding():
     assert sets.names == ("x", "y", "z")
     tags = Labels(head="token_labels").with_names_in([("O", "B-PER"), ("I-LOC",)])
     assert tags.names == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
+    for found, names in (
+        ([("b_x", "i_x", "o")], ("O", "B-x", "I-x")),
+        ([("B", "E"), ("O", "M")], ("O", "B", "I")),
+        ([("VERB", "NOUN")], ("NOUN", "VERB")),
+        ([("PER", "O"), ("LOC",)], ("O", "LOC", "PER")),
+    ):
+        assert Labels(head="token_labels").with_names_in(found).names == names
     assert CLASSES.with_names_in(["other"]) == CLASSES
     assert SCORES.with_names_in([1.0]) == SCORES
 

@@ -165,6 +165,22 @@ def test_labels_that_look_like_mistakes_are_warned_of(caplog, kind, labels, says
     assert re.search(says, caplog.text) if says else not caplog.text
 
 
+@pytest.mark.parametrize("mark", ["\u200b", "\u2060", "\ufeff"])
+@pytest.mark.parametrize("kind", ["classes", "multi_label", "ner"])
+def test_labels_that_differ_by_an_invisible_character_are_refused(kind, mark):
+    labels = ["B-pos", f"B-{mark}pos", "O", f"B-{mark}neg"]
+    if kind == "classes":
+        examples, task = [Example("0", "A", None, x) for x in labels], get_task("csv")
+    else:
+        examples = [WordsExample("0", tuple("abcd"), 0, tuple(labels))]
+        task = get_task("ner") if kind == "ner" else get_task("csv", label_kind=kind)
+    with pytest.raises(InputError, match=r"'B-pos', .*'B-.u....pos'") as caught:
+        task.with_labels_of(examples)
+    assert "neg" not in caught.value.received
+    examples = [Example(x, "A", None, x) for x in labels[1:]]  # as words of Thai may have
+    assert get_task("csv").with_labels_of(examples).labels.size == 3
+
+
 def test_one_class_of_several_in_all_training_data_is_warned_of(caplog):
     get_task("mrpc").with_labels_of([Example("0", "A", "B", "1"), Example("1", "A", "C", "1")])
     assert "All 2 training examples have the same label, 1" in caplog.text

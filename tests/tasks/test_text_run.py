@@ -6,6 +6,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
+from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import PretrainedModel
@@ -13,7 +14,8 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
-from bert_tf.heads.task_heads import normal_tags
+from bert_tf.heads.labels import IGNORED
+from bert_tf.heads.tags import normal_tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.registry import get_task
@@ -238,7 +240,11 @@ def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):
 
 
 def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
+    """Words whose tag the model does not have are predicted, and are mistakes."""
     task, examples = words_task()
+    for number in (1, 3):
+        label = ("B-Z", "I-Z", *examples[number].label[2:])
+        examples[number] = dataclasses.replace(examples[number], label=label)
     run = restored_run(task, tokenizer, tmp_path, strategy=two_replicas)
     data = data_of(task, "dev", examples)
     results = run.evaluate(data)
@@ -249,13 +255,17 @@ def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
         row
         for logits, ids in zip(one_by_one(run, examples), data.label_ids, strict=True)
         for row, label in zip(logits, ids, strict=False)
-        if label >= 0
+        if label != IGNORED
     ]
     assert np.concatenate(rows) == pytest.approx(soft_max(scored), abs=1e-5)
     names = np.array(task.labels.names)
     tags = [normal_tags(names[row.argmax(1)].tolist()) for row in rows]
     right = np.concatenate(tags) == [tag for example in examples for tag in example.label]
     assert results["eval_accuracy"] == pytest.approx(right.mean())
+    found, gold = (get_entities([*map(list, side)]) for side in (tags, [e.label for e in examples]))
+    recall = len({*found} & {*gold}) / len(gold)
+    assert results["eval_entity_recall"] == pytest.approx(recall)
+    assert {"Z"} < {kind for kind, *_ in gold}
 
 
 # ---------------------------------------------------------------------------- what a model is for
