@@ -53,7 +53,7 @@ class ClassifierFlags:
         "train_batch_size num_train_epochs max_seq_length"
     )
     task_name = shared_flags.REQUIRED
-    data_dir = None
+    data_dir = shared_flags.Path()
     xnli_language = "zh"
     do_eval = False
     do_predict = False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
-from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, YES_OR_NO, Count, Number
+from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, YES_OR_NO, Count, Number, Path
 from bert_tf.errors import InputError
 
 
@@ -50,12 +50,12 @@ class PretrainingFlags:
     _most_used = (
         "input_file bert_config_file vocab_file output_dir do_train do_eval num_train_steps"
     )
-    bert_config_file = REQUIRED
-    input_file = REQUIRED
-    eval_input_file = None
-    vocab_file = None
+    bert_config_file = Path(required=True)
+    input_file = Path(required=True, several=True)
+    eval_input_file = Path(several=True)
+    vocab_file = Path()
     do_lower_case = YES_OR_NO
-    init_checkpoint = None
+    init_checkpoint = Path()
     max_seq_length = Count(128, most=LONGEST)
     max_predictions_per_seq = Count(20, most=LONGEST)
     learning_rate = Number(5e-5, ABOVE_0)

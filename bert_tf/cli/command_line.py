@@ -101,7 +101,7 @@ def check_inputs() -> None:
     for name, _, switch in (words.partition(":") for words in (*MODELS, *INPUTS.split())):
         given = (values.get(name) or "") if values.get(switch, True) else ""
         folder = (switch and values.get("data_dir")) or ""  # of the files of a task
-        for part in given.split(",") if name.endswith(("from", "input_file")) else [given]:
+        for part in given.split(",") if given and FLAGS[name].parser.several else [given]:
             if part:
                 remedy = NO_MODEL if name in MODELS else "check the path"
                 path = os.path.join(folder, part)
@@ -111,5 +111,6 @@ def check_inputs() -> None:
 def refuse_nothing(path: str, given: str, expected: str, remedy: str) -> None:
     """Raises `InputError` for a local path at which nothing begins."""
     elsewhere = "://" in path or path.startswith("hf:")
-    if not (elsewhere or os.path.exists(path) or glob.glob(f"{path}*")):
+    patterns = path, glob.escape(path)
+    if not (elsewhere or os.path.exists(path) or any(glob.glob(f"{one}*") for one in patterns)):
         raise InputError(f"{given}, where there is nothing", expected, remedy)

@@ -8,6 +8,7 @@ these loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`.
 
 import inspect
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from bert_tf.errors import InputError
+from bert_tf.files import own_path
 
 FLAGS = flags.FLAGS
 MOST_USED: list[str] = []  # flags of the command that --help shows first
@@ -49,6 +51,14 @@ class Choice(NamedTuple):
     choices: Sequence[str]
 
 
+class Path(NamedTuple):
+    """A path as `files.own_path` gives it; or several paths or patterns with commas between."""
+
+    default: str | None = None
+    required: bool = False
+    several: bool = False
+
+
 REQUIRED = object()  # a string that must be given
 YES_OR_NO = object()  # a switch without a default
 SEED = Count(12345, 0, 2**32 - 1)
@@ -64,13 +74,25 @@ class _FloatParser(flags.FloatParser):
         return value
 
 
+class PathParser(flags.ArgumentParser):
+    """The value of a `Path`; of several each keeps a slash at its end, as no file has one."""
+
+    def __init__(self, several: bool):
+        self.several = several
+
+    def parse(self, argument: str) -> str:
+        if not self.several:
+            return own_path(argument)
+        return ",".join(map(os.path.expanduser, argument.split(",")))
+
+
 def define(group: type) -> None:
     """Defines the flags of a class.
 
     An attribute is a flag (`for_` is --for): of a kind above, or its plain default, which is a
     bool, an int for a count from 1, a float, a tuple for a list of words, or a string or None; of
-    a dataclass, its default, and the choices that it is `declared` with. The section Attributes of
-    the docstring has the help. Attributes that are no flags:
+    a dataclass, its default, and the choices, or path=True, that it is `declared` with. The section
+    Attributes of the docstring has the help. Attributes that are no flags:
 
       _title: under which --help shows the flags.
       _most_used: names of flags, of this class or others, that --help shows first.
@@ -84,8 +106,11 @@ def define(group: type) -> None:
     MOST_USED.extend(getattr(group, "_most_used", "").split())
     for name, kind in vars(group).items():
         if not name.startswith("_"):
-            if name in fields and "choices" in fields[name].metadata:
-                kind = Choice(kind, fields[name].metadata["choices"])
+            metadata = fields[name].metadata if name in fields else {}
+            if "choices" in metadata:
+                kind = Choice(kind, metadata["choices"])
+            elif "path" in metadata:
+                kind = Path(kind)
             flag = _defined(name.rstrip("_"), kind, re.sub(r"\s+", " ", texts.get(name, "")))
             flag.group = getattr(group, "_title", "Of this command")
             flag.is_recorded = name in getattr(group, "_recorded", "").split()
@@ -107,6 +132,11 @@ def _defined(name: str, kind: Any, text: str) -> flags.Flag:
             flags.DEFINE(parser, name, default, text, serializer=flags.ArgumentSerializer())
         case Choice(default, choices):
             flags.DEFINE_enum(name, default, list(choices), text)
+        case Path(default, required, several):
+            parser = PathParser(several)
+            flags.DEFINE(parser, name, default, text, serializer=flags.ArgumentSerializer())
+            if required:
+                mark_required(name)
         case tuple():
             flags.DEFINE_list(name, list(kind), text)
         case _ if kind is YES_OR_NO:

@@ -14,6 +14,7 @@ while the records are written, or found later.
 
 import bisect
 import dataclasses
+import glob
 import itertools
 import json
 import math
@@ -27,7 +28,7 @@ import tensorflow as tf
 from bert_tf.data import packed_sizes
 from bert_tf.declarations import declared, size
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_file, is_remote
+from bert_tf.files import gfile, is_file, is_remote, own_path
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
 PACKED = "sequence_numbers"  # the feature of packed rows, in the place of input_mask
@@ -226,8 +227,8 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
     if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
         patterns = [patterns] if is_file(patterns) else patterns.split(",")
     found: dict[str, str] = {}
-    for pattern in patterns:
-        matches = [pattern] if is_file(pattern) else sorted(gfile().glob(pattern))
+    for pattern in map(own_path, patterns):
+        matches = [pattern] if is_file(pattern) else _matching(pattern)
         if not matches:
             expected = "paths or globs of existing files, separated by commas"
             remedy = "check the path, and that the file has been made"
@@ -240,6 +241,13 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
                 raise InputError(received, "each file once", "leave out one of the two")
             found[file] = path
     return list(found.values())
+
+
+def _matching(pattern: str) -> list[str]:
+    """The files of a pattern, whose folder may be the name of one that exists."""
+    folder, name = os.path.split(pattern)
+    is_name = glob.has_magic(folder) and gfile().isdir(folder)
+    return sorted(gfile().glob(os.path.join(glob.escape(folder) if is_name else folder, name)))
 
 
 # ---------------------------------------------------------------------------- index
