@@ -136,11 +136,10 @@ class BertConfig:
     def from_json_file(cls, path: str | pathlib.Path) -> Self:
         """Reads a released `bert_config.json`, or Hugging Face's config.json; also remote ones."""
         remedy = "check that --bert_config_file names the right file"
-        path = own_path(path)
-        values = read_json(path, expected="the bert_config.json of a model", remedy=remedy)
+        values = read_json(own_path(path), expected="a model's bert_config.json", remedy=remedy)
         if isinstance(values, Mapping) and _HUGGING_FACE_KEYS & values.keys():
-            return cls.from_hugging_face(values, source=path)
-        return cls.from_dict(values, source=path)
+            return cls.from_hugging_face(values, source=str(path))
+        return cls.from_dict(values, source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
         """The configuration as a dict of JSON values."""

@@ -69,16 +69,15 @@ def without_pattern(path: str) -> Iterator[str]:
         raise InputError(path, expected, "rename the folder, or choose another one")
     with tempfile.TemporaryDirectory() as folder:
         home, name = os.path.split(os.path.abspath(path))
-        for found in paths_in(home, beginning=name):
+        for found in paths_in(home, f"^{re.escape(name)}"):
             os.symlink(found, f"{folder}/model{found.removeprefix(f'{home}/{name}')}")
         yield f"{folder}/model"
 
 
-def paths_in(folder: str, *, beginning: str = "", ending: str = "") -> list[str]:
-    """The paths in a folder, if it exists, whose names begin and end so; in order."""
+def paths_in(folder: str, pattern: str) -> list[str]:
+    """The paths in a folder, if it exists, in whose names a regular expression is found."""
     names = gfile(folder).listdir(folder) if gfile(folder).isdir(folder) else ()
-    found = (name for name in names if name.startswith(beginning) and name.endswith(ending))
-    return [os.path.join(folder, name) for name in sorted(found)]
+    return sorted(os.path.join(folder, name) for name in names if re.search(pattern, name))
 
 
 def is_file(path: str) -> bool:
@@ -101,12 +100,14 @@ def path_errors(path: str, doing: str = "read") -> Iterator[None]:
 # ---------------------------------------------------------------------------- in
 
 
-def refuse_existing(path: str) -> None:
-    """Raises `InputError` if there is something at a path, where a folder is to be made."""
+def new_path(path: str | os.PathLike) -> str:
+    """The `own_path` of a folder to make; raises `InputError` if there is something already."""
+    path = own_path(path)
     with path_errors(path):
         if gfile(path).exists(path):
             remedy = "choose another path, or remove it"
             raise InputError(f"{path}, which already exists", "a new folder", remedy)
+    return path
 
 
 def check_regular(path: str) -> None:

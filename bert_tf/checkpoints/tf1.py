@@ -73,7 +73,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         named = _read_state(folder)
         if named and tf.io.gfile.exists(named[-1] + INDEX):
             return named[-1]
-    found = files.paths_in(path, ending=INDEX) if is_folder else []
+    found = files.paths_in(path, r"\.index$") if is_folder else []
     if len(found) == 1:
         return found[0].removesuffix(INDEX)
     if found:
@@ -121,19 +121,18 @@ class CheckpointReader:
         """Opens a checkpoint given as `find_checkpoint` takes it."""
         self.prefix = find_checkpoint(path)
         folder, name = os.path.split(self.prefix)
-        data = files.paths_in(folder or ".", beginning=f"{name}.data-")
-        for file in (self.prefix + INDEX, *data):
+        for file in files.paths_in(folder or ".", rf"^{re.escape(name)}\.(index|data-.*)$"):
             files.check_regular(file)
         with self._damage_errors(), files.without_pattern(self.prefix) as prefix:
             self.shapes = _read_index(self.prefix)
-            self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
+            # It opens files late: under a name that is gone by then there must be a new one.
+            self._reader = functools.lru_cache(1)(tf.compat.v1.train.NewCheckpointReader)
+            self._reader(prefix)
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, from the file."""
         with self._damage_errors(), files.without_pattern(self.prefix) as prefix:
-            if prefix != self.prefix:  # another one each time; the reader opens its files late
-                self._reader = tf.compat.v1.train.NewCheckpointReader(prefix)
-            return self._reader.get_tensor(name)
+            return self._reader(prefix).get_tensor(name)
 
     def run_settings(self) -> dict[str, Any]:
         """The settings of the run that wrote the checkpoint; empty if it was not one of ours."""
@@ -432,6 +431,13 @@ def step_of(prefix: str) -> int:
     """The number of updates of one of our checkpoints, model.ckpt-<step>; 0 for others."""
     match = re.search(r"-(\d+)$", prefix)
     return int(match[1]) if match else 0
+
+
+def no_run(folder: str, model: str) -> InputError:
+    """The error for the folder of a run in which a trained model lies instead."""
+    expected = "the folder of a run, or a new one; training begins with --init_checkpoint"
+    remedy = f"add --init_checkpoint={model}, and give another --output_dir"
+    return InputError(f"{folder}, where {model} is, which no run has left", expected, remedy)
 
 
 # ---------------------------------------------------------------------------- the settings of a run

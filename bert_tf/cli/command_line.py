@@ -64,8 +64,11 @@ def entry(flag: flags.Flag, width: int) -> str:
 # ---------------------------------------------------------------------------- what is wrong
 
 
-def flag_error(error: flags.Error) -> InputError:
+def flag_error(error: flags.Error | UnicodeError) -> InputError:
     """The first thing that is wrong with a command line."""
+    if isinstance(error, flags.CantOpenFlagFileError | UnicodeError):
+        received = f"a --flagfile that cannot be read ({str(error).rpartition('flagfile: ')[2]})"
+        return InputError(received, "a text file in UTF-8, a flag a line", "check the path")
     given, _, why = str(error).splitlines()[0].removeprefix("flag ").partition(": ")
     if isinstance(error, flags.UnrecognizedFlagError):
         same = next((names for names in SAME if error.flagname in names), ())
@@ -101,7 +104,7 @@ def check_inputs() -> None:
     for name, _, switch in (words.partition(":") for words in (*MODELS, *INPUTS.split())):
         given = (values.get(name) or "") if values.get(switch, True) else ""
         folder = (switch and values.get("data_dir")) or ""  # of the files of a task
-        for part in given.split(",") if given and FLAGS[name].parser.several else [given]:
+        for part in given.split(",") if name.endswith(("from", "input_file")) else [given]:
             if part:
                 remedy = NO_MODEL if name in MODELS else "check the path"
                 path = os.path.join(folder, part)

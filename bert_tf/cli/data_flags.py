@@ -21,7 +21,7 @@ class Texts:
       num_workers: Processes; 0: as many as there are cores and memory for.
     """
 
-    input_file = Path(required=True, several=True)
+    input_file = Path(required=True)
     input_format = Choice("text", ["text", "wikiextractor"])
     do_lower_case = True
     num_workers = Count(0, 0, 10_000)
@@ -66,7 +66,7 @@ class PretrainingData:
         "input_file output_file vocab_file do_lower_case max_seq_length max_predictions_per_seq "
         "dupe_factor num_workers"
     )
-    output_file = Path(required=True, several=True)
+    output_file = Path(required=True)
     vocab_file = Path(required=True)
     never_split = ()
     do_whole_word_mask = False

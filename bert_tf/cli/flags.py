@@ -8,7 +8,6 @@ these loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`.
 
 import inspect
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -52,14 +51,12 @@ class Choice(NamedTuple):
 
 
 class Path(NamedTuple):
-    """A path as `files.own_path` gives it; or several paths or patterns with commas between."""
+    """A path, or several or patterns with commas between; each as `files.own_path` gives it."""
 
     default: str | None = None
     required: bool = False
-    several: bool = False
 
 
-REQUIRED = object()  # a string that must be given
 YES_OR_NO = object()  # a switch without a default
 SEED = Count(12345, 0, 2**32 - 1)
 
@@ -75,15 +72,10 @@ class _FloatParser(flags.FloatParser):
 
 
 class PathParser(flags.ArgumentParser):
-    """The value of a `Path`; of several each keeps a slash at its end, as no file has one."""
-
-    def __init__(self, several: bool):
-        self.several = several
+    """The value of a `Path`."""
 
     def parse(self, argument: str) -> str:
-        if not self.several:
-            return own_path(argument)
-        return ",".join(map(os.path.expanduser, argument.split(",")))
+        return ",".join(map(own_path, argument.split(",")))
 
 
 def define(group: type) -> None:
@@ -132,18 +124,14 @@ def _defined(name: str, kind: Any, text: str) -> flags.Flag:
             flags.DEFINE(parser, name, default, text, serializer=flags.ArgumentSerializer())
         case Choice(default, choices):
             flags.DEFINE_enum(name, default, list(choices), text)
-        case Path(default, required, several):
-            parser = PathParser(several)
-            flags.DEFINE(parser, name, default, text, serializer=flags.ArgumentSerializer())
+        case Path(default, required):
+            flags.DEFINE(PathParser(), name, default, text, flags.FLAGS, flags.ArgumentSerializer())
             if required:
                 mark_required(name)
         case tuple():
             flags.DEFINE_list(name, list(kind), text)
         case _ if kind is YES_OR_NO:
             flags.DEFINE_bool(name, None, text)
-        case _ if kind is REQUIRED:
-            flags.DEFINE_string(name, None, text)
-            mark_required(name)
         case _:
             flags.DEFINE_string(name, kind, text)
     return FLAGS[name]

@@ -76,7 +76,7 @@ def read_curves(output_dir: str) -> dict[str, Curve]:
     """
     curves: dict[str, Curve] = {}
     for prefix, folder in (("", output_dir), ("eval/", f"{output_dir}/eval")):
-        paths = files.paths_in(folder, beginning="events.out.tfevents.")
+        paths = files.paths_in(folder, r"^events\.out\.tfevents\.")
         points = [[*_read_points(path)] for path in paths]
         if not prefix:  # time and step of the first point of each file of training
             starts = [min(one)[:2] for one in points if one]
@@ -207,8 +207,7 @@ def evaluate_squad(argv: Sequence[str]) -> None:
     from bert_tf.squad.answers import Prediction
     from bert_tf.squad.report import report_html
 
-    squad_file, predictions_file = map(files.own_path, argv[1:])
-    questions, answers = data.read_squad(squad_file), read_predictions(predictions_file)
+    questions, answers = data.read_squad(argv[1]), read_predictions(argv[2])
     if FLAGS.na_prob_file and not questions.version_2:
         raise InputError(
             f"--na_prob_file for {questions.source}, where every question has an answer",

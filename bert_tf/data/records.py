@@ -228,7 +228,9 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
         patterns = [patterns] if is_file(patterns) else patterns.split(",")
     found: dict[str, str] = {}
     for pattern in map(own_path, patterns):
-        matches = [pattern] if is_file(pattern) else _matching(pattern)
+        literal = os.path.join(glob.escape(os.path.dirname(pattern)), os.path.basename(pattern))
+        found_by = gfile().glob(literal) or gfile().glob(pattern)  # the names of folders first
+        matches = [pattern] if is_file(pattern) else sorted(found_by)
         if not matches:
             expected = "paths or globs of existing files, separated by commas"
             remedy = "check the path, and that the file has been made"
@@ -241,13 +243,6 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
                 raise InputError(received, "each file once", "leave out one of the two")
             found[file] = path
     return list(found.values())
-
-
-def _matching(pattern: str) -> list[str]:
-    """The files of a pattern, whose folder may be the name of one that exists."""
-    folder, name = os.path.split(pattern)
-    is_name = glob.has_magic(folder) and gfile().isdir(folder)
-    return sorted(gfile().glob(os.path.join(glob.escape(folder) if is_name else folder, name)))
 
 
 # ---------------------------------------------------------------------------- index
