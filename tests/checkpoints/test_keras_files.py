@@ -3,6 +3,8 @@
 import json
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import keras
 import model_files
@@ -60,6 +62,28 @@ def test_there_and_back(tmp_path, kind):
     assert (open_weights(f"{tmp_path}/model.keras").metadata.task or shown_head(weights)) == (
         MODELS[kind][0]
     )
+
+
+READ = """
+import os, sys, bert_tf
+for path in sys.argv[1:]:
+    if not (pid := os.fork()):  # the next one is read by a process that has read none
+        print(path, len(bert_tf.open_weights(path).names), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_a_process_that_has_imported_nothing_else_reads_them(tmp_path):
+    """The layers of every head are registered with Keras by then."""
+    numbers = {}
+    for kind in MODELS:
+        model = random_model(kind)
+        model.save(str(tmp_path / f"{kind}.keras"))
+        numbers[f"{tmp_path}/{kind}.keras"] = len(model.weights)
+    ended = subprocess.run([sys.executable, "-c", READ, *numbers], capture_output=True, text=True)
+    found = (line.rsplit(maxsplit=1) for line in ended.stdout.splitlines())
+    assert {path: int(number) for path, number in found} == numbers, ended.stderr
 
 
 def refused(path, message: str) -> InputError:
