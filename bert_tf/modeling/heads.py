@@ -73,6 +73,7 @@ class MaskedLmHead(BertLayer):
           unused one costs nothing in a compiled function.
         """
         batch, length, hidden = ops.shape(sequence_output)
+        masked_lm_positions = ops.cast(masked_lm_positions, "int32")  # Keras builds with floats
         if self.config.is_causal:
             masked_lm_positions = ops.maximum(masked_lm_positions - 1, 0)
         num_predictions = ops.shape(masked_lm_positions)[1]

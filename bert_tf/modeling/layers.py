@@ -266,7 +266,7 @@ class Embeddings(BertLayer):
     """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`)."""
 
     def __init__(self, config: Config, name: str = "embeddings", **kwargs: Any):
-        super().__init__(config, name=name, **kwargs)
+        super().__init__(config, name=name, autocast=False, **kwargs)  # 16 bits hold no ids
         self.norm = self.layer_norm()
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
 
@@ -287,7 +287,9 @@ class Embeddings(BertLayer):
         self.dropout.build((*input_ids_shape, self.config.hidden_size))
 
     def call(self, input_ids, segment_ids, training=None, with_table=False, sequence_numbers=None):
-        """input_ids, segment_ids int [B, S] -> embeddings [B, S, D].
+        """input_ids, segment_ids [B, S] -> embeddings [B, S, D].
+
+        Ids are whole numbers; floats, with which Keras builds a loaded model, are cast.
 
         With `sequence_numbers`, of a packed row, positions begin again in each sequence.
 
@@ -295,6 +297,7 @@ class Embeddings(BertLayer):
         only what is read inside `call` takes part in the gradient, not what a functional model
         reads while it is built.
         """
+        input_ids, segment_ids = (ops.cast(ids, "int32") for ids in (input_ids, segment_ids))
         length = ops.shape(input_ids)[1]
         longest = self.config.max_position_embeddings
         if sequence_numbers is None and isinstance(length, int) and length > longest:

@@ -178,14 +178,6 @@ class BertModel(keras.Model):
     evaluate, test_on_batch = map(_with_checked_arrays, ("evaluate", "test_on_batch"))
     predict, predict_on_batch = map(_with_checked_arrays, ("predict", "predict_on_batch"))
 
-    def _symbolic_build(self, iterator=None, data_batch=None):
-        """As Keras's own, which averages the batches of all devices and so makes ids floats."""
-        if data_batch is not None:
-            x, *others = keras.utils.unpack_x_y_sample_weight(data_batch)
-            x = keras.tree.map_structure(lambda values: keras.ops.cast(values, "int32"), x)
-            data_batch = (x, *others)
-        super()._symbolic_build(iterator, data_batch)
-
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """As Keras's own, which warns of every kind of layer that has no kernel."""
         with warnings.catch_warnings():
@@ -338,8 +330,9 @@ def check_inputs(
         dtype, is_array = getattr(x, "dtype", type(x)), isinstance(x, np.ndarray)
         kind = str(getattr(dtype, "name", dtype))
         is_whole = "int" in kind or "bool" in kind
-        if "float" in kind:
-            is_whole = bool(np.all(np.floor(x) == x)) if is_array else name == "input_mask"
+        if "float" in kind:  # unknown ones become whole: Keras builds a loaded model with them
+            fits = kind in ("float32", "float64") or name == "input_mask"
+            is_whole = bool(np.all(np.floor(x) == x)) if is_array else fits
         if not is_whole:
             # TensorFlow's strings are objects as an array.
             is_text = "bytes" in kind or "str" in f"{kind} {getattr(values[name], 'dtype', None)}"
