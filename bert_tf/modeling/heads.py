@@ -89,6 +89,9 @@ class MaskedLmHead(BertLayer):
         losses = tied_cross_entropy(x, word_table, bias, ops.reshape(masked_lm_ids, (-1,)))
         return logits, ops.reshape(losses, (batch, num_predictions))
 
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
+        """None: a prediction has no padding."""
+
     def compute_output_spec(self, sequence_output, positions, word_table, masked_lm_ids=None):
         """[B, P, V], or that and [B, P]."""
         logits = (*positions.shape, self.config.vocab_size)
@@ -216,6 +219,7 @@ class WeightedSum(keras.layers.Layer):
 
     def build(self, x_shape: Shape) -> None:
         """Makes a weight for each layer; at first they are equal."""
+        self.supports_masking = True
         self.layer_weights = self.add_weight(
             shape=(x_shape[-1],), initializer="zeros", name="layer_weights"
         )

@@ -270,17 +270,22 @@ def encode(
         mask = inputs["input_mask"]  # [B, S]
     else:  # tokens see their own sequence, and padding sees padding
         mask = ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))  # [B, S, S]
-    x, word_table = layers.Embeddings(config)(
+    x, word_table = layers.Embeddings(config).as_encoder()(
         ids, segments, with_table=True, sequence_numbers=numbers
     )  # [B, S, D], [V, D]
     every_layer = {"embedding_output": x}
     for i in range(config.num_hidden_layers):
-        block = layers.EncoderBlock(config, name=f"layer_{i}")
+        block = layers.EncoderBlock(config, name=f"layer_{i}").as_encoder()
         x = block(x, padding_mask=mask)  # [B, S, D]
         every_layer[f"layer_{i}"] = x
     first = x  # tokens are at [:, 0]
     if cells is not None:
-        x, first = layers.UnpackTokens()(x, cells, inputs["input_mask"])  # [B, S, D], [B, 1, D]
+        unpack = layers.UnpackTokens()
+        x, first = unpack(x, cells, inputs["input_mask"])  # [B, S, D], [B, 1, D]
+        if all_layers:
+            every_layer = {
+                k: unpack(v, cells, inputs["input_mask"])[0] for k, v in every_layer.items()
+            }
     if config.is_causal or (numbers is not None and cells is None):
         tokens = layers.last_tokens if config.is_causal else layers.first_tokens
         first = tokens(x, inputs.get("input_mask", numbers), num_sequences)  # [B, K, D]

@@ -272,7 +272,8 @@ def test_models_around_ours_are_saved_whole(tmp_path, around):
     model, paths = around(), [str(tmp_path / name) for name in ("saved.keras", "kept.keras")]
     expected = [np.array(x) for x in model(inputs)]
     model.save(paths[0])
-    model.compile(keras.optimizers.SGD(0.0), "mse")  # weights stay as they are
+    # Weights stay as they are.
+    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
     keep = keras.callbacks.ModelCheckpoint(paths[1])
     model.fit(inputs, [np.zeros_like(x) for x in expected], verbose=0, callbacks=[keep])
     for path in paths:
