@@ -84,7 +84,7 @@ def test_masks_of_keras(layer):
 
 
 def test_where_masks_of_keras_end():
-    """Layers of single places pass them on, so losses leave out padding; pooled vectors have none."""
+    """Layers of single places pass them on, as losses skip padding; pooled vectors have none."""
     x = keras.layers.Masking()(np.pad(np.ones([2, 3, D], np.float32), [(0, 0), (0, 2), (0, 0)]))
     config = small.CONFIG
     tags = heads.TokenClassifier(config, num_classes=4)
