@@ -29,6 +29,8 @@ class InputError(ValueError):
     expected, and what to do. The commands print it and exit with code 1.
     """
 
+    _keras_call_info_injected = True  # Keras then leaves it as it is, within other models too
+
     def __init__(self, received: str, expected: str, remedy: str):
         received, expected, remedy = map(_readable, (received, expected, remedy))
         super().__init__(f"Received: {received}\nExpected: {expected}\nTo do: {remedy}")

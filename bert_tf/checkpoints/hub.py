@@ -17,7 +17,8 @@ from bert_tf.errors import InputError, first_line
 from bert_tf.runtime import import_extra
 
 TEXTS = ["config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "added_tokens.json",
-         "special_tokens_map.json", "sentence_bert_config.json", "model_facts.json"]  # fmt: skip
+         "special_tokens_map.json", "sentence_bert_config.json", "modules.json",
+         "*/config.json", "model_facts.json"]  # fmt: skip
 WEIGHTS = ["model.safetensors", "model.safetensors.index.json", "model-?????-of-?????.safetensors"]
 _EXPECTED = f"hf:OWNER/NAME or hf:OWNER/NAME@REVISION of a BERT with {TEXTS[0]} and {WEIGHTS[0]}"
 _CLONE = "clone the repository (with git LFS) and give the folder"

@@ -53,7 +53,9 @@ from bert_tf.runtime import import_extra
 
 CONFIG = "config.json"
 # Of a folder of sentence-transformers.
-SENTENCE_CONFIG, POOLING_CONFIG = "sentence_bert_config.json", "1_Pooling/config.json"
+SENTENCE_CONFIG, MODULES, POOLING = "sentence_bert_config.json", "modules.json", "1_Pooling"
+# Modules whose vectors are computed here, but for their length; once they were named BERT.
+_COMPUTED = ("Transformer", "BERT", "Pooling", "Normalize", "Dropout")
 # Heads for one label, a score and any number of labels have one class, and this beside it.
 PROBLEM_TYPES = {
     "classification": "single_label_classification",
@@ -76,7 +78,7 @@ _OTHER_NAMES = {
     "qa_outputs.bias": "cls/squad/output_bias",
 }
 _THEIR_NAMES = {ours: theirs for theirs, ours in _OTHER_NAMES.items()}
-# Copies: of the word table and of the output bias; and a constant.
+# Copies, unless they alone are stored: of the word table and of the output bias; and a constant.
 TIED = {
     "cls.predictions.decoder.weight": "bert/embeddings/word_embeddings",
     "cls.predictions.decoder.bias": "cls/predictions/output_bias",
@@ -140,10 +142,11 @@ class SentenceConfig(OtherKeys):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PoolingConfig(OtherKeys):
-    """A 1_Pooling/config.json."""
+class Module(OtherKeys):
+    """An entry of a modules.json."""
 
-    pooling_mode_mean_tokens: bool | None = True
+    type: str
+    path: str = ""  # of its folder
 
 
 def architecture_of(names: Iterable[str]) -> str:
@@ -190,10 +193,6 @@ def _read_metadata(
     sentence = read_object(SentenceConfig, path) or SentenceConfig()
     if sentence.do_lower_case and tokenizer.do_lower_case is False:
         raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
-    path = os.path.join(folder, POOLING_CONFIG)
-    if not (read_object(PoolingConfig, path) or PoolingConfig()).pooling_mode_mean_tokens:
-        says = "%s: its vectors are not means over all pieces, as those named mean are here. "
-        logging.warning(says + "If they are those of [CLS]: bert-tf features --pooling=cls.", path)
     (architecture, *_), longest = config.architectures or [None], tokenizer.max_length or positions
     bound = int(longest) if longest < positions else None  # a greater one does not matter
     tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
@@ -210,6 +209,43 @@ def _read_metadata(
     known = ours if ours.get("architecture") == architecture else {}
     known |= {name: value for name, value in theirs.items() if value is not None}
     return typed(ModelMetadata, known | {"labels": theirs["labels"]}, source=source)
+
+
+def _check_modules(folder: str, weight_file: str) -> None:
+    """Refuses a folder of sentence-transformers whose vectors are others than those made here.
+
+    Warns if they are not means over all pieces. A folder without modules.json may have a pooling.
+    """
+    path = os.path.join(folder, MODULES)
+    modules: tuple[Module, ...] = ()
+    if tf.io.gfile.exists(path):
+        values = read_json(path, kind=list, expected="a list of modules")
+        modules = typed(tuple[Module, ...], values, source=path)
+    elif tf.io.gfile.exists(os.path.join(folder, POOLING, CONFIG)):
+        modules = (Module(type="Pooling", path=POOLING),)
+    for kind, module in ((one.type.rpartition(".")[2], one) for one in modules):
+        modes, source = [], os.path.join(folder, module.path, CONFIG)
+        if kind == "Pooling":
+            modes = _pooling_modes(typed(dict[str, Any], read_json(source), source=source))
+        if kind not in _COMPUTED or len(modes) > 1 or not {"mean", "cls"}.issuperset(modes):
+            received = f"{source} with {' and '.join(modes)} as vectors"
+            received = f"{path} with a module {kind}" if kind not in _COMPUTED else received
+            expected = "a Transformer with one Pooling, mean or cls, and no layers behind it"
+            remedy = f"give {weight_file} for the encoder alone, without what makes its vectors"
+            raise InputError(received, expected, remedy)
+        if kind == "Pooling" and modes != ["mean"]:
+            says = "%s: its vectors are not means over all pieces, as those named mean are here. "
+            says += "If they are those of [CLS]: bert-tf features --pooling=cls."
+            logging.warning(says, source)
+
+
+def _pooling_modes(values: Mapping[str, Any]) -> list[str]:
+    """The poolings of which a text's vector consists: one of mean, cls, max, ..., or several."""
+    named = values.get("pooling_mode")  # newer; before, each had a switch of its own
+    switches = {"pooling_mode_mean_tokens": True} | dict(values)
+    names = [name for name, value in switches.items() if value and name.startswith("pooling_mode_")]
+    given = [named] if isinstance(named, str) else named or names
+    return [re.sub("^pooling_mode_|_tokens?$", "", str(name)) for name in given]
 
 
 def _read_labels(by_id: Mapping[str, Any], source: str) -> tuple[str, ...] | None:
@@ -235,6 +271,7 @@ def open_hugging_face(path: str) -> Weights:
     if tf.io.gfile.isdir(path):
         files = (os.path.join(path, name) for name in WEIGHT_FILES)
         folder, weight_file = path, next(filter(tf.io.gfile.exists, files))
+        _check_modules(folder, weight_file)
     config_file = os.path.join(folder, CONFIG)
     values = read_json(config_file, remedy="copy the whole folder")
     config = BertConfig.from_hugging_face(values, source=config_file)
@@ -274,12 +311,11 @@ def _names(
         if ours in names:
             raise refused_model(path, f"both {names[ours]} and {theirs}", "one: they are the same")
         names[ours] = theirs
-    newer_bias = "cls.predictions.decoder.bias"
-    if newer_bias in copies and TIED[newer_bias] not in names:
-        names[TIED[newer_bias]] = newer_bias
-        copies.remove(newer_bias)
     for copy, ours in TIED.items():
-        if copy in copies and ours in names and not np.array_equal(read(copy), read(names[ours])):
+        if copy in copies and ours not in names:  # tied tensors are stored once, under any name
+            names[ours] = copy
+            copies.remove(copy)
+        elif copy in copies and not np.array_equal(read(copy), read(names[ours])):
             raise refused_model(path, f"a {copy} that differs from {names[ours]}", "one for both")
     return names, tuple(copies)
 

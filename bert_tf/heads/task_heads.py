@@ -23,7 +23,7 @@ from bert_tf.modeling.heads import (
     TokenClassifier,
     WeightedSum,
 )
-from bert_tf.modeling.layers import MASKED_SCORE, Dropout, UnpackTokens, last_tokens
+from bert_tf.modeling.layers import MASKED_SCORE, Dropout, last_tokens
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 
 
@@ -163,8 +163,6 @@ def vectors_of(config, inputs):
         case kind:
             x = every[-2 if kind == "second_to_last" else -1]
     mask = inputs["input_mask"]
-    if PACKED_TOKENS in inputs:
-        x, _ = UnpackTokens()(x, inputs[PACKED_TOKENS], mask)
     is_token = keras.ops.not_equal(mask, 0)
     for i in range(config.bilstm_layers):
         options = {"return_sequences": True, "use_cudnn": False, "dtype": "float32"}

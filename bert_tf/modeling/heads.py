@@ -73,6 +73,7 @@ class MaskedLmHead(BertLayer):
           unused one costs nothing in a compiled function.
         """
         batch, length, hidden = ops.shape(sequence_output)
+        masked_lm_positions = ops.cast(masked_lm_positions, "int32")  # Keras builds with floats
         if self.config.is_causal:
             masked_lm_positions = ops.maximum(masked_lm_positions - 1, 0)
         num_predictions = ops.shape(masked_lm_positions)[1]
@@ -87,6 +88,9 @@ class MaskedLmHead(BertLayer):
             return logits
         losses = tied_cross_entropy(x, word_table, bias, ops.reshape(masked_lm_ids, (-1,)))
         return logits, ops.reshape(losses, (batch, num_predictions))
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
+        """None: a prediction has no padding."""
 
     def compute_output_spec(self, sequence_output, positions, word_table, masked_lm_ids=None):
         """[B, P, V], or that and [B, P]."""
@@ -215,6 +219,7 @@ class WeightedSum(keras.layers.Layer):
 
     def build(self, x_shape: Shape) -> None:
         """Makes a weight for each layer; at first they are equal."""
+        self.supports_masking = True
         self.layer_weights = self.add_weight(
             shape=(x_shape[-1],), initializer="zeros", name="layer_weights"
         )

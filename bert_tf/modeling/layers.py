@@ -17,7 +17,7 @@ import contextlib
 import math
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -39,10 +39,15 @@ ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
 
 
 class BertLayer(keras.layers.Layer):
-    """A layer with the sizes of a `BertConfig`, which is serialized with it."""
+    """A layer with the sizes of a `BertConfig`, which is serialized with it.
+
+    It passes on a mask of Keras, as `Masking` or `Embedding(mask_zero=True)` give it. Layers that
+    attend take it for the padding_mask if they are given none.
+    """
 
     def __init__(self, config: Config, **kwargs: Any):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
 
     def dense(self, units: int, name: str = "dense") -> "Dense":
@@ -58,9 +63,14 @@ class BertLayer(keras.layers.Layer):
 
     def dropout_layer(self, rate: float) -> "Dropout":
         """Dropout of this layer's dtype."""
-        dropout = Dropout(rate, dtype=self.dtype_policy, name="dropout")
-        dropout.is_of_tokens = True
-        return dropout
+        return Dropout(rate, dtype=self.dtype_policy, name="dropout")
+
+    def as_encoder(self) -> Self:
+        """The layer, as part of the encoder: it is frozen with it, and its tokens are packed."""
+        for inner in self._flatten_layers():
+            if isinstance(inner, Dropout):
+                inner.is_of_encoder = True
+        return self
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, and how the dense layers inside are quantized.
@@ -120,12 +130,13 @@ class SelfAttention(BertLayer):
             projection.build(x_shape)
         self.dropout.build(x_shape)
 
-    def call(self, x: Tensor, padding_mask: Tensor = None, training: bool | None = None) -> Tensor:
+    def call(self, x, padding_mask=None, training=None, mask=None):
         """x [B, S, D] -> context [B, S, D].
 
         padding_mask: [B, S], 0 for padding; or [B, S, S], 0 where a token (first S) does not see
-        another (second S).
+        another (second S). Without it `mask`, [B, S], which Keras gives.
         """
+        padding_mask = mask if padding_mask is None else padding_mask
         batch, length, hidden = ops.shape(x)
         heads = self.config.num_attention_heads
         mask_scores = self._mask_scores(padding_mask, batch, length)
@@ -175,8 +186,9 @@ class Attention(BertLayer):
         self.self_attention.build(x_shape, padding_mask_shape)
         self.add_and_norm.build(x_shape, x_shape)
 
-    def call(self, x: Tensor, padding_mask: Tensor = None, training: bool | None = None) -> Tensor:
-        """x [B, S, D], padding_mask [B, S], 0 for padding -> [B, S, D]."""
+    def call(self, x, padding_mask=None, training=None, mask=None):
+        """x [B, S, D], padding_mask [B, S], 0 for padding, else Keras's mask -> [B, S, D]."""
+        padding_mask = mask if padding_mask is None else padding_mask
         context = self.self_attention(x, padding_mask, training=training)
         return self.add_and_norm(context, x, training=training)
 
@@ -228,7 +240,8 @@ class EncoderBlock(BertLayer):
     """One Transformer block, normalized after each half (original: `transformer_model`).
 
     Called with x [B, S, D] and padding_mask int [B, S], 1 for word pieces and 0 for padding, as
-    `input_mask`; without a mask there is no padding.
+    `input_mask`. Without it the mask that x has from Keras (`BertLayer`) is taken; without
+    either there is no padding.
 
     With `recompute` it keeps its input alone for the gradient, and computes again what else the
     backward pass needs: some 20 tensors as large as its input, of one block at a time. The work is
@@ -250,8 +263,9 @@ class EncoderBlock(BertLayer):
         self.intermediate.build(x_shape)
         self.add_and_norm.build((*x_shape[:-1], self.config.intermediate_size), x_shape)
 
-    def call(self, x: Tensor, padding_mask: Tensor = None, training: bool | None = None) -> Tensor:
-        """x [B, S, D], padding_mask [B, S], 0 for padding -> [B, S, D]."""
+    def call(self, x, padding_mask=None, training=None, mask=None):
+        """x [B, S, D], padding_mask [B, S], 0 for padding, else Keras's mask -> [B, S, D]."""
+        padding_mask = mask if padding_mask is None else padding_mask
 
         def block(x: Tensor) -> Tensor:
             x = self.attention(x, padding_mask, training=training)
@@ -266,7 +280,7 @@ class Embeddings(BertLayer):
     """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`)."""
 
     def __init__(self, config: Config, name: str = "embeddings", **kwargs: Any):
-        super().__init__(config, name=name, **kwargs)
+        super().__init__(config, name=name, autocast=False, **kwargs)  # 16 bits hold no ids
         self.norm = self.layer_norm()
         self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
 
@@ -287,7 +301,9 @@ class Embeddings(BertLayer):
         self.dropout.build((*input_ids_shape, self.config.hidden_size))
 
     def call(self, input_ids, segment_ids, training=None, with_table=False, sequence_numbers=None):
-        """input_ids, segment_ids int [B, S] -> embeddings [B, S, D].
+        """input_ids, segment_ids [B, S] -> embeddings [B, S, D].
+
+        Ids are whole numbers; floats, with which Keras builds a loaded model, are cast.
 
         With `sequence_numbers`, of a packed row, positions begin again in each sequence.
 
@@ -295,6 +311,7 @@ class Embeddings(BertLayer):
         only what is read inside `call` takes part in the gradient, not what a functional model
         reads while it is built.
         """
+        input_ids, segment_ids = (ops.cast(ids, "int32") for ids in (input_ids, segment_ids))
         length = ops.shape(input_ids)[1]
         longest = self.config.max_position_embeddings
         if sequence_numbers is None and isinstance(length, int) and length > longest:
@@ -342,6 +359,9 @@ class Pooler(BertLayer):
     def call(self, sequence_output: Tensor) -> Tensor:
         """sequence_output [B, S, D] -> [B, D]."""
         return ops.tanh(self.projection(sequence_output[:, 0]))
+
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
+        """None: a vector of the whole sequence has no padding."""
 
     def compute_output_shape(self, sequence_output_shape: Shape) -> Shape:
         """[B, D]."""
@@ -571,7 +591,7 @@ class Dropout(keras.layers.Layer):
     all replicas draw the same masks, as those of Keras's own layer do.
     """
 
-    is_of_tokens = False  # whether its inputs are packed where the batch is
+    is_of_encoder = False  # which is frozen as a whole, and whose tokens may be packed
 
     def __init__(self, rate: float, **kwargs: Any):
         super().__init__(**kwargs)
@@ -595,7 +615,7 @@ class Dropout(keras.layers.Layer):
     def _places(self, shape: Any) -> tuple[Tensor, Tensor]:
         """Of each element a hash of its row, and its number in the row; they broadcast to x."""
         seed, first_row, rows_of_inputs, cells, inputs = _keys[-1] if _keys else (None,) * 5
-        if cells is not None and self.is_of_tokens:
+        if cells is not None and self.is_of_encoder:
             length = inputs[-1]
             first_row *= math.prod(inputs[1:-1])
             rows, places = first_row + cells // length, cells % length  # [R, W]

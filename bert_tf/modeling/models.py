@@ -178,14 +178,6 @@ class BertModel(keras.Model):
     evaluate, test_on_batch = map(_with_checked_arrays, ("evaluate", "test_on_batch"))
     predict, predict_on_batch = map(_with_checked_arrays, ("predict", "predict_on_batch"))
 
-    def _symbolic_build(self, iterator=None, data_batch=None):
-        """As Keras's own, which averages the batches of all devices and so makes ids floats."""
-        if data_batch is not None:
-            x, *others = keras.utils.unpack_x_y_sample_weight(data_batch)
-            x = keras.tree.map_structure(lambda values: keras.ops.cast(values, "int32"), x)
-            data_batch = (x, *others)
-        super()._symbolic_build(iterator, data_batch)
-
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """As Keras's own, which warns of every kind of layer that has no kernel."""
         with warnings.catch_warnings():
@@ -278,17 +270,22 @@ def encode(
         mask = inputs["input_mask"]  # [B, S]
     else:  # tokens see their own sequence, and padding sees padding
         mask = ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))  # [B, S, S]
-    x, word_table = layers.Embeddings(config)(
+    x, word_table = layers.Embeddings(config).as_encoder()(
         ids, segments, with_table=True, sequence_numbers=numbers
     )  # [B, S, D], [V, D]
     every_layer = {"embedding_output": x}
     for i in range(config.num_hidden_layers):
-        block = layers.EncoderBlock(config, name=f"layer_{i}")
+        block = layers.EncoderBlock(config, name=f"layer_{i}").as_encoder()
         x = block(x, padding_mask=mask)  # [B, S, D]
         every_layer[f"layer_{i}"] = x
     first = x  # tokens are at [:, 0]
     if cells is not None:
-        x, first = layers.UnpackTokens()(x, cells, inputs["input_mask"])  # [B, S, D], [B, 1, D]
+        unpack = layers.UnpackTokens()
+        x, first = unpack(x, cells, inputs["input_mask"])  # [B, S, D], [B, 1, D]
+        if all_layers:
+            every_layer = {
+                k: unpack(v, cells, inputs["input_mask"])[0] for k, v in every_layer.items()
+            }
     if config.is_causal or (numbers is not None and cells is None):
         tokens = layers.last_tokens if config.is_causal else layers.first_tokens
         first = tokens(x, inputs.get("input_mask", numbers), num_sequences)  # [B, K, D]
@@ -338,8 +335,9 @@ def check_inputs(
         dtype, is_array = getattr(x, "dtype", type(x)), isinstance(x, np.ndarray)
         kind = str(getattr(dtype, "name", dtype))
         is_whole = "int" in kind or "bool" in kind
-        if "float" in kind:
-            is_whole = bool(np.all(np.floor(x) == x)) if is_array else name == "input_mask"
+        if "float" in kind:  # unknown ones become whole: Keras builds a loaded model with them
+            fits = kind in ("float32", "float64") or name == "input_mask"
+            is_whole = bool(np.all(np.floor(x) == x)) if is_array else fits
         if not is_whole:
             # TensorFlow's strings are objects as an array.
             is_text = "bytes" in kind or "str" in f"{kind} {getattr(values[name], 'dtype', None)}"

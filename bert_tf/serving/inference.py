@@ -198,24 +198,30 @@ class InferenceModel(tf.Module):
         super().__init__()
         self._config, self._activations, self.outputs = config, activations, tuple(outputs)
         tensors = {name: np.asarray(v.value) for name, v in named_variables(model).items()}
-        scope, depth = "bert/embeddings", config.num_hidden_layers
+        # A BiLSTM may read lower layers; where nothing else does, the others are not there.
+        found = {layer.name for layer in model.layers}
+        names = [f"layer_{i}" for i in range(config.num_hidden_layers) if f"layer_{i}" in found]
+        scope = "bert/embeddings"
         self.word_embeddings = _variable(tensors[f"{scope}/word_embeddings"])
         self.token_type_embeddings = _variable(tensors[f"{scope}/token_type_embeddings"])
         self.position_embeddings = _variable(tensors[f"{scope}/position_embeddings"])
         self.embedding_norm = _norm(tensors, scope)
-        self.blocks = [_block(tensors, config, f"bert/encoder/layer_{i}") for i in range(depth)]
-        inputs = [model.get_layer(f"layer_{depth - 1}").output]
+        self.blocks = [_block(tensors, config, f"bert/encoder/{name}") for name in names]
+        x, table = model.get_layer("embeddings").output
+        *others, last = (x, *(model.get_layer(name).output for name in names))
+        inputs = [last]
         if "masked_lm_positions" in model.input:
-            inputs += [model.input["masked_lm_positions"], model.get_layer("embeddings").output[1]]
+            inputs += [model.input["masked_lm_positions"], table]
         on_top = {name: model.output[name] for name in outputs if name != "sequence_output"}
         self._taken: list[str] = []  # inputs of the model that the head takes, too
+        self._reads_all = False  # embeddings and layers
+        self._has_choices = len(model.input["input_ids"].shape) == 3
         try:
             head = keras.Model(inputs, on_top) if on_top else None
         except ValueError:  # it is not connected to the encoder's last layer alone
             self._taken = [name for name in ("input_mask", "segment_ids") if name in model.input]
-            if config.bilstm_layers:
-                inputs += [model.get_layer("embeddings").output[0]]
-                inputs += [model.get_layer(f"layer_{i}").output for i in range(depth - 1)]
+            self._reads_all = config.bilstm_layers > 0
+            inputs += others if self._reads_all else []
             head = keras.Model(inputs + [model.input[name] for name in self._taken], on_top)
         # Not tracked: TF Serving's loader does not find the variables of a Keras model.
         self.__dict__["_head"] = head
@@ -229,9 +235,12 @@ class InferenceModel(tf.Module):
         batch_shape = tf.unstack(tf.shape(features["input_ids"]))  # [B, S]
         outputs, _ = encode(self, self._config, features, self._activations)  # [T, D] each
         shape = [*batch_shape, self._config.hidden_size]
-        read = outputs if self._config.bilstm_layers else outputs[-1:]
+        read = outputs if self._reads_all else outputs[-1:]
         *others, sequence = (tf.reshape(x, shape) for x in read)  # [B, S, D]
-        given = [sequence, *others, *(features[name] for name in self._taken)]
+        taken = (features[name] for name in self._taken)
+        if self._has_choices:  # of which there is one
+            taken = (value[:, tf.newaxis] for value in taken)  # [B, 1, S]
+        given = [sequence, *others, *taken]
         if (positions := features.get("masked_lm_positions")) is not None:
             first = 0
             if self._config.is_causal:  # the head takes each from the place before

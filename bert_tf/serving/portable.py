@@ -195,6 +195,7 @@ def _load_litert(path: str, num_threads: int) -> Answer:
 
 def _to_onnx(model: tf.Module, signature, int8: bool) -> bytes:
     del model  # the weights are frozen into the signature's graph
+    import onnx
     import tf2onnx
 
     specs = signature.structured_input_signature[1]
@@ -205,6 +206,13 @@ def _to_onnx(model: tf.Module, signature, int8: bool) -> bytes:
 
     inputs = list(specs.values())
     proto, _ = tf2onnx.convert.from_function(positional, input_signature=inputs, opset=ONNX_OPSET)
+    # Tensors made while the model was built are inputs of its graph, which the converter keeps.
+    graph = positional.get_concrete_function(*inputs).graph
+    constants = {inner.name: outer for outer, inner in graph.captures}
+    for one in [one for one in proto.graph.input if one.name in constants]:
+        value = onnx.numpy_helper.from_array(constants[one.name].numpy(), one.name)
+        proto.graph.initializer.append(value)
+        proto.graph.input.remove(one)
     return _with_int8_weights(proto) if int8 else proto.SerializeToString()
 
 

@@ -84,7 +84,7 @@ class Steps:
         if not any(re.match(ENCODER, name) for name in self.weights):
             # Fixed features (section 5.3), the same in every epoch.
             for layer in model._flatten_layers():
-                if isinstance(layer, Dropout) and layer.is_of_tokens:
+                if isinstance(layer, Dropout) and layer.is_of_encoder:
                     layer.rate = 0.0
         self.slots = {
             f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)

@@ -111,6 +111,31 @@ def test_older_names_and_copies(tmp_path, tensors):
     model_files.assert_same(model_files.all_tensors(weights), tensors)
 
 
+@pytest.mark.parametrize("prefix", ["bert.", ""])
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_tied_tensors_that_are_stored_once(tmp_path, tensors, prefix, suffix):
+    """Under either name; the table of a masked-LM head is that of the encoder."""
+    theirs = with_copies(tensors)
+    table, bias = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
+    for left_out in ((table,), (table, bias), ("cls.predictions.decoder.weight",)):
+        stored = {
+            prefix + n.removeprefix("bert.") if n.startswith("bert.") else n: v
+            for n, v in theirs.items()
+            if n not in left_out
+        }
+        folder = model_files.write_hugging_face(tmp_path / f"{len(left_out)}{left_out[0]}", stored)
+        if suffix == "bin":
+            torch = pytest.importorskip("torch", reason="installed with the extra torch")
+            (folder / "model.safetensors").unlink()
+            values = {name: torch.from_numpy(value) for name, value in stored.items()}
+            torch.save(values, folder / "pytorch_model.bin")
+        weights = open_weights(folder)
+        model_files.assert_same(model_files.all_tensors(weights), tensors)
+        assert len(weights.ignored) == 2 - len(left_out)
+        model = make_model("pretraining", ERF_CONFIG)
+        assert not load_checkpoint(model, weights, required="").missing
+
+
 @pytest.mark.parametrize("name", ["weight", "bias"])
 def test_an_untied_decoder(tmp_path, tensors, name):
     theirs = with_copies(tensors)
@@ -131,6 +156,83 @@ def test_a_weight_under_two_names(tmp_path, tensors, name, other):
     theirs[other] = theirs[name] + 1
     with pytest.raises(InputError, match=f"both ({name} and {other}|{other} and {name})"):
         open_weights(model_files.write_hugging_face(tmp_path, theirs))
+
+
+# ---------------------------------------------------------------------------- vectors of texts
+
+
+def modules(*types: str, pooling: str = "1_Pooling") -> dict[str, str]:
+    """A modules.json of sentence-transformers."""
+    paths = {"Transformer": "", "Pooling": pooling}
+    entries = [
+        {"idx": i, "name": str(i), "path": paths.get(kind, f"{i}_{kind}"),
+         "type": f"sentence_transformers.models.{kind}"}
+        for i, kind in enumerate(types)
+    ]  # fmt: skip
+    return {"modules.json": json.dumps(entries)}
+
+
+def modes(*names: str) -> dict[str, bool]:
+    """A configuration of its pooling."""
+    every = ("cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "lasttoken")
+    return {"word_embedding_dimension": 22} | {f"pooling_mode_{n}": n in names for n in every}
+
+
+BASIC, MEAN = ("Transformer", "Pooling"), modes("mean_tokens")
+
+
+@pytest.mark.parametrize(
+    ("files", "is_mean"),
+    [
+        (modules(*BASIC) | {"1_Pooling/config.json": MEAN}, True),
+        (modules(*BASIC, "Normalize", "Dropout") | {"1_Pooling/config.json": MEAN}, True),
+        (modules(*BASIC, pooling="pool") | {"pool/config.json": modes("cls_token")}, False),
+        (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode": "mean"}}, True),
+        (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode": "cls"}}, False),
+        # The folder of this name belongs to no module.
+        (modules(*BASIC, pooling="p") | {"p/config.json": {}, "1_Pooling/config.json": modes()},
+         True),
+        (modules("BERT"), True),
+    ],
+)  # fmt: skip
+def test_vectors_that_are_computed(tmp_path, tensors, caplog, files, is_mean):
+    weights = open_weights(write(tmp_path, tensors, files=files))
+    model_files.assert_same(model_files.all_tensors(weights), tensors)
+    assert ("vectors are not means over all pieces" in caplog.text) != is_mean
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        *((modules(*BASIC, kind), f"modules.json with a module {kind}\n") for kind in (
+            "Dense", "LSTM", "CNN", "LayerNorm", "WeightedLayerPooling", "WordWeights")),
+        (modules("WordEmbeddings", "Pooling"), "a module WordEmbeddings\n"),
+        *((modules(*BASIC) | {"1_Pooling/config.json": modes(*names)}, says) for names, says in (
+            (("mean_tokens", "max_tokens"), "1_Pooling/config.json with mean and max as"),
+            (("mean_tokens", "cls_token"), "with mean and cls as vectors"),
+            (("max_tokens",), "with max as vectors"),
+            (("lasttoken",), "with lasttoken as vectors"),
+            (("mean_sqrt_len_tokens",), "with mean_sqrt_len as vectors"))),
+        # Mean is on unless it is switched off.
+        (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode_cls_token": True}},
+         "with mean and cls"),
+        (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode": ["max", "mean"]}},
+         "with max and mean"),
+        (modules(*BASIC, pooling="pool") | {"pool/config.json": modes("max_tokens")},
+         "pool/config.json with max"),
+        ({"1_Pooling/config.json": modes("mean_tokens", "cls_token")}, "with mean and cls"),
+        (modules(*BASIC), "1_Pooling/config.json"),
+    ],
+)  # fmt: skip
+def test_vectors_that_are_not_computed(tmp_path, tensors, files, says):
+    """The encoder alone is read by the name of its file."""
+    folder = write(tmp_path, tensors, files={"1_Pooling/config.json": MEAN} | files)
+    if says == "1_Pooling/config.json":
+        (folder / says).unlink()
+    with pytest.raises(InputError, match=says):
+        open_weights(folder)
+    weights = open_weights(folder / "model.safetensors")
+    model_files.assert_same(model_files.all_tensors(weights), tensors)
 
 
 # ---------------------------------------------------------------------------- configuration

@@ -14,6 +14,7 @@ import small
 import tensorflow as tf
 
 import bert_tf
+from bert_tf import heads, layers
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, make_model
@@ -232,6 +233,53 @@ def test_a_keras_file_in_a_fresh_process(folders, tmp_path):
     again, tokenizer = bert_tf.load(path)  # vocabulary, case and labels are read from the file
     assert (again.labels, tokenizer.vocab) == (tuple(LABELS), model.tokenizer.vocab)
     np.testing.assert_allclose(again(tokenizer(TEXTS))["logits"], expected, atol=1e-6)
+
+
+class AroundModel(keras.Model):
+    """A user's model, with a layer of its own."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = make_model("fill_mask", small.CONFIG)
+        self.top = keras.layers.Dense(3)
+
+    def call(self, x):
+        outputs = self.inner(x)
+        return self.top(outputs["pooled_output"]), outputs["masked_lm_logits"]
+
+
+class AroundLayers(keras.Model):
+    """The same of single layers."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.embeddings = layers.Embeddings(small.CONFIG)
+        self.block, self.pooler = layers.EncoderBlock(small.CONFIG), layers.Pooler(small.CONFIG)
+        self.words, self.top = heads.MaskedLmHead(small.CONFIG), keras.layers.Dense(3)
+
+    def call(self, x):
+        y, table = self.embeddings(x["input_ids"], x["segment_ids"], with_table=True)
+        y = self.block(y, padding_mask=x["input_mask"])
+        return self.top(self.pooler(y)), self.words(y, x["masked_lm_positions"], table)
+
+
+@pytest.mark.parametrize("around", [AroundModel, AroundLayers])
+def test_models_around_ours_are_saved_whole(tmp_path, around):
+    """Keras builds what it loads with floats; the user's own layers come back, too."""
+    batch = small.examples(small.ROWS, config=small.CONFIG)
+    names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
+    inputs = {name: np.array(batch[name]) for name in names}
+    model, paths = around(), [str(tmp_path / name) for name in ("saved.keras", "kept.keras")]
+    expected = [np.array(x) for x in model(inputs)]
+    model.save(paths[0])
+    # Weights stay as they are.
+    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
+    keep = keras.callbacks.ModelCheckpoint(paths[1])
+    model.fit(inputs, [np.zeros_like(x) for x in expected], verbose=0, callbacks=[keep])
+    for path in paths:
+        again = keras.models.load_model(path, {around.__name__: around}, compile=False)
+        for found, one in zip(again(inputs), expected, strict=True):
+            np.testing.assert_array_equal(found, one)
 
 
 def test_clone_export_and_parts(folders, tmp_path):

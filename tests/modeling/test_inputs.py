@@ -73,7 +73,7 @@ def test_lists_and_tensors(model):
         ([1, 2, 3], r"input_ids of shape \[3\]\n"),
         ([IDS, MASK * 2, SEGMENTS], "input_mask with 2"),
         (tf.constant(changed(IDS, -100)), "input_ids with -100"),
-        (keras.Input((7,)), "input_ids of type float32"),
+        (keras.Input((7,), dtype="float16"), "input_ids of type float16"),
         ([IDS, MASK], "a list of 2 inputs"),
         ([IDS, MASK, SEGMENTS, IDS], "a list of 4 inputs"),
     ):
@@ -95,13 +95,44 @@ def test_whole_numbers_of_other_types(model):
         np.testing.assert_allclose(model.predict(INPUTS | inputs, verbose=0), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("dataset", [{"input_ids": IDS * 1.0}, {"attention_mask": MASK[:, :1]}])
+@pytest.mark.parametrize(
+    "dataset", [{"input_ids": IDS.astype(np.float16)}, {"attention_mask": MASK[:, :1]}]
+)
 def test_kinds_and_shapes_of_datasets(model, dataset):
     model.predict_function = None  # of no shapes before
     with pytest.raises(
-        InputError, match=r"(input_ids of type float64|input_mask of shape \[(None|5), 1\])"
+        InputError, match=r"(input_ids of type float16|input_mask of shape \[(None|5), 1\])"
     ):
         model.predict(tf.data.Dataset.from_tensor_slices(INPUTS | dataset).batch(5), verbose=0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_floats_that_are_known_only_when_a_graph_runs(model, dtype):
+    """With such Keras builds what it loads; as of its own `Embedding`, they are cast."""
+    expected = model(INPUTS)
+    floats = {name: value.astype(dtype) for name, value in INPUTS.items()}
+    model.predict_function = None
+    found = model.predict(tf.data.Dataset.from_tensor_slices(floats).batch(5), verbose=0)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    ids = keras.Input((IDS.shape[1],), dtype=dtype)
+    around = keras.Model(ids, model({"input_ids": ids}))
+    np.testing.assert_allclose(around(IDS.astype(dtype)), model(IDS), atol=1e-6)
+
+
+class Around(keras.Model):
+    """A model of a user's."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = BertModel(small.CONFIG)
+
+    def call(self, ids):
+        return self.inner(ids)["pooled_output"]
+
+
+def test_errors_within_another_model():
+    with pytest.raises(InputError, match="input_ids with -100"):
+        Around()(changed(IDS, -100))
 
 
 def test_shapes_that_are_known_only_when_a_graph_runs():

@@ -55,6 +55,48 @@ def test_a_fully_masked_row_attends_as_if_unmasked():
         np.testing.assert_array_equal(layer(x, padding_mask=mask), layer(x))
 
 
+ATTENDING = (layers.EncoderBlock, layers.Attention, layers.SelfAttention)
+
+
+@pytest.mark.parametrize("layer", ATTENDING)
+def test_masks_of_keras(layer):
+    """As the padding_mask of the same places: eagerly, in a graph, computed again, in 16 bits."""
+    x = np.random.default_rng(3).normal(size=(3, 5, D)).astype(np.float32)
+    ids = np.array([[4, 2, 9, 0, 0], [1, 1, 1, 1, 1], [7, 0, 0, 0, 0]])
+    x[ids == 0] = 0.0
+    attend = layer(small.CONFIG)
+    expected = np.array(attend(x, padding_mask=ids != 0))
+    assert np.abs(attend(x) - expected).max() > 1e-3
+    masked = keras.layers.Masking()(x)
+    close(attend(masked), expected)
+    np.testing.assert_array_equal(attend(masked)._keras_mask, ids != 0)
+    close(attend(masked, padding_mask=np.ones_like(ids)), attend(x))  # what is given counts
+    inputs = keras.Input((5, D))
+    model = keras.Model(inputs, attend(keras.layers.Masking()(inputs)))
+    close(model(x), expected)
+    close(model.predict(x, verbose=0), expected)
+    table = keras.layers.Embedding(10, D, mask_zero=True)
+    stack = keras.Sequential([table, attend, keras.layers.GlobalAveragePooling1D()])
+    found, vectors = stack(ids), attend(table(ids), padding_mask=ids != 0)
+    close(found[0], np.mean(vectors[0, :3], axis=0))
+    half = layer(small.CONFIG, dtype="mixed_bfloat16")
+    close(half(masked), np.array(half(x, padding_mask=ids != 0), np.float32), 1e-6)
+
+
+def test_where_masks_of_keras_end():
+    """Layers of single places pass them on, as losses skip padding; pooled vectors have none."""
+    x = keras.layers.Masking()(np.pad(np.ones([2, 3, D], np.float32), [(0, 0), (0, 2), (0, 0)]))
+    config = small.CONFIG
+    tags = heads.TokenClassifier(config, num_classes=4)
+    wide = layers.Intermediate(config)(x)
+    each = (wide, layers.AddAndNorm(config)(wide, x), tags(x), layers.Dropout(0.5)(x))
+    for y in each:
+        assert y._keras_mask.numpy().tolist() == [[True] * 3 + [False] * 2] * 2
+    pooled = layers.Pooler(config)(x)
+    words = heads.MaskedLmHead(config)(x, np.zeros([2, P], np.int32), np.zeros([V, D], np.float32))
+    assert not any(hasattr(y, "_keras_mask") for y in (pooled, tags(pooled), words))
+
+
 # ---------------------------------------------------------------------------- a model of layers
 
 

@@ -105,6 +105,32 @@ def test_files_answer_as_the_model(kind, weights_of, tmp_path):
             session.run(None, asked)
 
 
+CONFIGURATIONS = {
+    "causal": {"attention": "causal"},
+    "bilstm": {"bilstm_layers": 1, "bilstm_size": 5, "features": "sum_all"},
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_every_configuration(kind, name, tmp_path, monkeypatch):
+    """An export compares its file with the model, which tests/serving/test_inference.py tests."""
+    config = dataclasses.replace(CONFIG, **CONFIGURATIONS[name])
+    monkeypatch.setattr(served_models, "CONFIG", config)
+    weights = served_models.write_folder(kind, tmp_path / "model")
+    session = onnxruntime.InferenceSession(
+        f"{export(weights, kind, tmp_path / 'o', 'onnx')}/model.onnx"
+    )
+    names = set(metadata_of(tmp_path / "o/1")["signatures"]["ids"])
+    assert {one.name for one in session.get_inputs()} == names
+    if config.bilstm_layers:
+        with pytest.raises(InputError, match="with a BiLSTM"):
+            export(weights, kind, tmp_path / "lite", "litert")
+        assert not (tmp_path / "lite").exists()
+    else:
+        export(weights, kind, tmp_path / "lite", "litert")
+
+
 @pytest.mark.parametrize(
     ("file_format", "file"), [("litert", "model.tflite"), ("onnx", "model.onnx")]
 )
