@@ -1,0 +1,85 @@
+"""Every command and public function with every format, head and way to write a path.
+
+Each pair runs in a new process that has imported nothing else. It answers what the same call
+answers in this process, which has made the model; or it is refused by name, and writes nothing.
+
+`make test` runs a few pairs, others with BERT_TF_MATRIX_SEED=2 and so on; `make matrix` runs all.
+"""
+
+import os
+
+import matrix_calls
+import matrix_functions
+import matrix_models
+import matrix_pairs
+import pytest
+from absl import flags
+from walking import in_process
+
+import bert_tf
+from bert_tf.__main__ import VERBS
+from bert_tf.checkpoints import metadata
+from bert_tf.serving import options
+
+pytestmark = pytest.mark.walk
+SEED, PAIRS = int(os.environ.get("BERT_TF_MATRIX_SEED", "1")), 4
+IS_WHOLE = "BERT_TF_MATRIX_ALL" in os.environ
+CHOSEN = matrix_pairs.all_pairs() if IS_WHOLE else matrix_pairs.sample(SEED, PAIRS)
+
+
+@pytest.mark.parametrize("pair", CHOSEN, ids=str)
+def test_a_pair(pair, files, record_property):
+    if pair.format == "hub":
+        pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
+    outcome = matrix_pairs.outcome(pair, files)
+    is_known = outcome in (matrix_pairs.EQUAL, matrix_pairs.REFUSED)
+    record_property("outcome", outcome if is_known else "other")
+    assert is_known, outcome
+
+
+def test_every_verb_is_called():
+    called = {name.split()[0] for name in matrix_calls.VERBS}
+    assert called == VERBS.keys(), "add a call to VERBS of tests/helpers/matrix_calls.py"
+
+
+def test_every_public_function_is_called():
+    known = {*matrix_functions.NAMES} | matrix_functions.WITHOUT_A_PATH
+    add = "add a function of that name to tests/helpers/matrix_functions.py, or WITHOUT_A_PATH"
+    assert known == {*bert_tf.__all__}, add
+
+
+def test_every_format_is_written():
+    known = matrix_models.FORMATS.keys()
+    add = "add how it is written to READ_ONLY of tests/helpers/matrix_models.py"
+    assert known >= metadata.FORMATS.keys() | {*options.FORMATS}, add
+
+
+def test_samples_of_all_seeds_are_the_matrix():
+    """But for the long calls: every verb, function, format, head and style is in some sample."""
+    long = {name for name, call in matrix_calls.CALLS.items() if call.styles}
+    wanted = {pair for pair in matrix_pairs.all_pairs() if pair.call not in long}
+    found = {pair for seed in range(len(wanted)) for pair in matrix_pairs.sample(seed, PAIRS)}
+    assert found == wanted
+    assert {pair.call for pair in wanted} | long == matrix_calls.CALLS.keys()
+    assert {pair.format for pair in wanted} - {None} == matrix_models.FORMATS.keys()
+    assert {pair.style for pair in wanted} == matrix_pairs.STYLES.keys()
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_path_flag_is_given(verb):
+    """In some call of a verb each flag that is a path is given with a path of the matrix."""
+    with in_process(verb):
+        declared = {name for name in flags.FLAGS if is_path(name)}
+    calls = [call for name, call in matrix_calls.VERBS.items() if name.split()[0] == verb]
+    words = " ".join(f"{call.words} {call.further}" for call in calls)
+    lacking = [name for name in sorted(declared) if f"--{name}=" not in words]
+    assert not lacking, f"add {lacking} to a call of {verb} in tests/helpers/matrix_calls.py"
+
+
+OF_PATHS = {"init_checkpoint", "model", "from", "to", "picture", "weights", "data"}
+OTHERS = {"flagfile", "log_dir", "test_tmpdir", "test_srcdir", "tfds_data_dir"}
+
+
+def is_path(name: str) -> bool:
+    """Whether a flag is a path."""
+    return (name in OF_PATHS or name.endswith(("_file", "_dir"))) and name not in OTHERS
