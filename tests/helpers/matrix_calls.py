@@ -71,6 +71,7 @@ class Call(NamedTuple):
       further: words that only the calls with paths of every kind have.
       styles: of paths that are tried; None: all.
       writes_model: whether its outputs lie in the folder of the model.
+      refused: what its refusal says, where it is refused here.
       start: runs it in a new process, in place of the usual.
     """
 
@@ -81,6 +82,7 @@ class Call(NamedTuple):
     further: str = ""
     styles: tuple[str, ...] | None = None
     writes_model: bool = False
+    refused: str = ""
     start: Callable[..., Ended] | None = None
 
 
@@ -206,7 +208,7 @@ def page_answer(ended: Answering) -> Any:
 
 # ---------------------------------------------------------------------------- the verbs
 
-TRAIN = "--num_train_epochs=1 --train_batch_size=6 --learning_rate=0.01 --do_train"
+TRAIN = "--num_train_epochs=1 --train_batch_size=4 --learning_rate=0.01 --do_train"
 LENGTH = f"--max_seq_length={matrix_models.LENGTH}"
 RUN = f"--noxla {LENGTH} --output_dir=OUT/run"
 SQUAD = "--doc_stride=3 --max_query_length=4 --version_2_with_negative --predict_file=IN/squad.json"
@@ -221,7 +223,8 @@ PRETRAIN = f"""--input_file=IN/records.tfrecord --eval_input_file=IN/records.tfr
 VERBS = {  # several calls of a verb: a word behind its name
     "data": Call(f"{DATA} --dupe_factor=2 --num_workers=1", bytes_in("a.tfrecord"), None,
                  further="--temp_dir=OUT/temp"),
-    "beam-data": Call(DATA, bytes_in("a.tfrecord"), None, further="--temp_dir=OUT/temp"),
+    "beam-data": Call(DATA, bytes_in("a.tfrecord-00000-of-00001"), None,
+                      further="--temp_dir=OUT/temp", refused="apache-beam is not installed"),
     "vocab": Call("--input_file=IN/corpus.txt --output_file=OUT/v.txt --vocab_size=40"
                   " --num_workers=1", bytes_in("v.txt"), None),
     "pretrain": Call(f"{PRETRAIN} --init_checkpoint=MODEL", scores_in("run"),
@@ -262,12 +265,12 @@ VERBS = {  # several calls of a verb: a word behind its name
     "convert strip": Call("strip --from=MODEL --to=OUT/new", weights_in),
     "convert average": Call("average --from=MODEL,MODEL --to=OUT/new", weights_in),
     "convert inspect": Call("inspect --from=MODEL", weights_printed),
-    "plan": Call("--bert_config_file=IN/bert_config.json", printed, None),
+    "plan": Call(f"--bert_config_file=IN/bert_config.json {LENGTH}", printed, None),
     "plot": Call("--output_dir=IN/run --picture=OUT/p.png", bytes_in("p.png"), None),
     "playground": Call("MODEL --port=0", page_answer, formats=SERVED, further=FILES,
                        start=start_page),
     "reproduce": Call("--weights=IN/released --data=IN/tasks --output_dir=OUT/r --tasks=mrpc"
-                      f" --models={matrix_inputs.RELEASED}", printed, None),
+                      f" --models={matrix_inputs.RELEASED}", printed, None, refused="on disk"),
     "demo": Call("--output_dir=OUT/demo --num_train_steps=25", lambda ended: sorted(
                      path.name for path in (ended.out / "demo").iterdir()), None,
                  styles=("home", "letters")),

@@ -62,7 +62,7 @@ def write_topics(folder: pathlib.Path) -> None:
     for number, split in enumerate(("train", "dev", "test"), 1):
         rows = [(f"w{n * number} w{n + number}", labels[n % 3]) for n in range(9)]
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("text", "label"), *rows])
+            csv.writer(file).writerows([("text_a", "label"), *rows])
 
 
 def write_squad(folder: pathlib.Path) -> None:

@@ -1,5 +1,6 @@
 """The pairs of the matrix, the ways to write a path, and what comes of a pair."""
 
+import functools
 import json
 import os
 import pathlib
@@ -24,7 +25,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads import NAMES
 
 EQUAL, REFUSED = "equal", "refused"
-PARTS = re.compile(r"Received: .+\nExpected: (.+\n)+To do: .+", re.MULTILINE)
+PARTS = re.compile(r"Received: [\s\S]+?\nExpected: [\s\S]+?\nTo do: .+")
 TOLERANCE = 1e-5
 IGNORED = {".keras", ".cache", ".config", "seen"}  # of libraries; made by the answers
 
@@ -110,10 +111,17 @@ def pairs_of(name: str, number: int) -> Iterator[Pair]:
 
 def sample(seed: int, size: int) -> list[Pair]:
     """Some pairs; those of all seeds together are all but the long ones."""
-    pairs = [pair for pair in all_pairs() if CALLS[pair.call].styles is None]
-    random.Random(0).shuffle(pairs)
+    pairs = _mixed()
     first = seed * size % len(pairs)
     return pairs[first : first + size]
+
+
+@functools.cache
+def _mixed() -> list[Pair]:
+    """All pairs but the long ones, in an order that is always the same."""
+    pairs = [pair for pair in all_pairs() if CALLS[pair.call].styles is None]
+    random.Random(0).shuffle(pairs)
+    return pairs
 
 
 # ---------------------------------------------------------------------------- where files are
@@ -248,6 +256,9 @@ def outcome(pair: Pair, files: Files) -> str:
 
 def judged(pair: Pair, place: Place, ended: Ended, expected: tuple[str, Any]) -> str:
     """How a call ended, beside what it should."""
+    call, is_refused = CALLS[pair.call], expected[0] == REFUSED
+    if is_refused and pair.must_answer and (not call.refused or call.refused not in expected[1]):
+        return f"refused in every process: {expected[1]}"
     end = "\n".join(ended.said.splitlines()[-12:])
     if ended.code:
         if "Traceback" in ended.said or not (parts := PARTS.search(ended.said)):
@@ -255,14 +266,12 @@ def judged(pair: Pair, place: Place, ended: Ended, expected: tuple[str, Any]) ->
         if written := place.written():
             return f"refused, but files were written: {sorted(written)}\n{end}"
         found = place.without_paths(parts[0])
-        if not pair.format:
-            same = expected[0] == REFUSED and found.split() == expected[1].split()
-            return REFUSED if same else f"refused: {found}\nand not {expected[1]}"
-        return f"refused: {found}" if pair.must_answer else REFUSED
-    if expected[0] == REFUSED:
-        return f"answered what it refuses: {expected[1]}"
-    whole = "MODEL" if CALLS[pair.call].writes_model else "OUT"
-    inside = f"{place.style.folder}/{whole}/"
+        same = is_refused and found.split() == expected[1].split()
+        is_right = same if call.refused else not pair.must_answer
+        return REFUSED if is_right else f"refused: {found}\nExpected: {expected}"
+    if is_refused:
+        return f"answered what every other process refuses: {expected[1]}"
+    inside = f"{place.style.folder}/{'MODEL' if call.writes_model else 'OUT'}/"
     if others := {path for path in place.written() if not path.startswith(inside)}:
         return f"written elsewhere: {sorted(others)}\n{end}"
     try:

@@ -15,9 +15,8 @@ def files(tmp_path_factory):
 
 def pytest_terminal_summary(terminalreporter) -> None:
     """Prints how many pairs came to what."""
-    reports = [report for found in terminalreporter.stats.values() for report in found]
-    told = [dict(report.user_properties) for report in reports if hasattr(report, "user_properties")
-            and report.when == "call"]  # fmt: skip
+    reports = [one for ended in ("passed", "failed") for one in terminalreporter.getreports(ended)]
+    told = [dict(report.user_properties) for report in reports if report.when == "call"]
     counts = collections.Counter(one["outcome"] for one in told if "outcome" in one)
     if counts:
         listed = ", ".join(f"{counts[name]} {name}" for name in ("equal", "refused", "other"))
