@@ -7,6 +7,7 @@ answers in this process, which has made the model; or it is refused by name, and
 """
 
 import os
+import re
 
 import matrix_calls
 import matrix_functions
@@ -37,6 +38,34 @@ def test_a_pair(pair, files, record_property):
     is_known = outcome in (matrix_pairs.EQUAL, matrix_pairs.REFUSED)
     record_property("outcome", outcome if is_known else "other")
     assert is_known, outcome
+
+
+PARTS = "x: failed.\nReceived: a\nExpected: b\nTo do: c\n"
+
+
+@pytest.mark.parametrize(
+    ("ended", "written", "says"),
+    [
+        ((0, "1 PLACE/OUT", ""), "place/OUT/new", "equal"),
+        ((0, "1 PLACE/OUT/", ""), "place/OUT/new", "equal"),
+        ((0, "2 PLACE/OUT", ""), "place/OUT/new", "answers 2 PLACE"),
+        ((0, "1 PLACE/OUT", ""), "cwd/~", "written elsewhere: .*~"),
+        ((0, "1 PLACE/OUT", ""), "place/IN/vocab.txt", "written elsewhere: .*vocab"),
+        ((1, "", PARTS), "", "refused: "),
+        ((1, "", PARTS), "place/OUT/new", "refused, but files were written"),
+        ((1, "", f"Traceback\n{PARTS}"), "", "exit code 1 without a message"),
+        ((1, "", "Received: a"), "", "exit code 1 without a message"),
+    ],
+)
+def test_what_a_pair_is_judged_by(ended, written, says, files, tmp_path):
+    pair = matrix_pairs.Pair("plan")
+    place = matrix_pairs.Place(tmp_path, pair, files)
+    if written:
+        (tmp_path / written).write_text("new")
+    ended = matrix_calls.Ended(*ended)
+    ended = ended._replace(printed=ended.printed.replace("PLACE", str(tmp_path / "place")))
+    found = matrix_pairs.judged(pair, place, ended, (matrix_pairs.EQUAL, "1 PLACE/OUT"))
+    assert re.match(says, found), found
 
 
 def test_every_verb_is_called():
