@@ -1,39 +1,24 @@
 """Weights by name, by the real client from a server in this process that answers as the hub."""
 
-import http.server
 import json
 import sys
-import threading
 
 import model_files
 import pytest
+from hub_server import MAIN, OLDER, describe_repository, serving
 
 from bert_tf.checkpoints.loading import open_weights, pinned
 from bert_tf.errors import InputError
 
 client = pytest.importorskip("huggingface_hub", reason="the extra `hub` is not installed")
-MAIN, OLDER, CACHED = "a" * 40, "b" * 40, "cache/models--o--bert/snapshots"
+CACHED = "cache/models--o--bert/snapshots"
 READ = {"vocab.txt": "".join(f"{piece}\n" for piece in model_files.PIECES), "added_tokens.json": {}}
-ERRORS = {"gone": "RepoNotFound", "gated": "GatedRepo", "": "RevisionNotFound"}
 SAYS = {
     "o/bert@x": "a revision that does not exist", "o/gone": "is missing or private",
     "o/gated": "terms you have not accepted", "o/pickle": "has no model.safetensors",
     "o/gpt2": f"hf:o/gpt2@{MAIN}/config.json with model_type", "//o/b": "names no repository",
     f"o/bert@{OLDER}": "in the cache .*offline mode", "o/bert": "pip install 'bert-tf.hub.'",
 }  # fmt: skip
-
-
-class Server(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder with OWNER/NAME/resolve/COMMIT/FILE, and the answers of the API as JSON."""
-
-    def translate_path(self, path):
-        return super().translate_path(path) + ".json" * path.startswith("/api/")
-
-    def end_headers(self):
-        self.send_header("X-Error-Code", next(ERRORS[name] for name in ERRORS if name in self.path))
-        self.send_header("X-Repo-Commit", MAIN)
-        self.send_header("ETag", self.path.replace("/", "-"))
-        super().end_headers()
 
 
 @pytest.fixture
@@ -47,25 +32,16 @@ def root(tmp_path, monkeypatch, tensors):
         files = [
             path for path in folder.iterdir() if f"{name}{path.suffix}" != "pickle.safetensors"
         ]
-        tree = [{"type": "file", "path": file.name, "oid": "c", "size": file.stat().st_size}
-                for file in files]  # fmt: skip
-        answers = {"revision/older": {"id": name, "sha": OLDER}, "": {"id": name, "sha": MAIN}}
-        for path, answer in {**answers, f"tree/{MAIN}": tree, "revision/main": answers[""]}.items():
-            file = tmp_path / f"api/models/o/{name}/{path}".rstrip("/")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.with_suffix(".json").write_text(json.dumps(answer))
+        describe_repository(tmp_path, name, files)
     (tmp_path / "o/gated").rename(tmp_path / "o/hidden")
     monkeypatch.chdir(tmp_path)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
-        url = f"http://127.0.0.1:{server.server_port}"
+    with serving(tmp_path) as url:
         monkeypatch.setattr("huggingface_hub.hf_api.api.endpoint", url)
         template = f"{url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", url)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", f"{tmp_path}/cache")
-        threading.Thread(target=server.serve_forever).start()
         yield tmp_path
-        server.shutdown()
 
 
 def test_what_is_read_is_fetched_once_and_the_commit_recorded(root, monkeypatch):

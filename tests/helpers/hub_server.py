@@ -1,0 +1,46 @@
+"""A server on this machine that answers as Hugging Face's hub does, for their client."""
+
+import contextlib
+import functools
+import http.server
+import json
+import pathlib
+import threading
+from collections.abc import Iterator, Sequence
+
+MAIN, OLDER = "a" * 40, "b" * 40  # commits
+ERRORS = {"gone": "RepoNotFound", "gated": "GatedRepo", "": "RevisionNotFound"}
+
+
+class Server(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder with OWNER/NAME/resolve/COMMIT/FILE, and the answers of the API as JSON."""
+
+    def translate_path(self, path):
+        return super().translate_path(path) + ".json" * path.startswith("/api/")
+
+    def end_headers(self):
+        self.send_header("X-Error-Code", next(ERRORS[name] for name in ERRORS if name in self.path))
+        self.send_header("X-Repo-Commit", MAIN)
+        self.send_header("ETag", self.path.replace("/", "-"))
+        super().end_headers()
+
+
+def describe_repository(root: pathlib.Path, name: str, files: Sequence[pathlib.Path]) -> None:
+    """Writes what the API answers about o/NAME, of which these are the files of the commit MAIN."""
+    tree = [{"type": "file", "path": file.name, "oid": "c", "size": file.stat().st_size}
+            for file in files]  # fmt: skip
+    answers = {"revision/older": {"id": name, "sha": OLDER}, "": {"id": name, "sha": MAIN}}
+    for path, answer in {**answers, f"tree/{MAIN}": tree, "revision/main": answers[""]}.items():
+        file = root / f"api/models/o/{name}/{path}".rstrip("/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.with_suffix(".json").write_text(json.dumps(answer))
+
+
+@contextlib.contextmanager
+def serving(root: pathlib.Path) -> Iterator[str]:
+    """Serves a folder; gives the address."""
+    handler = functools.partial(Server, directory=root)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
