@@ -27,6 +27,21 @@ BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
+# What a clone without Git LFS has in the place of large files; and how files begin that are no
+# text, with what they are and what to do.
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_NO_TEXT = {
+    b"\x1f\x8b": ("compressed with gzip", "uncompress it with gunzip"),
+    b"BZh9": ("compressed with bzip2", "uncompress it with bunzip2"),
+    b"\xfd7zXZ": ("compressed with xz", "uncompress it with unxz"),
+    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", "uncompress it with unzstd"),
+    b"PK\x03\x04": ("a zip archive, such as xlsx", "unpack it; save a spreadsheet as csv"),
+    b"\xd0\xcf\x11\xe0": ("a document of Office, such as xls", "save it as csv or as text"),
+    b"\x80\x02": ("a pickle, such as pytorch_model.bin", "name the file of text"),
+    b"\x89HDF": ("an HDF5 file of weights", "name the file of text"),
+    b"PAR1\x15": ("a Parquet file", "save its rows as jsonl"),
+    b"%PDF-": ("a PDF", "save its text"),
+}
 
 
 _LOCAL = SimpleNamespace(GFile=open, glob=glob.glob, exists=os.path.exists, isdir=os.path.isdir)
@@ -74,10 +89,22 @@ def refuse_existing(path: str) -> None:
 
 
 def check_regular(path: str) -> None:
-    """Raises `InputError` for a pipe, socket or device: reading it might never end."""
+    """Refuses what stands for a file.
+
+    Raises:
+      InputError: it is a pipe, socket or device, whose reading might never end, or a pointer of Git
+        LFS.
+    """
     if _is_special(path):
         received = f"{path}, which is a pipe, a socket or a device"
         raise InputError(received, "a regular file", "save what it gives to a file, and name that")
+    with path_errors(path):
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                if file.read(len(_POINTER)) == _POINTER:
+                    received = f"{path}, a pointer of Git LFS without the content"
+                    remedy = "git lfs pull in its folder, or download the file"
+                    raise InputError(received, "the file itself", remedy)
 
 
 def read_json(
@@ -97,6 +124,7 @@ def read_json(
         if not is_file(path):
             raise InputError(f"{path}, which is not a file", expected, remedy)
     raw = b"".join(read_blocks(path))
+    refuse_no_text(path, raw)
     try:
         values = json.loads(
             raw, object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=_finite
@@ -150,30 +178,30 @@ def decoded(line: bytes, name: str, number: int) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        if number == 1:
-            refuse_gzip(name, line)
         wrong = line[error.start : error.start + 8]
         received = f"{name}, line {number}: bytes that are not UTF-8 ({wrong!r})"
         remedy = "convert it: iconv -f ISO-8859-1 -t UTF-8 IN > OUT"
         raise InputError(received, "text in UTF-8", remedy) from None
 
 
-def refuse_gzip(name: str, content: bytes) -> None:
-    """Raises `InputError` if a file begins with gzip's mark."""
-    if content.startswith(b"\x1f\x8b"):
-        received = f"{name}, which is compressed with gzip"
-        raise InputError(received, "an uncompressed file", "uncompress it with gunzip")
+def refuse_no_text(name: str, content: bytes) -> None:
+    """Raises `InputError` if a file begins as one of another kind does: an archive, a document."""
+    for mark, (what, remedy) in _NO_TEXT.items():
+        if content.startswith(mark):
+            raise InputError(f"{name}, which is {what}", "an uncompressed, plain file", remedy)
 
 
 def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     """The lines in a stream of blocks, with their ends; no more than a line is held in memory.
 
     Raises:
-      InputError: a line is longer than `limit` bytes; `name` says where.
+      InputError: it is no text, or a line is longer than `limit` bytes; `name` says where.
     """
     begun: list[bytes] = []  # parts of a line whose end is yet to come
     number = 1
     for block in blocks:
+        if number == 1 and not begun:
+            refuse_no_text(name, block)
         *ended, rest = block.split(b"\n")
         for place, part in enumerate((*ended, rest)):
             begun.append(part)
