@@ -88,7 +88,7 @@ def test_quotes_in_a_tsv_are_text(write):
 
 
 def test_rows_of_a_dataset_that_are_one_list_are_named(write):
-    """datasets#5531's kind: a JSON list where a line an object is expected."""
+    """A JSON list, as pandas writes it, where an object a line is expected."""
     path = write("a.jsonl", json.dumps([{"text": "w1", "label": "0"}], indent=1))
     with pytest.raises(InputError, match=r"a.jsonl, line 1: '\['") as caught:
         JSONL.read(path, TWO)

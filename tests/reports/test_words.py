@@ -62,7 +62,7 @@ def test_data_without_an_entity_are_scored():
 
 
 def test_a_line_without_a_tag_is_named(write):
-    """BERT-NER#64's kind: KeyError in the middle of a run."""
+    """Of some words only: the line is named."""
     path = write("a.txt", "w1 O\nw2 O\n\nw3\n")
     with pytest.raises(InputError, match=r"a.txt, line 4: 1 columns: 'w3'"):
         WordColumns().read(path, TAGS, labelled=OPTIONAL)
