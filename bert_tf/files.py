@@ -33,6 +33,21 @@ LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
 # Encodings that other texts may have. Not ISO-8859-1: it reads any bytes.
 _OTHERS = ("GBK", "BIG5", "SHIFT_JIS", "EUC-KR", "WINDOWS-1252", "WINDOWS-1251")
+# What a clone without Git LFS has in the place of large files; and how files begin that are no
+# text, with what they are and what to do.
+_POINTER = b"version https://git-lfs.github.com/spec/"
+_NO_TEXT = {
+    b"\x1f\x8b": ("compressed with gzip", "uncompress it with gunzip"),
+    b"BZh9": ("compressed with bzip2", "uncompress it with bunzip2"),
+    b"\xfd7zXZ": ("compressed with xz", "uncompress it with unxz"),
+    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", "uncompress it with unzstd"),
+    b"PK\x03\x04": ("a zip archive, such as xlsx", "unpack it; save a spreadsheet as csv"),
+    b"\xd0\xcf\x11\xe0": ("a document of Office, such as xls", "save it as csv or as text"),
+    b"\x80\x02": ("a pickle, such as pytorch_model.bin", "name the file of text"),
+    b"\x89HDF": ("an HDF5 file of weights", "name the file of text"),
+    b"PAR1\x15": ("a Parquet file", "save its rows as jsonl"),
+    b"%PDF-": ("a PDF", "save its text"),
+}
 
 
 _LOCAL = SimpleNamespace(GFile=open, glob=glob.glob, exists=os.path.exists, isdir=os.path.isdir)
@@ -116,10 +131,22 @@ def new_path(path: str | os.PathLike) -> str:
 
 
 def check_regular(path: str) -> None:
-    """Raises `InputError` for a pipe, socket or device: reading it might never end."""
+    """Refuses what stands for a file.
+
+    Raises:
+      InputError: it is a pipe, socket or device, whose reading might never end, or a pointer of Git
+        LFS.
+    """
     if _is_special(path):
         received = f"{path}, which is a pipe, a socket or a device"
         raise InputError(received, "a regular file", "save what it gives to a file, and name that")
+    with path_errors(path):
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                if file.read(len(_POINTER)) == _POINTER:
+                    received = f"{path}, a pointer of Git LFS without the content"
+                    remedy = "git lfs pull in its folder, or download the file"
+                    raise InputError(received, "the file itself", remedy)
 
 
 _JSON_KINDS = {dict: "an object", list: "a list"}
@@ -201,8 +228,6 @@ def decoded(line: bytes, name: str, number: int) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        if number == 1:
-            refuse_gzip(name, line)
         wrong = line[error.start : error.start + 8]
         received = f"{name}, line {number}: bytes that are not UTF-8 ({wrong!r})"
         readings = ", ".join(f"{text!r} in {other}" for other, text in _readings(line, error.start))
@@ -221,11 +246,11 @@ def _readings(line: bytes, start: int) -> Iterator[tuple[str, str]]:
                 yield encoding, text[behind : behind + 12].rstrip()
 
 
-def refuse_gzip(name: str, content: bytes) -> None:
-    """Raises `InputError` if a file begins with gzip's mark."""
-    if content.startswith(b"\x1f\x8b"):
-        received = f"{name}, which is compressed with gzip"
-        raise InputError(received, "an uncompressed file", "uncompress it with gunzip")
+def refuse_no_text(name: str, content: bytes) -> None:
+    """Raises `InputError` if a file begins as one of another kind does: an archive, a document."""
+    for mark, (what, remedy) in _NO_TEXT.items():
+        if content.startswith(mark):
+            raise InputError(f"{name}, which is {what}", "an uncompressed, plain file", remedy)
 
 
 def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
@@ -234,7 +259,7 @@ def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -
     A byte order mark is taken off; text in UTF-16 with its mark becomes UTF-8.
 
     Raises:
-      InputError: a line is longer than `limit` bytes; `name` says where.
+      InputError: it is no text, or a line is longer than `limit` bytes; `name` says where.
     """
     begun: list[bytes] = []  # parts of a line whose end is yet to come
     number = 1
@@ -257,6 +282,7 @@ def _in_utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
     """The blocks of a text without byte order mark, in UTF-8 if they were in UTF-16."""
     blocks = iter(blocks)
     first = next(blocks, b"")
+    refuse_no_text(name, first)
     blocks = itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks)
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         blocks = codecs.iterencode(codecs.iterdecode(blocks, "utf-16"), "utf-8")

@@ -233,8 +233,9 @@ def _dataset(path: Any, offset: Any, buffer_size: Any) -> tf.data.Dataset:
 
 def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
     """The error of a file that cannot be read, from a byte on, which so many records precede."""
+    files.check_regular(path)
     with files.path_errors(path), _opened(path) as stream:
-        files.refuse_gzip(path, stream.read(2))
+        files.refuse_no_text(path, stream.read(8))
         size = _size_of(path)
         records = iter(untuned(_dataset(path, begin, files.READ_BYTES)))
         with contextlib.suppress(StopIteration, tf.errors.DataLossError):

@@ -115,12 +115,17 @@ class Labels:
     # ------------------------------------------------------------------------ names
 
     def is_missing(self, value) -> bool:
-        """Whether a cell or a value of JSON stands for no label."""
-        if not isinstance(value, str):
-            return value is None or value != value  # NaN
-        text = value.strip()
-        is_empty = not text and not self.head.may_be_empty
-        return is_empty or (text not in self.names and bool(MISSING.fullmatch(text)))
+        """Whether a cell or a value of JSON stands for no label.
+
+        So does -1, as in published test data, if the names are known and it is none of them.
+        """
+        if value is None or value != value:  # NaN
+            return True
+        text = text_of(value)
+        if not text:
+            return text == "" and not self.head.may_be_empty
+        stands_for_none = MISSING.fullmatch(text) or (self.names and text == str(IGNORED))
+        return text not in self.names and bool(stands_for_none)
 
     @functools.cached_property
     def numbers(self) -> dict[str, int]:

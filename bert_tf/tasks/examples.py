@@ -278,7 +278,7 @@ class WordColumns(Layout):
         if words == []:  # conll2003 of tensorflow-datasets ends with such a sentence
             return None
         are_words = isinstance(words, list) and all(
-            isinstance(word, str) and word.strip() for word in words
+            isinstance(word, str) and word.strip(" \t\r\n") for word in words
         )
         has_tags = isinstance(tags, list)
         if not are_words or not (len(tags) == len(words) if has_tags else tags is None):
@@ -559,8 +559,6 @@ def _rows_of(
     def named(label: Any) -> Any:
         if isinstance(label, list):
             return list(map(named, label))
-        if label == -1 and names and "label" in columns.optional:
-            return None
         is_number = isinstance(label, int) and 0 <= label < len(names)
         return names[label] if is_number else label
 

@@ -1,0 +1,162 @@
+"""Public reports on tables: headers, quotes, labels, the number of predictions."""
+
+import csv
+import json
+
+import pytest
+from walking import in_process, read_results, results_of, write_encoder
+
+from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels
+from bert_tf.tasks.examples import NONE, OPTIONAL, REQUIRED, Example, TextColumns
+
+TSV = TextColumns(text_a="text", label="label")
+CSV = TextColumns(text_a="text", label="label", file_format="csv")
+JSONL = TextColumns(text_a="text", label="label", file_format="jsonl")
+TWO = Labels(names=("0", "1"))
+
+
+def texts_of(examples) -> list[str]:
+    return [example.text_a for example in examples]
+
+
+def labels_of(examples) -> list:
+    return [example.label for example in examples]
+
+
+# ------------------------------------------------------------------------------ no label
+
+
+UNLABELLED = {
+    "csv": (CSV, "text,label\nw1,-1\nw2,-1\n"),
+    "tsv": (TSV, "text\tlabel\nw1\t-1\nw2\t -1\n"),
+    "jsonl": (JSONL, '{"text": "w1", "label": -1}\n{"text": "w2", "label": "-1"}\n'),
+}
+
+
+@pytest.mark.parametrize("kind", UNLABELLED)
+def test_minus_one_is_no_label_in_test_data(write, kind):
+    """datasets#5624, #6506: GLUE's test data, saved as a file, have the label -1."""
+    layout, content = UNLABELLED[kind]
+    path = write("test", content)
+    examples = layout.read(path, TWO, labelled=OPTIONAL)
+    assert examples == [Example("0", "w1"), Example("1", "w2")]
+    with pytest.raises(InputError, match=r"line [12]: the label '?-1'?"):
+        layout.read(path, TWO, labelled=REQUIRED)  # of training, every row has one
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (Labels(names=("-1", "0", "1")), "-1"),  # of sentiments
+        (Labels(head="regression"), -1.0),
+        (Labels(), "-1"),  # training data, whose names are not known yet
+    ],
+)
+def test_minus_one_may_be_a_label(write, labels, expected):
+    path = write("a.csv", "text,label\nw1,-1\n")
+    assert labels_of(CSV.read(path, labels, labelled=OPTIONAL)) == [expected]
+
+
+def test_texts_and_classes_that_look_like_no_value(write):
+    """csvkit#806, OasisLMF#307: the code of Namibia, NA, was read as a missing value."""
+    cells = ["NA", "None", "null", "N/A", "#N/A", "TRUE", "0123", "1e5", "not nurse"]
+    path = write("a.csv", "text,label\n" + "".join(f"{cell},{cell}\n" for cell in cells))
+    examples = CSV.read(path, Labels())
+    assert texts_of(examples) == labels_of(examples) == cells
+
+
+# ------------------------------------------------------------------------------ rows
+
+
+def test_the_first_row_of_a_file_without_header_is_not_lost(write):
+    """bert#224, bert#1078: a prediction less than there are texts."""
+    rows = [f"w{n} w{n + 1}\n" for n in range(7)]
+    path = write("test.csv", "".join(rows))
+    with pytest.raises(InputError, match="line 1: the columns 'w0 w1'"):
+        CSV.read(path, TWO, labelled=NONE)
+    by_place = TextColumns(text_a=0, file_format="csv")
+    assert texts_of(by_place.read(path, TWO, labelled=NONE)) == [row.strip() for row in rows]
+
+
+def test_quotes_in_a_tsv_are_text(write):
+    """torchtext#349, #612: a quote at the start of a line swallowed the lines behind it."""
+    rows = ['" w1 w2\t1', "w3\t0", '"w4 "w5\t1', 'w6"\t0', '""\t1']
+    examples = TSV.read(write("a.tsv", "\n".join(["text\tlabel", *rows])), TWO)
+    assert texts_of(examples) == [row.partition("\t")[0] for row in rows]
+    assert labels_of(examples) == list("10101")
+
+
+def test_rows_of_a_dataset_that_are_one_list_are_named(write):
+    """A JSON list, as pandas writes it, where an object a line is expected."""
+    path = write("a.jsonl", json.dumps([{"text": "w1", "label": "0"}], indent=1))
+    with pytest.raises(InputError, match=r"a.jsonl, line 1: '\['") as caught:
+        JSONL.read(path, TWO)
+    assert caught.value.expected.startswith("a JSON object")
+
+
+def test_labels_are_in_the_order_of_their_numbers():
+    """bert#652, keras-yolo3#289: 10 stood before 2, and given names were sorted."""
+    assert Labels().with_names_in(["10", "9", "2", "b", "a"]).names == ("2", "9", "10", "a", "b")
+    given = Labels(names=("z", "b", "a"))
+    assert given.with_names_in(["a", "b"]).names == ("z", "b", "a")
+    assert [given.ids(name) for name in "zab"] == [[0], [2], [1]]
+
+
+# ------------------------------------------------------------------------------ whole runs
+
+FLAGS = {
+    "task_name": "csv", "text_a_column": "text", "max_seq_length": 17, "train_batch_size": 4,
+    "num_train_epochs": 2, "log_steps": 3, "xla": "false", "do_train": True,
+}  # fmt: skip
+
+
+def write_table(path, labels, count: int) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "label"])
+        writer.writerows([f"w{n} w{n % 5}", labels[n % len(labels)]] for n in range(count))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A trained folder, its data, and the command."""
+    folder = tmp_path_factory.mktemp("run")
+    write_encoder(folder)
+    for name, count in (("train", 10), ("dev", 7), ("test", 7)):
+        write_table(folder / f"{name}.csv", ("no", "so so", "yes"), count)
+    given = FLAGS | {"data_dir": folder, "init_checkpoint": folder, "output_dir": folder / "out"}
+    with in_process("run_classifier.py") as classify:
+        classify(**given, do_eval=True, do_predict=True, eval_batch_size=3)
+        yield folder, given, classify
+
+
+def test_predictions_of_the_dev_data_are_those_that_were_scored(run):
+    """bert#452: accuracy 0.80 by --do_eval, 0.48 of the same rows by --do_predict."""
+    out = run[0] / "out"
+    scored, predicted = out / "dev_predictions.tsv", out / "test_results_labeled.tsv"
+    with scored.open(newline="") as one, predicted.open(newline="") as other:
+        ours, theirs = (list(csv.DictReader(file, delimiter="\t")) for file in (one, other))
+    assert [row["prediction"] for row in ours] == [row["prediction"] for row in theirs]
+    share = sum(row["prediction"] == row["label"] for row in theirs) / 7
+    assert read_results(out)["eval_accuracy"] == pytest.approx(share)
+
+
+def test_a_folder_of_other_labels_is_refused(run, tmp_path):
+    """bert#326: "Assign requires shapes of both tensors to match. lhs [6,768] rhs [2,768]"."""
+    folder, given, classify = run
+    before = results_of(folder / "out")
+    write_table(tmp_path / "train.csv", ("a", "b", "c", "d", "e", "f"), 12)
+    with pytest.raises(InputError, match="out, where a model with another") as caught:
+        classify(**given | {"data_dir": tmp_path})
+    assert "another --output_dir" in caught.value.remedy
+    assert results_of(folder / "out") == before
+
+
+@pytest.mark.parametrize("changes", [{"train_batch_size": 32}, {"num_train_epochs": 0.1}])
+def test_fewer_examples_than_an_update_needs(run, tmp_path, changes):
+    """transformers#329, #349: "ZeroDivisionError" of the learning rate's schedule."""
+    _, given, classify = run
+    with pytest.raises(InputError, match="10 examples, --train_batch_size"):
+        classify(**given | {"output_dir": tmp_path / "out"} | changes)
+    assert not (tmp_path / "out/checkpoint").exists()
