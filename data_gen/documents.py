@@ -492,9 +492,9 @@ def iter_marked_batches(
 
 
 @functools.cache
-def _separates(**case: bool | None) -> np.ndarray:
+def _separates(do_lower_case: bool, strip_accents: bool | None) -> np.ndarray:
     """Whether a code point is white space or a punctuation mark: bool [code points]."""
-    table = basic.load_unicode_table(**case)
+    table = basic.load_unicode_table(do_lower_case=do_lower_case, strip_accents=strip_accents)
     flags = table.flags[table.rows[table.pages].ravel()]
     is_ideograph = (flags & basic.BREAK_AFTER != 0) & basic.is_ideograph(np.arange(len(flags)))
     return (flags & basic.BREAK_BEFORE != 0) & ~is_ideograph

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -205,7 +205,7 @@ def _num_letters(text: str) -> int:
     return len(text) - text.count(" ")
 
 
-def normal_words(words: Iterable[str], **case: bool | None) -> dict[str, str]:
+def normal_words(words: Iterable[str], **case: Any) -> dict[str, str]:
     """Each different word in the tokenizer's normal form: "Smith's" is "smith ' s".
 
     A word of which nothing remains, such as a zero-width space, is the empty string.

@@ -147,7 +147,7 @@ class FullTokenizer:
         return padded(pack_texts(self, texts, text_pairs, most))
 
     @property
-    def case(self) -> dict[str, bool | None]:
+    def case(self) -> dict[str, Any]:
         """What a text becomes before it is cut, for `basic.load_unicode_table`."""
         return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
 
