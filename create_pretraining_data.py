@@ -67,7 +67,7 @@ def main(_: Sequence[str]) -> None:
 
 def job_from_flags() -> Job:
     """The job of the command line; its fields are named as the flags."""
-    others = {"settings", "block_characters", "do_lower_case", "never_split"}
+    others = {"settings", "block_characters", "do_lower_case", "strip_accents", "never_split"}
     names = {f.name for f in dataclasses.fields(Job)} - others
     values = {name: FLAGS[name].value for name in names}
     values["never_split"] = tuple(sorted({*FLAGS.never_split}))  # in whatever order they are given

@@ -121,7 +121,7 @@ SIZES = ("max_seq_length", "max_predictions_per_seq")  # of a record
 # Weights that a run has not left, which it would not begin with.
 _MODEL = r"^(?!model\.ckpt-\d+\.index).*\.(index|keras|h5|safetensors|bin)$"
 # What all files of a run have in common.
-IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "pack", *SIZES)
+IN_COMMON = ("do_lower_case", "strip_accents", "never_split", "vocab_sha256", "pack", *SIZES)
 
 
 class Given(NamedTuple):
@@ -189,6 +189,7 @@ def read_given() -> Given:
     config.check_sequence_length(FLAGS.max_seq_length)
     facts = metadata.ModelMetadata(
         do_lower_case=case_of_data(data, undescribed),
+        strip_accents=data and data.strip_accents,
         never_split=(data and data.never_split) or None,
         architecture=head(config).architecture,
         max_seq_length=FLAGS.max_seq_length,
@@ -234,7 +235,8 @@ def make_tokenizer(config: BertConfig, facts: metadata.ModelMetadata) -> FullTok
         return None
     # If the case is unknown no text is tokenized: only the vocabulary is used.
     lower, kept = facts.do_lower_case is not False, facts.never_split or ()
-    tokenizer = FullTokenizer(FLAGS.vocab_file, lower, never_split=kept)
+    strip = facts.strip_accents
+    tokenizer = FullTokenizer(FLAGS.vocab_file, lower, never_split=kept, strip_accents=strip)
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
     if reason := refuted_case(FLAGS.vocab_file, tokenizer.vocab, facts.do_lower_case):
         logging.warning("The data were made with do_lower_case %s, but with %s.", lower, reason)
@@ -382,7 +384,12 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
         loading.config_of(source, FLAGS.bert_config_file)
         loading.refuse_other_case(source, given.facts.do_lower_case)
         refuse_lost_pieces(source, given.facts.never_split or ())
-        data = given.data
+        data, own = given.data, source.metadata.strip_accents
+        is_known = source.metadata.do_lower_case is not None
+        if data and is_known and own not in (data.strip_accents, data.do_lower_case):
+            received = f"data made with strip_accents {data.strip_accents}, for {source.path}"
+            remedy = "make the data again with the --vocab_file in the model's folder"
+            raise InputError(received, f"strip_accents {own}, as the model has it", remedy)
         if given.tokenizer:  # which `describe_data` has compared with the data
             loading.refuse_other_pieces(source, given.tokenizer.pieces, FLAGS.vocab_file)
         elif data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:

@@ -483,7 +483,7 @@ def iter_marked_batches(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """What `FullTokenizer.iter_batches` gives, with CONTINUES_WORD set in the ids."""
     kept_whole = [tokenizer.vocab[piece] for piece in tokenizer.never_split]
-    separates = _separates(tokenizer.do_lower_case)
+    separates = _separates(**tokenizer.case)
     for batch in batches(map(utf8, texts)):
         ids, starts, _ = tokenizer.tokenize_with_offsets(batch)
         values = ids.values.numpy()  # [pieces]
@@ -502,9 +502,9 @@ def iter_marked_batches(
 
 
 @functools.cache
-def _separates(do_lower_case: bool) -> np.ndarray:
+def _separates(do_lower_case: bool, strip_accents: bool | None) -> np.ndarray:
     """Whether a code point is white space or a punctuation mark: bool [code points]."""
-    table = basic.load_unicode_table(do_lower_case=do_lower_case)
+    table = basic.load_unicode_table(do_lower_case=do_lower_case, strip_accents=strip_accents)
     flags = table.flags[table.rows[table.pages].ravel()]
     is_ideograph = (flags & basic.BREAK_AFTER != 0) & basic.is_ideograph(np.arange(len(flags)))
     return (flags & basic.BREAK_BEFORE != 0) & ~is_ideograph

@@ -106,9 +106,11 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
     """
     pieces = wordpiece.read_vocabulary(job.vocab_file)
     lower = wordpiece.choose_case(job.vocab_file, pieces, job.do_lower_case)
+    strip_accents = wordpiece.accents_beside(job.vocab_file)
     made_with = {
         "bert_tf_version": __version__,
         "do_lower_case": lower,
+        **({} if strip_accents in (None, lower) else {"strip_accents": strip_accents}),
         **({"never_split": list(job.never_split)} if job.never_split else {}),
         "vocab_file": os.path.basename(job.vocab_file),
         "vocab_sha256": wordpiece.vocabulary_sha256(pieces),
@@ -117,7 +119,7 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
     }
     reader = DocumentReader(expand_patterns(job.input_file), input_format=job.input_format)
     sample_every = max(1, reader.total_bytes // BYTES_PER_SENTENCE // SAMPLED_SENTENCES)
-    job = dataclasses.replace(job, do_lower_case=lower)
+    job = dataclasses.replace(job, do_lower_case=lower, strip_accents=strip_accents)
     return Plan(job, pieces, made_with, sample_every), reader
 
 
@@ -323,8 +325,9 @@ class BlockWorker:
     def __init__(self, plan: Plan):
         job = plan.job
         self._plan, self._seed = plan, job.settings.random_seed
+        options = {"never_split": job.never_split, "strip_accents": job.strip_accents}
         self._tokenizer = wordpiece.FullTokenizer(
-            job.vocab_file, job.do_lower_case, pieces=plan.pieces, never_split=job.never_split
+            job.vocab_file, job.do_lower_case, pieces=plan.pieces, **options
         )
         self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")
         self._split_sentences = documents.sentence_splitter(job.input_format, job.language)

@@ -63,6 +63,7 @@ class Job:
     vocab_file: str
     settings: Settings
     do_lower_case: bool | None = None  # None: as the vocabulary shows
+    strip_accents: bool | None = None  # None: as do_lower_case
     never_split: tuple[str, ...] = ()  # pieces that are kept whole
     input_format: str = "text"  # a key of documents.INPUT_FORMATS
     language: str = "en"

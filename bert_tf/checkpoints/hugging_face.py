@@ -199,6 +199,7 @@ def _read_metadata(
     is_classifier = architecture in (None, head_named("classification").architecture)
     theirs = {
         "do_lower_case": tokenizer.do_lower_case,
+        "strip_accents": tokenizer.strip_accents,
         "never_split": tokenizer.never_split or None,
         "architecture": architecture,
         "labels": _read_labels(config.id2label or {}, source),

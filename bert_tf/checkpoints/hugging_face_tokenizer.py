@@ -105,6 +105,7 @@ class Tokenizer(NamedTuple):
     pieces: tuple[str, ...] | None  # the vocabulary in the order of its ids
     vocab_file: str | None  # where that is
     do_lower_case: bool | None
+    strip_accents: bool | None = None  # as do_lower_case
     never_split: tuple[str, ...] = ()  # pieces that are found in a text before it is cut
     max_length: float | None = None  # most ids of a sequence
 
@@ -131,18 +132,16 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
     if never := {*own} - {*SPECIAL_TOKENS.values(), *kept}:
         expected = "added tokens only, which are found anywhere"
         raise refused_model(source, f"never_split {sorted(never)!r:.80}", expected)
-    of_case, lower, strip = source, settings.do_lower_case, settings.strip_accents
+    lower, strip = settings.do_lower_case, settings.strip_accents
     if fast and own_class in _GENERIC:
         part = fast.normalizer
-        of_case, lower, strip = fast_source, part.lowercase, part.strip_accents
+        lower, strip = part.lowercase, part.strip_accents
     elif fast and lower is None:
         lower = True  # as BERT's classes do, whatever the normalizer of tokenizer.json says
-    if strip not in (None, lower):
-        received = f"strip_accents {strip} and do_lower_case {lower}"
-        raise refused_model(of_case, received, "both true or both false, as BERT has them")
     pieces, vocab_file = _read_pieces(folder, fast, added)
     never_split = tuple(dict.fromkeys((*own, *kept)))
-    return Tokenizer(pieces, vocab_file, lower, never_split, settings.model_max_length)
+    strip = None if strip == lower else strip
+    return Tokenizer(pieces, vocab_file, lower, strip, never_split, settings.model_max_length)
 
 
 def read_object(cls: type[Files], path: str) -> Files | None:
@@ -269,9 +268,8 @@ def write_tokenizer(tokenizer: FullTokenizer, longest: int) -> dict[str, str]:
     if others := [piece for piece in kept if piece not in SPECIAL_TOKENS.values()]:
         special["additional_special_tokens"] = others
     settings = {
-        "do_lower_case": tokenizer.do_lower_case,
+        **tokenizer.case,
         "model_max_length": longest,
-        "strip_accents": None,
         "tokenize_chinese_chars": True,
         "tokenizer_class": _BERTS[0],
         **({"never_split": list(kept)} if kept else {}),

@@ -84,7 +84,7 @@ def _belongings(
         if head.is_ambiguous and head.name != "classification":  # as all .weights.h5 are called
             own.setdefault("task", head.name)
     if tokenizer := getattr(model, "tokenizer", None):
-        own["do_lower_case"] = tokenizer.do_lower_case
+        own |= tokenizer.case
         own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
         beside = dataclasses.replace(beside, never_split=tokenizer.never_split or None)
         found |= {"pieces": tokenizer.pieces, "vocab_file": path}
@@ -100,7 +100,7 @@ def refuse_other_tokenizer(
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         config.check_sequence_length(max_seq_length)
     own = getattr(model, "tokenizer", None) or tokenizer
-    names = ("pieces", "do_lower_case", "never_split")
+    names = ("pieces", "case", "never_split")
     if any(getattr(own, name) != getattr(tokenizer, name) for name in names):
         received = f"{tokenizer.vocab_file}, another tokenizer than that of {model.name}"
         expected = f"the tokenizer of {own.vocab_file}, which the model carries"

@@ -307,8 +307,10 @@ def tokenizer_of(
     elif reason := refuted_case(vocab_file, pieces, lower):
         says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
         logging.warning(says, weights.path, source, lower, reason)
-    never_split = weights.metadata.never_split or ()
-    tokenizer = FullTokenizer(vocab_file, lower, pieces=pieces, never_split=never_split)
+    kept, strip = weights.metadata.never_split or (), weights.metadata.strip_accents
+    tokenizer = FullTokenizer(
+        vocab_file, lower, pieces=pieces, never_split=kept, strip_accents=strip
+    )
     check_spare_rows(tokenizer, config, warns=is_given)  # its own may have been padded
     return tokenizer
 

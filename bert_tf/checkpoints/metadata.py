@@ -62,6 +62,7 @@ class ModelMetadata:
     """
 
     do_lower_case: bool | None = None  # of the text before it is cut into word pieces
+    strip_accents: bool | None = None  # of that text; None: as do_lower_case
     # Pieces that the tokenizer keeps whole wherever a text has them; None: as far as known, none.
     never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True)
     architecture: str | None = declared(None, filled=True)  # such as BertForMaskedLM

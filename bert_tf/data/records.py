@@ -337,6 +337,7 @@ class DataDescription:
     num_shards: int = size()
     num_records: int = declared(low=0)
     num_bytes: int = declared(low=0)
+    strip_accents: bool | None = None  # None: as do_lower_case
     never_split: tuple[str, ...] = declared((), distinct=True)  # pieces that were kept whole
     text_digest: str = ""  # with --num_shards, of the text and how it was read
 
@@ -354,8 +355,9 @@ class DataDescription:
     def to_json_string(self) -> str:
         """The text of the JSON file."""
         values = dataclasses.asdict(self)
-        if not self.never_split:
-            del values["never_split"]
+        for name in ("strip_accents", "never_split"):
+            if values[name] in (None, ()):
+                del values[name]
         return json.dumps(values, indent=2, sort_keys=True) + "\n"
 
 

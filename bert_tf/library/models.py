@@ -34,7 +34,7 @@ DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
 # Metadata that the model's own parts say, that are of the weights before they are trained, or of
 # commands that read texts otherwise.
 _OF_OTHERS = {"labels", "architecture", "do_lower_case", "never_split", "max_seq_length"}
-_OF_OTHERS |= {"null_score_diff_threshold", "doc_stride", "document_context"}
+_OF_OTHERS |= {"strip_accents", "null_score_diff_threshold", "doc_stride", "document_context"}
 
 
 def load(

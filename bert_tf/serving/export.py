@@ -277,7 +277,7 @@ def metadata_of(
         "signatures": specs_of({name: one.inputs for name, one in signatures.items()}),
         "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
         "options": options,
-        "do_lower_case": tokenizer.do_lower_case,
+        **{name: value for name, value in tokenizer.case.items() if value is not None},
         **({"never_split": list(tokenizer.never_split)} if tokenizer.never_split else {}),
         "config": task.sequences.config.to_dict(),
         "source": os.path.basename(source.path.rstrip("/")),

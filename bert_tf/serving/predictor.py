@@ -63,6 +63,7 @@ class ExportMetadata(OtherKeys):
     outputs: dict[str, str]
     options: ServingOptions
     do_lower_case: bool
+    strip_accents: bool | None = None  # as do_lower_case
     never_split: tuple[str, ...] = ()  # pieces that the tokenizer keeps whole
     config: BertConfig
     metrics: dict[str, str]
@@ -220,8 +221,9 @@ def open_export(folder: str) -> ServedModel:
     num_pieces = len(read_vocabulary(vocab_file))
     described.config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)
 
-    lower, kept = described.do_lower_case, described.never_split
-    tokenizer = functools.cache(lambda: FullTokenizer(vocab_file, lower, never_split=kept))
+    names = ("do_lower_case", "strip_accents", "never_split")
+    own = {name: getattr(described, name) for name in names}
+    tokenizer = functools.cache(lambda: FullTokenizer(vocab_file, **own))
     function = signatures.__getitem__
     return ServedModel(folder, metadata, loaded.model, function, tokenizer, keep=loaded)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -128,7 +128,7 @@ def make_alignment(
         return text_by_offsets
     documents = dict.fromkeys(window.document for window in windows)
     words = itertools.chain.from_iterable(document.words.words for document in documents)
-    normal = normal_words(words, do_lower_case=tokenizer.do_lower_case)
+    normal = normal_words(words, **tokenizer.case)
 
     def legacy_text(window: Window, start_index: int, end_index: int) -> str:
         document, shift = window.document, window.span.start - window.doc_offset
@@ -205,7 +205,7 @@ def _num_letters(text: str) -> int:
     return len(text) - text.count(" ")
 
 
-def normal_words(words: Iterable[str], *, do_lower_case: bool) -> dict[str, str]:
+def normal_words(words: Iterable[str], **case: Any) -> dict[str, str]:
     """Each different word in the tokenizer's normal form: "Smith's" is "smith ' s".
 
     A word of which nothing remains, such as a zero-width space, is the empty string.
@@ -215,7 +215,7 @@ def normal_words(words: Iterable[str], *, do_lower_case: bool) -> dict[str, str]
     from bert_tf.tokenization.basic import UnicodeTable, load_unicode_table, split_words
     from bert_tf.tokenization.wordpiece import utf8
 
-    table = UnicodeTable(*map(tf.constant, load_unicode_table(do_lower_case=do_lower_case)))
+    table = UnicodeTable(*map(tf.constant, load_unicode_table(**case)))
     different, found = list(dict.fromkeys(words)), {}
     for first in range(0, len(different), WORDS_AT_ONCE):
         batch = different[first : first + WORDS_AT_ONCE]

@@ -28,13 +28,12 @@ from bert_tf import files
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Label, Labels, TagError, text_of
+from bert_tf.tasks.conll import read_sentences
 
 FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
 LONGEST_NAME = 40  # of a column
-DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
-NO_WORD = re.compile(r"#|[0-9]+[-.][0-9]+$")  # in the column of numbers of CoNLL-U
 # Names of columns of texts in published files.
 TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
 # A cell of the first line that is one of these is the header of a column, not data.
@@ -347,7 +346,7 @@ def read_rows(
     Args:
       path: of the file.
       file_format: tsv, where quotes are text (original: `_read_tsv`); csv, where they enclose
-        cells; jsonl, an object a line; or conll, see `read_conll`.
+        cells; jsonl, an object a line; or conll, see `bert_tf.tasks.conll`.
       columns: names, if the file has a header or is jsonl; or positions, if it has no header.
       skip_broken: leave out rows with too few or too many columns, with a warning.
 
@@ -355,7 +354,8 @@ def read_rows(
       InputError: a column is missing, a row is broken, or the header is repeated.
     """
     if file_format == "conll":
-        yield from read_conll(path)
+        for cells, places in read_sentences(path, _lines(path)):
+            yield Row(places[0], cells, places)
         return
     if file_format == "jsonl":
         yield from _json_rows(path, columns)
@@ -490,58 +490,6 @@ def _pick(place: str, values: Mapping, columns: Columns) -> Row:
             received = f"{place}: only {', '.join(map(str, values)) or 'an empty object'}"
             raise InputError(received, f"a value for {column!r}", "correct the data or the flags")
     return Row(place, {field: values.get(column) for field, column in columns.by_field.items()})
-
-
-def read_conll(path: str) -> Iterator[Row]:
-    """The sentences of a file in CoNLL's format: a word a line, an empty line between sentences.
-
-    The first column is the word, the last one its tag; in a file with one column there are none.
-    If the first column counts the words of every sentence, as in CoNLL-U, it is left out, and so
-    are comments and the lines of CoNLL-U that are no words.
-
-    Yields:
-      Rows of words, label, the tags or None, and document: how many lines with -DOCSTART- were
-      before, 0 for none. The place is that of the first word.
-
-    Raises:
-      InputError: a line has another number of columns than the lines before.
-    """
-    ends = [("", "")]
-    lines = [(p, re.split(r"[ \t]+", line.strip(" \t\r"))) for p, line in [*_lines(path), *ends]]
-    if are_counted := _first_column_counts([columns for _, columns in lines]):
-        logging.warning("%s: the first column counts; the words are in the second one", path)
-    words: list[list[str]] = []  # columns of each line
-    places: list[str] = []
-    width = document = 0
-    for place, columns in lines:
-        if are_counted and NO_WORD.match(columns[0]):
-            continue
-        if columns[0] and columns[0] != DOCUMENT_MARK:
-            width = width or len(columns)
-            if len(columns) != width:
-                received = f"{place}: {len(columns)} columns: {_preview(columns)}"
-                raise InputError(received, f"{width} columns, as in the lines before", CORRECT)
-            words.append(columns[are_counted:])
-            places.append(place)
-        elif words:
-            tags = [columns[-1] for columns in words] if len(words[0]) > 1 else None
-            cells = {"words": [columns[0] for columns in words], "label": tags}
-            yield Row(places[0], cells | {"document": document}, tuple(places))
-            words, places = [], []
-        document += columns[0] == DOCUMENT_MARK
-
-
-def _first_column_counts(lines: Iterable[Sequence[str]]) -> bool:
-    """Whether the first of several columns counts up from line to line of every sentence."""
-    steps = set()
-    words = [line for line in lines if not NO_WORD.match(line[0])]
-    for (before, *_), (cell, *others) in itertools.pairwise([[""], *words]):
-        if cell not in ("", DOCUMENT_MARK):
-            if not others or not re.fullmatch("[0-9]{1,9}", cell):
-                return False
-            if before not in ("", DOCUMENT_MARK):
-                steps.add(int(cell) - int(before))
-    return steps == {1}
 
 
 def _preview(cells: list[str]) -> str:

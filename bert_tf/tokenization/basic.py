@@ -29,6 +29,13 @@ COMBINING_CLASSES = 256
 
 FILE = pathlib.Path(__file__).with_name("unicode_14.npz")
 PAGE = 256
+# Of the tables, by do_lower_case and strip_accents.
+NAMES = {
+    (True, True): "lower",
+    (False, False): "cased",
+    (True, False): "lower_accents",
+    (False, True): "cased_stripped",
+}
 
 # In `characters`: no character. Larger than any distance between two code points.
 ABSENT = 1 << 21
@@ -59,12 +66,12 @@ class UnicodeTable(NamedTuple):
     movable: np.ndarray  # [M, 2] int32: kept characters with a combining class, and the class
 
 
-def load_unicode_table(*, do_lower_case: bool) -> UnicodeTable:
-    """Reads the table for lower-casing, or for cased text.
+def load_unicode_table(*, do_lower_case: bool, strip_accents: bool | None = None) -> UnicodeTable:
+    """Reads the table for lower-casing or cased text; by default only the first strips accents.
 
     The file has differences along the first axis, which compress far better.
     """
-    prefix = "lower" if do_lower_case else "cased"
+    prefix = NAMES[do_lower_case, do_lower_case if strip_accents is None else strip_accents]
     with np.load(FILE) as file:
         parts = [file[f"{prefix}_{name}"] for name in UnicodeTable._fields]
     return UnicodeTable(*(np.cumsum(part, axis=0, dtype=np.int32) for part in parts))
@@ -105,22 +112,21 @@ def plain_words(texts: tf.Tensor, *, do_lower_case: bool) -> tf.RaggedTensor:
 def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
     """The words of texts [N] in UTF-8; bytes that are not UTF-8 are skipped.
 
-    The table decides on lower-casing: only the one for it has CASED and MOVABLE entries.
+    The table decides on case and accents: only for lower-casing it has CASED entries, without
+    which no sigma is final, and only for stripping MOVABLE ones.
     """
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [N, (points)]
     text_of_point = points.value_rowids()  # [C]
     point = points.values  # [C]
-    lower_cases = table.movable.shape[0] > 0
-    if lower_cases:
-        point = tf.cond(
-            tf.reduce_any(point == CAPITAL_SIGMA),
-            lambda: _settle_final_sigmas(point, text_of_point, table),
-            lambda: point,
-        )
+    point = tf.cond(
+        tf.reduce_any(point == CAPITAL_SIGMA),
+        lambda: _settle_final_sigmas(point, text_of_point, table),
+        lambda: point,
+    )
     row = _rows(point, table)  # [C]
     flags = tf.gather(table.flags, row)  # [C]
     character, source = _characters(point, row, table)  # [K]
-    if lower_cases:
+    if table.movable.shape[0] > 0:
         marks = tf.cumsum(tf.cast(flags & STARTER != 0, tf.int64)) + text_of_point  # [C]: run
         character = tf.cond(
             tf.reduce_any(flags & MOVABLE != 0),

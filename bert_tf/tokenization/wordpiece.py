@@ -35,7 +35,7 @@ from absl import logging
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
-from bert_tf.files import LONE_SURROGATE, own_path, read_text_lines
+from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
 from bert_tf.runtime import import_tensorflow_text
 from bert_tf.tokenization import basic
 
@@ -61,7 +61,8 @@ class FullTokenizer:
         two lines, that of the last.
       inv_vocab: dict of id to piece, for every line.
       vocab_size: number of lines, so that every id is below it.
-      do_lower_case: whether text is lower-cased and loses its accents.
+      do_lower_case: whether text is lower-cased, and by default loses its accents.
+      strip_accents: whether it loses its accents, if not as do_lower_case says; else None.
       never_split: pieces that are found in a text before it is cut into words.
       splitter: finds them; None without any.
       max_length: the ids of a sequence at most, where a call does not say it; None: any number.
@@ -78,6 +79,7 @@ class FullTokenizer:
         pieces: Sequence[str] | None = None,
         never_split: Sequence[str] = (),
         max_length: int | None = None,
+        strip_accents: bool | None = None,
     ):
         """Reads the vocabulary, one piece a line.
 
@@ -89,6 +91,7 @@ class FullTokenizer:
             as ("[MASK]", "<e1>"); see basic.NeverSplit. By default none, as in the original, which
             cuts "[MASK]" into "[", "mask" and "]".
           max_length: the ids of a sequence at most, of a model's tokenizer that of its positions.
+          strip_accents: remove accents, whatever the case; None: as do_lower_case.
 
         Raises:
           InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK] or one of
@@ -96,6 +99,7 @@ class FullTokenizer:
         """
         self.vocab_file = own_path(vocab_file)
         self.do_lower_case, self.max_length = do_lower_case, max_length
+        self.strip_accents = None if strip_accents == do_lower_case else strip_accents
         lines = read_vocabulary(self.vocab_file) if pieces is None else list(pieces)
         self.vocab = {piece: number for number, piece in enumerate(lines)}
         self.inv_vocab = dict(enumerate(lines))
@@ -107,7 +111,7 @@ class FullTokenizer:
         self.require_special_tokens(UNKNOWN, *self.never_split)
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(self.vocab_file, lines)
-            table = basic.load_unicode_table(do_lower_case=do_lower_case)
+            table = basic.load_unicode_table(**self.case)
             self._table = basic.UnicodeTable(*map(tf.constant, table))
             kept = {piece: self.vocab[piece] for piece in self.never_split}
             self.splitter = basic.NeverSplit(kept) if kept else None
@@ -143,6 +147,11 @@ class FullTokenizer:
         return padded(pack_texts(self, texts, text_pairs, most))
 
     @property
+    def case(self) -> dict[str, Any]:
+        """What a text becomes before it is cut, for `basic.load_unicode_table`."""
+        return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
+
+    @property
     def pieces(self) -> tuple[str, ...]:
         """The vocabulary in the order of the ids."""
         return tuple(self.inv_vocab.values())
@@ -151,7 +160,7 @@ class FullTokenizer:
         """The constructor's arguments, the vocabulary's pieces among them, as JSON values."""
         return {
             "vocab_file": self.vocab_file,
-            "do_lower_case": self.do_lower_case,
+            **self.case,
             "pieces": list(self.pieces),
             "never_split": list(self.never_split),
             "max_length": self.max_length,
@@ -297,6 +306,15 @@ def read_vocabulary(vocab_file: str) -> list[str]:
         expected = "a text file in UTF-8, one word piece a line"
         raise InputError(vocab_file + found, expected, "give another --vocab_file")
     return pieces
+
+
+def accents_beside(vocab_file: str) -> bool | None:
+    """The strip_accents that a model's files beside its vocabulary say; None if none does."""
+    for name in ("model_facts.json", "tokenizer_config.json"):
+        path = os.path.join(os.path.dirname(vocab_file), name)
+        if gfile(path).exists(path) and isinstance(read_json(path).get("strip_accents"), bool):
+            return read_json(path)["strip_accents"]
+    return None
 
 
 def vocabulary_sha256(pieces: Iterable[str]) -> str:

@@ -293,7 +293,7 @@ class Run:
         """The metadata of the run's model, for model_facts.json."""
         tokenizer = self.model.tokenizer
         return ModelMetadata(
-            do_lower_case=tokenizer.do_lower_case,
+            **tokenizer.case,
             never_split=tokenizer.never_split or None,
             architecture=self.head.architecture,
             origin=self.model.source.metadata.origin,
@@ -480,7 +480,7 @@ def refuse_other_model(
     saved = read_model_files(folder.path)
 
     def known(config: BertConfig, pieces: Sequence[str], of: ModelMetadata) -> dict[str, Any]:
-        names = ("do_lower_case", "architecture", "labels", "task")
+        names = ("do_lower_case", "strip_accents", "architecture", "labels", "task")
         # Where the case is unknown, so is what else the tokenizer does.
         never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
         files = {"configuration": config, "vocabulary": pieces, "never_split": never_split}

@@ -91,8 +91,6 @@ MODELS = (
     ("model.type 'Unigram'", {"type": "Unigram", "vocab": [["a", -1.5]]}),
 )
 SETTINGS_OF_OTHERS = {
-    "strip_accents False": {"do_lower_case": True, "strip_accents": False},
-    "strip_accents True": {"do_lower_case": False, "strip_accents": True},
     "tokenize_chinese_chars False": {"tokenize_chinese_chars": False},
     "'BertJapaneseTokenizer'": {"tokenizer_class": "BertJapaneseTokenizer"},
     "'PreTrainedTokenizerFast'": {"tokenizer_class": "PreTrainedTokenizerFast"},
@@ -262,10 +260,30 @@ def test_a_folder_as_transformers_saves_it(opened):
     assert (weights.metadata.never_split, weights.metadata.labels[0]) == (None, "bad")
 
 
-@pytest.mark.parametrize(("lower", "kept"), [(False, None), (True, ("[MASK]", "w3"))])
-def test_tokenizer_files_that_are_written(tmp_path, tensors, lower, kept):
+@pytest.mark.parametrize(
+    ("files", "lower", "strip"),
+    [
+        ({SETTINGS: {"do_lower_case": True, "strip_accents": False}}, True, False),
+        ({SETTINGS: {"do_lower_case": False, "strip_accents": True}}, False, True),
+        ({SETTINGS: {"do_lower_case": False, "strip_accents": False}}, False, None),
+        # Of BERT's own classes the normalizer of tokenizer.json says nothing.
+        ({FAST: fast_tokenizer(strip_accents=False)}, True, None),
+        ({FAST: fast_tokenizer(strip_accents=False),
+          SETTINGS: {"tokenizer_class": "PreTrainedTokenizerFast"}}, True, False),
+    ],
+)  # fmt: skip
+def test_accents_apart_from_case(opened, files, lower, strip):
+    found = opened(files).metadata
+    assert (found.do_lower_case, found.strip_accents) == (lower, strip)
+
+
+@pytest.mark.parametrize(
+    ("lower", "strip", "kept"),
+    [(False, None, None), (True, None, ("[MASK]", "w3")), (True, False, None), (False, True, None)],
+)
+def test_tokenizer_files_that_are_written(tmp_path, tensors, lower, strip, kept):
     """With what only Hugging Face's tokenizer asks for, and read again alike."""
-    metadata = ModelMetadata(do_lower_case=lower, never_split=kept)
+    metadata = ModelMetadata(do_lower_case=lower, strip_accents=strip, never_split=kept)
     weights = model_files.weights_of(tensors, metadata=metadata)
     folder = tmp_path / "made"
     again = open_weights(save_weights(str(folder), weights, to_format="hugging_face"))
@@ -277,7 +295,7 @@ def test_tokenizer_files_that_are_written(tmp_path, tensors, lower, kept):
         special["additional_special_tokens"] = ["w3"]
     assert json.loads((folder / MAP).read_text()) == special
     assert json.loads((folder / SETTINGS).read_text()) == special | {
-        "do_lower_case": lower, "model_max_length": 13, "strip_accents": None,
+        "do_lower_case": lower, "model_max_length": 13, "strip_accents": strip,
         "tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer",
         **({"never_split": list(kept)} if kept else {}),
     }  # fmt: skip

@@ -253,6 +253,28 @@ def test_pieces_that_are_never_split(tmp_path, vocab_file):
     assert [found[0] & {*ids}, found[1] & {*ids}] == [set(), {*ids}]
 
 
+def test_accents_as_the_model_of_the_vocabulary_has_them(tmp_path):
+    """The records have its letters, and their description says so."""
+    vocabulary, text = tmp_path / "vocab.txt", tmp_path / "text.txt"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "über", "uber", "ist", "es", ".", "ein"]
+    vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    text.write_text("Ist es ein.\nEs ist Über.\n\nEin ÜBER.\nEs.\n" * 9, encoding="utf-8")
+    words = [f"--input_file={text}", "--dupe_factor=2", "--num_workers=1", "--do_lower_case"]
+    sizes, found = {"max_seq_length": 128, "max_predictions_per_seq": 20}, []
+    for name, settings in {
+        "a": {},
+        "b": {"strip_accents": False},
+        "c": {"strip_accents": True},
+    }.items():
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        with walking.in_process("create_pretraining_data.py") as main:
+            main(*words, f"--output_file={tmp_path}/{name}", vocab_file=vocabulary)
+        described = json.loads((tmp_path / f"info_{name}.json").read_text())
+        assert described.get("strip_accents") == (False if name == "b" else None)
+        found.append({*read(tmp_path / name, **sizes)["input_ids"].flat} & {5, 6})
+    assert found == [{6}, {5}, {6}]
+
+
 @pytest.mark.parametrize(
     ("name", "flag", "lower"),
     [("chinese_21128", [], True), ("cased_en_28996", ["--do_lower_case=False"], False)],

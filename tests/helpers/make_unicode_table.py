@@ -54,19 +54,21 @@ def sigma_flags(char: str) -> int:
     return ut.CASED if (f"a\u03a3{char}").lower()[1] == "\u03c3" else ut.CASE_IGNORABLE
 
 
-def entry(char: str, *, do_lower_case: bool) -> tuple[str, int]:
+def entry(char: str, *, do_lower_case: bool, strip_accents: bool) -> tuple[str, int]:
     """The characters that `char` becomes, and its flags."""
     if is_dropped(char):
         return "", ut.DROPPED
-    starter = ut.STARTER if do_lower_case else 0
+    starter = ut.STARTER if strip_accents else 0
     if is_space(char):
         return "", ut.BREAK_BEFORE | starter
     alone = ut.BREAK_BEFORE | ut.BREAK_AFTER
-    if not do_lower_case:
-        return char, alone if is_word(char) else 0
-    decomposed = unicodedata.normalize("NFD", char.lower())
+    kept = lower = char.lower() if do_lower_case else char
+    flags = sigma_flags(char) if do_lower_case else 0
+    flags |= alone if any(map(is_word, {char, *kept})) else 0
+    if not strip_accents:
+        return kept, flags
+    decomposed = unicodedata.normalize("NFD", lower)
     kept = "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
-    flags = sigma_flags(char)
     flags |= 0 if kept else ut.ACCENT
     flags |= 0 if unicodedata.combining(decomposed[0]) else starter
     flags |= ut.MOVABLE if any(map(unicodedata.combining, kept)) else 0
@@ -74,13 +76,13 @@ def entry(char: str, *, do_lower_case: bool) -> tuple[str, int]:
     return kept, flags
 
 
-def make_table(*, do_lower_case: bool) -> ut.UnicodeTable:
+def make_table(*, do_lower_case: bool, strip_accents: bool) -> ut.UnicodeTable:
     """The table of all code points, each row and each page kept once, in order of appearance."""
-    width = 3 if do_lower_case else 1
+    width = 3 if do_lower_case or strip_accents else 1
     rows, pages, movable = {}, {}, set()
     row_of = np.zeros(CODE_POINTS, np.int32)
     for point in range(CODE_POINTS):
-        kept, flags = entry(chr(point), do_lower_case=do_lower_case)
+        kept, flags = entry(chr(point), do_lower_case=do_lower_case, strip_accents=strip_accents)
         if len(kept) > width or (len(kept) > 1 and flags & ut.BREAK_BEFORE):
             raise ValueError(f"U+{point:04X} becomes {kept!r}, for which the table has no form")
         distances = [ord(c) - point for c in kept] + [ut.ABSENT] * (width - len(kept))
@@ -97,12 +99,10 @@ def make_table(*, do_lower_case: bool) -> ut.UnicodeTable:
     )
 
 
-def save_unicode_tables(
-    path: pathlib.Path, *, lower: ut.UnicodeTable, cased: ut.UnicodeTable
-) -> None:
-    """Writes both tables, as differences along the first axis."""
+def save_unicode_tables(path: pathlib.Path, **tables: ut.UnicodeTable) -> None:
+    """Writes tables by their names, as differences along the first axis."""
     arrays = {}
-    for prefix, table in (("lower", lower), ("cased", cased)):
+    for prefix, table in tables.items():
         for name, part in table._asdict().items():
             arrays[f"{prefix}_{name}"] = np.diff(part, axis=0, prepend=0).astype(np.int32)
     np.savez_compressed(path, **arrays)
@@ -115,8 +115,11 @@ def main() -> None:
             f"Expected: Unicode {UNICODE_VERSION}\n"
             "To do: run this program with Python 3.11"
         )
-    lower, cased = (make_table(do_lower_case=lower) for lower in (True, False))
-    save_unicode_tables(ut.FILE, lower=lower, cased=cased)
+    tables = {
+        ut.NAMES[case]: make_table(do_lower_case=case[0], strip_accents=case[1])
+        for case in ut.NAMES
+    }
+    save_unicode_tables(ut.FILE, **tables)
     print(f"{ut.FILE}: {ut.FILE.stat().st_size:,} bytes")
 
 

@@ -144,7 +144,7 @@ def test_pieces_that_are_never_split(kind, tmp_path):
     """The graph keeps them whole, as the Python tokenizer does, and the card says so."""
     kept = ("<e1>", "[X y]")
     pieces, text = [*small_squad.PIECES, *kept], "who<e1> founded [X y]it, <E1>."
-    tokenizer = FullTokenizer("v", pieces=pieces, never_split=kept)
+    tokenizer = FullTokenizer("v", pieces=pieces, never_split=kept, strip_accents=False)
     options, weights = served_models.options(kind), served_models.write_folder(kind, tmp_path / "m")
     path = export_checkpoint(weights, CONFIG, tokenizer, str(tmp_path / "e"), options=options)
     model = predictor.open_model(path)
@@ -152,6 +152,7 @@ def test_pieces_that_are_never_split(kind, tmp_path):
     assert not operations_of(path) - SERVED_OPERATIONS - TEXT_OPERATIONS
     assert model.metadata["never_split"] == [*kept]
     assert model.tokenizer.tokenize(text) == tokenizer.tokenize(text)
+    assert model.metadata["strip_accents"] is model.tokenizer.strip_accents is False
     asked = {"text": np.array([one.encode() for one in (text, "", "it")], object)}
     found, again = (one.run(asked) for one in (model, unexported))
     np.testing.assert_allclose(found["probabilities"], again["probabilities"], atol=1e-6)

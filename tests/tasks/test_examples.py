@@ -198,7 +198,7 @@ BAD = {
     "an id that is a list": (IDS, ANY, '{"t": "A", "l": "x", "i": [1]}\n', 1, "the id [1]"),
     "no tags": (WordColumns(), TAGS, "\n\nA\nB\n", 3, "no label"),
     "no tag": (WordColumns(), TAGS, "A O\n\nB O\nC ORG\nD O\n", 4, "the tag 'ORG'"),
-    "columns of a word": (WordColumns(), TAGS, "A x O\nB O\n", 2, "2 columns: 'B | O'"),
+    "columns of a word": (WordColumns(), TAGS, "A x O\nB O\n", 2, "2 columns: 'B O'"),
     "no sentence": (WordColumns(), TAGS, "-DOCSTART- O\n\n", None, "no example"),
     "a repeated key": (JSONL, ANY, '{"text": "A", "label": "x", "text": "B"}', 1, "is given twice"),
 }  # fmt: skip

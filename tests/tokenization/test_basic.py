@@ -149,10 +149,23 @@ def test_what_is_plain_text():
 
 @BOTH
 def test_the_table_is_what_the_program_writes(do_lower_case, tmp_path):
-    made = make_unicode_table.make_table(do_lower_case=do_lower_case)
-    kept = basic.load_unicode_table(do_lower_case=do_lower_case)
+    case = {"do_lower_case": do_lower_case, "strip_accents": do_lower_case}
+    made, kept = make_unicode_table.make_table(**case), basic.load_unicode_table(**case)
     for name in basic.UnicodeTable._fields:
         np.testing.assert_array_equal(getattr(made, name), getattr(kept, name), err_msg=name)
-    make_unicode_table.save_unicode_tables(tmp_path / "again.npz", lower=made, cased=made)
+    make_unicode_table.save_unicode_tables(
+        tmp_path / "again.npz", **dict.fromkeys(basic.NAMES.values(), made)
+    )
     assert set(np.load(tmp_path / "again.npz").files) == set(np.load(basic.FILE).files)
     assert basic.FILE.stat().st_size < 50_000
+
+
+@pytest.mark.parametrize(("lower", "strip"), [(True, False), (False, True)])
+def test_the_tables_of_accents_apart_from_case(lower, strip):
+    case = {"do_lower_case": lower, "strip_accents": strip}
+    table = basic.load_unicode_table(**case)
+    for point in (*range(0x3100), *range(0x3100, len(table.pages) * basic.PAGE, 101)):
+        row = table.rows[table.pages[point // basic.PAGE], point % basic.PAGE]
+        kept = [chr(point + d) for d in table.characters[row].tolist() if d != basic.ABSENT]
+        wanted = make_unicode_table.entry(chr(point), **case)
+        assert ("".join(kept), table.flags[row]) == wanted, hex(point)

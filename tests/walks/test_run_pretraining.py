@@ -399,6 +399,19 @@ def test_pieces_that_the_data_keep_whole_go_with_the_model(main, tmp_path):
     assert bert_tf.open_weights(tmp_path / "new").metadata.never_split == ("w3", "w4")
 
 
+def test_accents_of_the_data_go_with_the_model(main, tmp_path):
+    vocabulary = write_vocabulary(tmp_path / "vocab.txt")
+    flags = one_step(tmp_path) | {"vocab_file": vocabulary}
+    describe(tmp_path / "t.tfrecord", vocabulary, strip_accents=True)
+    main(**flags, output_dir=tmp_path / "run")
+    found = bert_tf.open_weights(tmp_path / "run")
+    assert tokenizer_of(found, found.config).strip_accents is True
+    describe(tmp_path / "t.tfrecord", vocabulary)
+    with pytest.raises(InputError, match="data made with strip_accents None") as caught:
+        main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
+    assert caught.value.expected == "strip_accents True, as the model has it"
+
+
 def test_data_of_which_the_case_is_unknown(main, tmp_path, caplog):
     """The original's records say nothing: its own command goes on, and records nothing."""
     flags = one_step(tmp_path) | {"output_dir": tmp_path / "run"}
