@@ -318,10 +318,26 @@ def open_files(
 
 
 def make_batches(config: BertConfig, data: DataDescription | None) -> Batches:
-    """--input_file, every record once an epoch, shuffled."""
-    files, size = open_files(FLAGS.input_file, config, data), FLAGS.train_batch_size
-    order = ShuffledSampler(files.block_records, batch_size=size, seed=FLAGS.seed)
-    return Batches(files, order, batch_size=size)
+    """--input_file, every record once an epoch, shuffled, also if the batch size has changed."""
+    files = open_files(FLAGS.input_file, config, data)
+    first_size, offset = data_order(files.fingerprint())
+    order = ShuffledSampler(files.block_records, batch_size=first_size, seed=FLAGS.seed)
+    return Batches(files, order, batch_size=FLAGS.train_batch_size, offset=offset)
+
+
+def data_order(records: int) -> tuple[int, int]:
+    """The batch size that the run began these records with, which orders them; and their offset.
+
+    A run of 8 records a step that goes on after step 50 with 16 has read 400 records, as if there
+    had been 25 steps: the offset is -400. Of other records than before none have been read.
+    """
+    size, latest = FLAGS.train_batch_size, tf1.CheckpointFolder(FLAGS.output_dir).latest()
+    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
+    if saved.get("train_records") != records:
+        return size, 0
+    last_size = saved["train_batch_size"]
+    first_size, offset = saved.get("data_order", (last_size, 0))
+    return first_size, offset + tf1.step_of(latest) * (last_size - size)
 
 
 def make_eval_batches(config: BertConfig, data: DataDescription | None) -> Batches:
@@ -424,11 +440,11 @@ def refuse_lost_pieces(weights: metadata.Weights, kept: Sequence[str]) -> None:
 
 def run_settings_of(given: Given, strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """What decides the result of the run; recorded in its checkpoints."""
-    batches = given.batches
-    return from_flags.all_run_settings(strategy, given.config) | {
-        "num_records": batches.num_records,
-        "train_records": batches.fingerprint(),
-    }
+    records = given.batches.fingerprint()
+    settings = {"num_records": given.batches.num_records, "train_records": records}
+    if (order := data_order(records)) != (FLAGS.train_batch_size, 0):
+        settings["data_order"] = order
+    return from_flags.all_run_settings(strategy, given.config) | settings
 
 
 def write_files(folder: str, given: Given) -> None:

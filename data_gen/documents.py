@@ -170,9 +170,7 @@ def _parse_text(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | No
     for number, line in enumerate(map(str.strip, lines), start=1):
         if number == 1 and JSON_BEGIN.match(line):
             received = f"{path}, line 1: {line[:60]}, the beginning of JSON"
-            expected = (
-                "for --input_format=text: one sentence a line, a blank line between documents"
-            )
+            expected = "for --input_format=text: a sentence a line, a blank line between documents"
             raise InputError(received, expected, "write its texts alone into a file, so divided")
         if line.startswith("<doc") and ARTICLE.match(line):
             raise InputError(

@@ -160,8 +160,9 @@ def generator(seed: int, *place: int) -> np.random.Generator:
 class Batches:
     """Batches of records, on any number of replicas, from any step on.
 
-    Batch t has the rows at positions t * B to (t + 1) * B - 1. A host reads only the blocks that
-    its rows are in: in threads, before they are needed.
+    Batch t has the rows at positions t * B to (t + 1) * B - 1, plus an offset: where a run goes on
+    with another batch size than it began with, it reads the rows that it has not read yet. A host
+    reads only the blocks that its rows are in: in threads, before they are needed.
 
     With `num_examples` the last batch may be short of rows; it is filled up with another record
     whose `is_real_example` is 0, so that every batch has the same shape and no example is lost or
@@ -171,6 +172,7 @@ class Batches:
 
     Attributes:
       batch_size: B, rows of a batch, over all replicas together.
+      offset: of positions, as given.
       num_records: in the files.
       packing: how the examples are put into rows; None: they are not.
       firsts: of the batches made so far, the first of each shape.
@@ -184,6 +186,7 @@ class Batches:
         *,
         batch_size: int,
         num_examples: int | None = None,
+        offset: int = 0,
         packing: Any = None,
     ):
         """Reads nothing yet.
@@ -193,10 +196,12 @@ class Batches:
           sampler: which record comes at which position.
           batch_size: B, rows of a batch, over all replicas together.
           num_examples: how many examples in all; None for endless batches.
+          offset: the position of the first row of batch 0, of endless batches; may be negative, as
+            the first batches have been read.
           packing: how the examples are put into rows, a `packing.Packing`; None: they are not.
         """
         self._files, self._sampler = files, sampler
-        self.batch_size, self._num_examples = batch_size, num_examples
+        self.batch_size, self._num_examples, self.offset = batch_size, num_examples, offset
         self.num_records = len(files)
         self.packing = packing
         self.error: InputError | None = None
@@ -284,7 +289,7 @@ class Batches:
 
     def _rows(self, batches: range) -> tuple[np.ndarray, np.ndarray]:
         """The rows of batches, int64 [batches, B], and which of them are real, bool."""
-        start, stop = batches.start * self.batch_size, batches.stop * self.batch_size
+        start, stop = (n * self.batch_size + self.offset for n in (batches.start, batches.stop))
         end = stop if self._num_examples is None else min(stop, self._num_examples)
         rows = np.zeros(stop - start, np.int64)  # the first record fills up
         rows[: end - start] = self._sampler.rows(start, end)

@@ -32,12 +32,8 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 FIRST_UNIQUE_ID = 1_000_000_000
 SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
 CONTEXTS_AT_ONCE = 128  # tokenized in one call; bounds the memory
-# Letters of scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana,
-# ideographs.
-UNSPACED = re.compile(
-    "[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
-    "\uff66-\uff9d\U00020000-\U0003ffff]"
-)
+# Scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, ideographs.
+UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff\uf900-\ufaff\uff66-\uff9d]")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +90,6 @@ class Document:
     starts: np.ndarray
     ends: np.ndarray
     word_of_piece: np.ndarray
-
-    def text(self, span: "PieceSpan") -> str:
-        """What the pieces of a span, and all between them, come from."""
-        return self.context[self.starts[span.start] : self.ends[span.end]]
 
 
 def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict[str, Document]:
@@ -252,8 +244,10 @@ def pieces_of_answer(document: Document, one: TrainingExample, alone: np.ndarray
     end = int(np.searchsorted(document.starts, first + len(text), side="left")) - 1
     whole, size = pieces_of_words(document, one.words), len(alone)
     is_exact = document.context.startswith(text, first)
-    if is_exact and start <= end and UNSPACED.search(document.text(whole)):
-        return PieceSpan(start, end)
+    if is_exact and start <= end:
+        begin, behind = document.starts[whole.start], document.ends[whole.end]
+        if UNSPACED.search(document.context, begin, behind):
+            return PieceSpan(start, end)
     places = [start] if is_exact else range(whole.start, whole.end - size + 2)
     for place in sorted(places, key=lambda place: abs(place - start)) if size else ():
         if np.array_equal(document.ids[place : place + size], alone):

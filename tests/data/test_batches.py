@@ -199,6 +199,18 @@ def test_from_any_step_on(files, monkeypatch):
     assert numbers_of(shuffled(files, 6), 150) == whole
 
 
+@pytest.mark.parametrize("size", [1, 5, 12, 30])
+def test_another_batch_size_goes_on_with_the_rows_that_are_left(files, size):
+    """From the order of batches of 12 in several lanes, after 20 of them."""
+    order = ShuffledSampler(files.block_records, batch_size=12, seed=5)
+    before = Batches(files, order, batch_size=12).rows(range(20)).ravel().tolist()
+    after = Batches(files, order, batch_size=size, offset=20 * (12 - size))
+    left = after.rows(range(20, 20 + 360 // size)).ravel().tolist()
+    assert before + left == order.rows(0, 600).tolist()
+    assert len({*before, *left}) == 600  # of 688; the last ones of an epoch differ by lane
+    assert list(itertools.chain.from_iterable(numbers_of(after, 7, start=20))) == left[: 7 * size]
+
+
 def test_shapes_and_types(tmp_path):
     features = small.examples(4)
     files = RecordFiles(small.write_records(tmp_path / "a", features), small.RECORD)

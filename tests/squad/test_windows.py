@@ -154,20 +154,17 @@ PLACES = [  # context, answer, its number among its like, the text of the labell
 ]
 
 
-def answer_of(context, text, number, tokenizer, *, off=0):
-    """The text of the labelled pieces of the `number`th place of an answer."""
+@pytest.mark.parametrize(("context", "text", "number", "expected"), PLACES)
+def test_an_answer_is_where_its_offset_says(tokenizers, context, text, number, expected):
     start = -1
     for _ in range(number):
         start = context.index(text, start + 1)
-    example = small.example(context, answers=[(text, start + off)])
-    (window,) = training_windows(example, tokenizer, WindowSizes(64, 30, 2))
+    example = small.example(context, answers=[(text, start)])
+    (window,) = training_windows(example, tokenizers[True], WindowSizes(64, 30, 2))
     span = sorted(labelled(window, window.answer))
-    return context[window.document.starts[span[0]] : window.document.ends[span[-1]]]
-
-
-@pytest.mark.parametrize(("context", "text", "number", "expected"), PLACES)
-def test_an_answer_is_where_its_offset_says(tokenizers, context, text, number, expected):
-    assert answer_of(context, text, number, tokenizers[True]) == expected
+    begin, end = window.document.starts[span[0]], window.document.ends[span[-1]]
+    assert context[begin:end] == expected
+    assert begin <= start < start + len(text) <= end
 
 
 # ---------------------------------------------------------------------------- hard cases

@@ -25,11 +25,14 @@ from walking import (
 )
 
 import bert_tf
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.cli.results import read_curves
+from bert_tf.data.batches import ShuffledSampler
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError
 from bert_tf.heads.pretraining import Pretraining
+from bert_tf.training.trainer import Trainer
 
 pytestmark = pytest.mark.walk
 
@@ -307,6 +310,35 @@ def test_two_phases_are_one_schedule(main, tmp_path, caplog):
     assert weights(tmp_path / "others")["global_step"] == 7
     with pytest.raises(InputError, match="--stop_at_step=9\nExpected: at most --num_train_steps=7"):
         main(**flags, output_dir=tmp_path / "none", stop_at_step=9)
+
+
+def test_another_batch_size_goes_on_with_the_records_that_are_left(main, tmp_path, monkeypatch):
+    """Steps 1 to 3 of 2 records, 4 to 6 of 3, 7 to 13 of 1: 22, of two epochs of 11.
+
+    Then steps of 4 of others, as if they had been read from the beginning.
+    """
+    flags, out, read = one_step(tmp_path), tmp_path / "out", []
+    flags |= {"input_file": write_records(tmp_path / "eleven", 11, seed=8), "output_dir": out}
+    train = Trainer.train
+
+    def spied(trainer, batches, **options):
+        train(trainer, batches, **options)
+        read.append((batches, options["num_train_steps"]))
+
+    monkeypatch.setattr(Trainer, "train", spied)
+    for step, size in ((3, 2), (6, 3), (13, 1)):
+        main(**flags | {"num_train_steps": step, "train_batch_size": size})
+    begin, rows = 0, []
+    for batches, end in read:
+        rows += batches.rows(range(begin, end)).ravel().tolist()
+        begin = end
+    assert [sorted(rows[:11]), sorted(rows[11:])] == [[*range(11)]] * 2
+    saved = tf1.CheckpointReader(tf1.CheckpointFolder(str(out)).latest()).run_settings()
+    assert saved["data_order"] == [2, 22 - 13 * 1]
+    flags["input_file"] = write_records(tmp_path / "other", 7, seed=9)
+    main(**flags | {"num_train_steps": 14, "train_batch_size": 4})
+    undisturbed = ShuffledSampler([7], batch_size=4, seed=12345)
+    assert read[-1][0].rows(range(13, 14))[0].tolist() == undisturbed.rows(52, 56).tolist()
 
 
 def test_few_calls_from_main_to_the_loss(main, tmp_path, monkeypatch):
