@@ -20,7 +20,7 @@ from bert_tf.checkpoints.metadata import (
     damage_errors,
     read_model_files,
 )
-from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.checkpoints.tf1 import by_name
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
@@ -52,7 +52,7 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
     with_lora = layers_with_lora(model)
     factors = {id(f) for x in with_lora for f in (x.lora_kernel_a, x.lora_kernel_b)}
     merged = {id(layer._kernel): layer.merged_kernel for layer in with_lora}
-    variables = {checkpoint_name(v): v for v in model.weights if id(v) not in factors}
+    variables = by_name((v for v in model.weights if id(v) not in factors), path)
 
     def read(name: str) -> Any:
         variable = variables[name]

@@ -213,13 +213,14 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Every weight of a model, trainable or frozen, by its name in the original's checkpoints.
 
     Raises:
-      InputError: layers are quantized or have LoRA: their variables are not the original's.
+      InputError: two have one name; or layers are quantized or have LoRA: their variables are not
+        the original's.
     """
     refuse_quantized(model)
     if layers_with_lora(model):
         expected, remedy = "a model without", "load the weights first, then call add_lora"
         raise InputError(f"{model.name}, which has LoRA", expected, remedy)
-    return {tf1.checkpoint_name(variable): variable for variable in model.weights}
+    return tf1.by_name(model.weights, model.name)
 
 
 def layers_with_lora(model: keras.Model) -> list[keras.layers.Dense]:

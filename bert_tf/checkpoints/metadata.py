@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -50,7 +52,12 @@ FORMATS = {
 WRITTEN = tuple(name for name, one in FORMATS.items() if one.writer)
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _OWN_HEAD = "for a head of your own run the program that registers it, else correct task"
+# The original's and ours; and numbers that any optimizer keeps for all weights.
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
+_COUNTERS = re.compile(
+    r"(.*/)?(global_step|local_step|iter(ations)?|beta_?[12](_power)?|learning_rate|decay"
+    r"|(current_)?loss_scale|good_steps)(_\d+)?"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,12 +140,25 @@ class Weights:
     @property
     def names(self) -> list[str]:
         """Names of the weights, without an optimizer's slots and counters."""
-        return sorted(name for name in self.shapes if not _SLOTS.search(name))
+        return sorted(self.shapes.keys() - {*self.slots})
 
     @property
     def slots(self) -> list[str]:
         """Names of everything else: Adam's moments, the step, the settings of a run."""
-        return sorted(name for name in self.shapes if _SLOTS.search(name))
+        return sorted(name for name in self.shapes if self._is_slot(name))
+
+    def _is_slot(self, name: str) -> bool:
+        """Whether a tensor is a counter, or has the shape of a weight whose name is within its own.
+
+        So any optimizer's moments are named, and means over steps: WEIGHT/Adam_1, SCOPE/WEIGHT/m.
+        """
+        is_number = math.prod(self.shapes[name]) == 1
+        if _SLOTS.search(name) or (is_number and _COUNTERS.fullmatch(name)):
+            return True
+        parts = name.split("/")
+        inside = itertools.combinations(range(len(parts)), 2)  # the last part is of no weight
+        weights = ("/".join(parts[begin:end]) for begin, end in inside)
+        return any(self.shapes.get(weight) == self.shapes[name] for weight in weights)
 
 
 def read_model_files(folder: str) -> dict[str, Any]:

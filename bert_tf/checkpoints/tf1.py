@@ -51,6 +51,23 @@ def checkpoint_name(variable: keras.Variable) -> str:
     return variable.path.removeprefix("classifier/")  # whose weights have no scope
 
 
+def by_name(variables: Iterable[keras.Variable], model: str) -> dict[str, keras.Variable]:
+    """The variables of a model by their names in checkpoints.
+
+    Raises:
+      InputError: two have one name, so that one would be lost.
+    """
+    named: dict[str, keras.Variable] = {}
+    for variable in variables:
+        if named.setdefault(name := checkpoint_name(variable), variable) is not variable:
+            received = f"{model} with two weights that are both named {name}"
+            remedy = (
+                "give the layers in it different names, or save it anew by the code that made it"
+            )
+            raise InputError(received, "a name of its own for each weight", remedy)
+    return named
+
+
 # ---------------------------------------------------------------------------- reading
 
 

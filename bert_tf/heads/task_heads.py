@@ -17,6 +17,7 @@ from bert_tf.heads.head import Head, cross_entropy, is_likeliest
 from bert_tf.heads.labels import DECIMAL, MISSING, UNKNOWN, Label, Labels, TagError, text_of
 from bert_tf.heads.tags import OUTSIDE, TAG, have_prefixes, normal_tags, tags_in
 from bert_tf.modeling.heads import (
+    Bidirectional,
     Lstm,
     MergeChoices,
     SequenceClassifier,
@@ -167,7 +168,7 @@ def vectors_of(config, inputs):
     for i in range(config.bilstm_layers):
         options = {"return_sequences": True, "use_cudnn": False, "dtype": "float32"}
         lstm = Lstm(config.bilstm_size, name="lstm", **options)
-        both = keras.layers.Bidirectional(lstm, dtype="float32", name=f"bilstm_{i}")
+        both = Bidirectional(lstm, dtype="float32", name=f"bilstm_{i}")
         x = both(x, mask=is_token)  # [B, S, 2 H]
         x *= keras.ops.cast(keras.ops.expand_dims(is_token, 2), "float32")
     last = last_tokens(x[..., : config.bilstm_size], mask, 1)[:, 0]  # [B, H]

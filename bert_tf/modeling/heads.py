@@ -245,6 +245,19 @@ class Lstm(keras.layers.LSTM):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
+class Bidirectional(keras.layers.Bidirectional):
+    """Keras's; as part of a loaded model, too, it names the weights inside after itself."""
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """As Keras's own, which builds what is inside by itself, and so without this name."""
+        inner = {n: dict(config[n]) for n in ("layer", "backward_layer") if n in config}
+        for layer in inner.values():
+            layer.pop("build_config", None)
+        return super().from_config(config | inner, custom_objects)
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
 class MergeChoices(keras.layers.Layer):
     """Makes an example of every choice."""
 

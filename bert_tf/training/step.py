@@ -77,7 +77,8 @@ class Steps:
         """
         self.model, self.objective, self.optimizer = model, objective, optimizer
         self.strategy, self.config, self.seed = strategy, config, seed
-        weights = {tf1.checkpoint_name(v): v.value for v in model.trainable_variables}
+        variables = tf1.by_name(model.trainable_variables, model.name)
+        weights = {name: variable.value for name, variable in variables.items()}
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
         self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
         self.frozen = weights

@@ -1,5 +1,6 @@
 """Keras's own files of every model of this package, and those that are refused."""
 
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -11,9 +12,11 @@ import model_files
 import numpy as np
 import pytest
 import small
+from small_runs import make_trainer
 
-from bert_tf import make_model
+from bert_tf import BertModel, load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.shown_heads import shown_head
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
@@ -81,6 +84,48 @@ def test_a_process_that_has_imported_nothing_else_reads_them(tmp_path):
     ended = subprocess.run([sys.executable, "-c", READ, *numbers], capture_output=True, text=True)
     found = (line.rsplit(maxsplit=1) for line in ended.stdout.splitlines())
     assert {path: int(number) for path, number in found} == numbers, ended.stderr
+
+
+BILSTM = {"bilstm_layers": 2, "bilstm_size": 5, "features": "sum_all"}
+
+
+@pytest.mark.parametrize("kind", ["classes", "span", "tokens", "choices"])
+def test_layers_of_a_bilstm_keep_their_names(tmp_path, monkeypatch, kind):
+    """Two layers have weights alike; loaded by Keras, or copied, each is saved as it was."""
+    monkeypatch.setitem(globals(), "CONFIG", dataclasses.replace(CONFIG, **BILSTM))
+    model = random_model(kind)
+    expected = {checkpoint_name(v): np.array(v) for v in model.weights}
+    assert len([name for name in expected if name.startswith("bilstm_1/")]) == 6
+    model.save(path := str(tmp_path / "model.keras"))
+    model_files.assert_same(model_files.all_tensors(open_weights(path)), expected)
+    again = keras.models.load_model(path)
+    save_weights(tmp_path / "saved", again, to_format="bert_tf")
+    saved = open_weights(tmp_path / "saved")
+    model_files.assert_same({name: saved.read(name) for name in saved.names}, expected)
+    copy = keras.models.clone_model(model)
+    assert {checkpoint_name(v) for v in copy.weights} == expected.keys()
+
+
+def test_two_weights_of_one_name(tmp_path):
+    """Refused wherever weights go by name, instead of one of them lost."""
+    encoder = make_model("embeddings", CONFIG)
+    top = keras.layers.Dense(3, name="classifier")(encoder.output["pooled_output"])
+    for part in ("one", "two"):
+        dense = keras.layers.Dense(3, name="top")
+        dense.build((None, 3))  # by itself, and so without the name of its part
+        top = keras.Sequential([dense], name=part)(top)
+    model = BertModel(encoder.input, {"logits": top}, name="twins")
+    assert [v.path for v in model.weights].count("top/kernel") == 2
+    says = r"twins with two weights that are both named top/kernel\n"
+    folder = tmp_path / "saved"
+    for use in (
+        lambda: save_weights(folder, model, to_format="bert_tf"),
+        lambda: load_checkpoint(model, model_files.weights_of(model_files.tensors_of())),
+        lambda: make_trainer(model=lambda: model, head="classification"),
+    ):
+        with pytest.raises(InputError, match=says):
+            use()
+    assert not folder.exists()
 
 
 def refused(path, message: str) -> InputError:

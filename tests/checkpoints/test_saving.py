@@ -28,7 +28,8 @@ from bert_tf.checkpoints.saving import (
     save_weights,
     without_slots,
 )
-from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS
+from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, head_weights
+from bert_tf.cli.convert import description
 from bert_tf.errors import InputError
 
 CONFIG, weights_of = small.CONFIG, model_files.weights_of
@@ -163,6 +164,55 @@ def test_leftovers_of_a_killed_process(tmp_path, tensors):
 def test_strip(grown):
     stripped = without_slots(weights_of(grown))
     model_files.assert_same(model_files.all_tensors(stripped), model_files.tensors_of())
+
+
+SLOTS = {  # what optimizers add to the variable VAR, and beside all
+    "BERTAdam": ("VAR/BERTAdam", "VAR/BERTAdam_1"),
+    "AdamWeightDecayOptimizer": ("VAR/AdamWeightDecayOptimizer", "VAR/AdamWeightDecayOptimizer_1"),
+    "Adam": ("VAR/Adam", "VAR/Adam_1", "beta1_power", "beta2_power"),
+    "in a scope": ("VAR/train/Adam", "VAR/train/Adam_1", "train/beta1_power"),
+    "LAMB": ("VAR/lamb_m", "VAR/lamb_v", "global_step"),
+    "LAMBOptimizer": ("VAR/LAMBOptimizer", "VAR/LAMBOptimizer_1", "beta1_power_1"),
+    "Momentum": ("VAR/Momentum",),
+    "Adagrad": ("VAR/Adagrad",),
+    "RMSProp": ("VAR/RMSProp", "VAR/RMSProp_1"),
+    "Keras": ("training/Adam/VAR/m", "training/Adam/VAR/v", "training/Adam/iter",
+              "training/Adam/learning_rate", "training/Adam/beta_1", "training/Adam/decay"),
+    "means": ("VAR/ExponentialMovingAverage", "VAR/ExponentialMovingAverage/biased",
+              "VAR/ExponentialMovingAverage/local_step"),
+    "float16": ("VAR/adam_m", "VAR/adam_v", "current_loss_scale", "good_steps"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("optimizer", SLOTS)
+@pytest.mark.parametrize("kind", ["classifier", "pretraining"])
+def test_slots_of_every_optimizer(tmp_path, optimizer, kind):
+    """Stripped, left out of a mean, and not counted, however they are named."""
+    weights = model_files.tensors_of(kind) | {"own/temperature": np.float32(3)}
+    slots = {
+        slot.replace("VAR", name): np.full_like(value, 2) if "VAR" in slot else np.float32(0.5)
+        for slot in SLOTS[optimizer]
+        for name, value in weights.items()
+    }
+    slots |= {n: np.float32(1) for n in slots if n.endswith("local_step")}
+    source = weights_of(weights | slots)
+    assert (source.names, source.slots) == (sorted(weights), sorted(slots))
+    for changed in (without_slots(source), average([source, source])):
+        model_files.assert_same(model_files.all_tensors(changed), weights)
+    parameters = sum(np.size(value) for value in weights.values())
+    assert f"  {len(weights)} weights, {parameters:,} parameters\n" in description(source)
+    assert "own/temperature" in head_weights(source)
+    path = save_weights(tmp_path / "stripped", without_slots(source), to_format="bert_tf")
+    model_files.assert_same(model_files.all_tensors(open_weights(path)), weights)
+
+
+def test_a_second_encoder_has_weights_of_its_own():
+    """Names within names are slots only if something follows them."""
+    one = model_files.tensors_of()
+    other = {f"other/{name}": value + 1 for name, value in one.items()}
+    # Only of a weight's shape.
+    own = {"bert/pooler/dense/bias/scale": np.ones(3, np.float32)}
+    assert weights_of(one | other | own).slots == []
 
 
 def test_average():
