@@ -250,7 +250,8 @@ def refuse_no_text(name: str, content: bytes) -> None:
     """Raises `InputError` if a file begins as one of another kind does: an archive, a document."""
     for mark, (what, remedy) in _NO_TEXT.items():
         if content.startswith(mark):
-            raise InputError(f"{name}, which is {what}", "an uncompressed, plain file", remedy)
+            received = f"{name}, a file of another kind ({what})"
+            raise InputError(received, "an uncompressed, plain file", remedy)
 
 
 def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:

@@ -479,7 +479,7 @@ def changed_settings(
       besides: names that are ignored.
     """
     names = (saved.keys() & given.keys()) - set(besides)
-    paths = {os.path.realpath(settings.get("init_checkpoint") or "") for settings in (saved, given)}
+    paths = {os.path.realpath(str(one.get("init_checkpoint") or "")) for one in (saved, given)}
     if not runtime.is_chief() or len(paths) == 1:
         names -= {"init_checkpoint"}
     return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))

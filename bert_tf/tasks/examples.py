@@ -341,7 +341,7 @@ def read_rows(
 ) -> Iterator[Row]:
     """Yields the rows of a file with the cells of `columns`.
 
-    Windows line ends, a byte order mark and empty lines at the end are accepted.
+    Windows line ends, a byte order mark and empty lines at the end are accepted, in csv everywhere.
 
     Args:
       path: of the file.
@@ -467,7 +467,8 @@ def _csv_lines(path: str) -> Iterator[tuple[str, list[str]]]:
             expected = 'quotes around cells with a comma, quote or line end, and "" for a quote'
             remedy = "correct the row, or use tsv or jsonl, where quotes mean nothing"
             raise InputError(received, expected, remedy) from None
-        yield place, cells or [""]
+        if cells:  # else an empty line: Windows has them between rows; an empty cell is ""
+            yield place, cells
 
 
 def _json_rows(path: str, columns: Columns) -> Iterator[Row]:

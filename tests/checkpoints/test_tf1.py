@@ -390,6 +390,14 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(tmp_path, monkeypatch)
         check_finished_run(prefix, same)
 
 
+@pytest.mark.parametrize("path", [["a"], {"a": 1}, 3, True])
+def test_an_initial_checkpoint_that_is_no_path_is_another(path):
+    """Of damaged settings."""
+    assert tf1.changed_settings({"init_checkpoint": path}, {"init_checkpoint": "a"}) == [
+        "init_checkpoint"
+    ]
+
+
 def test_warn_of_changed_settings(caplog):
     warn_of_changed_settings({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
     assert not caplog.records

@@ -79,6 +79,18 @@ def test_the_first_row_of_a_file_without_header_is_not_lost(write):
     assert texts_of(by_place.read(path, TWO, labelled=NONE)) == [row.strip() for row in rows]
 
 
+@pytest.mark.parametrize("end", ["\r\r\n", "\n\n", "\r\n\r\n\r\n", "\n"], ids=repr)
+def test_empty_lines_between_the_rows_of_a_csv(write, end):
+    """gridpath#150, pycar#59: Python's csv on Windows, without newline="", leaves them."""
+    rows = ["", "text,label", "w1,0", '"w2\n\nw3",1', "w4,0"]
+    examples = CSV.read(write("a.csv", end.join(rows) + end), TWO)
+    assert texts_of(examples) == ["w1", "w2\n\nw3", "w4"]
+    assert labels_of(examples) == ["0", "1", "0"]
+    one_column = TextColumns(text_a="text", file_format="csv", skip_flawed=True)
+    path = write("b.csv", f'text{end}w1{end}""{end}w2{end}')  # an empty cell is a row
+    assert texts_of(one_column.read(path, TWO, labelled=NONE)) == ["w1", "", "w2"]
+
+
 def test_quotes_in_a_tsv_are_text(write):
     """torchtext#349, #612: a quote at the start of a line swallowed the lines behind it."""
     rows = ['" w1 w2\t1', "w3\t0", '"w4 "w5\t1', 'w6"\t0', '""\t1']
