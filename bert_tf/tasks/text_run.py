@@ -47,6 +47,7 @@ from bert_tf.tasks.features import (
 from bert_tf.tasks.results import METRICS, compute_metrics, write_labeled, write_table
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
+from bert_tf.training import fine_tuning
 from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
@@ -285,7 +286,7 @@ class TrialFile:
     """What a trial.json holds."""
 
     facts: dict[str, Any]  # the settings that affect its weights
-    results: dict[str, float]
+    results: dict[str, float | None]  # None: undefined
 
 
 def train_trials(
@@ -338,9 +339,10 @@ def train_or_read(
         logging.info("Trial: learning rate %g, seed %d", config.schedule.learning_rate, config.seed)
         run.train(config, train, dev, folder=folder)
         results = {"global_step": run.step, **run.evaluate(dev)}
-        write_text(path, json.dumps({"facts": settings, "results": results}, indent=2) + "\n")
+        content = {"facts": settings, "results": fine_tuning.with_null(results)}
+        write_text(path, json.dumps(content, indent=2) + "\n")
         runtime.barrier()
-    results = read_trial(path).results
+    results = fine_tuning.with_nan(read_trial(path).results)
     if run.metric not in results:
         raise InputError(f"{path} without {run.metric}", "the results of a trial", REMEDY)
     return results
@@ -362,7 +364,8 @@ def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> Non
     saved = own.latest()
     settings = run_settings_of(saved)
     kept = settings.get("learning_rate"), settings.get("seed")
-    best = max(results, key=lambda point: (results[point][run.metric], point == kept))
+    ranks = {point: fine_tuning.ranked(results[point][run.metric]) for point in results}
+    best = max(ranks, key=lambda point: (ranks[point], point == kept))
     folder = trial_folder(run, *best)
     logging.info("The best trial: learning rate %g, seed %d", *best)
     if best != kept or tf1.CheckpointFolder(folder).latest():
@@ -410,7 +413,8 @@ def write_sweep(
     write_table(f"{output_dir}/trials.tsv", rows)
     rows = [["learning_rate", "trials", f"mean_{metric}", "deviation", "best"]]
     for rate, values in scores.items():
-        numbers = (statistics.fmean(values), _deviation(values), max(values))
+        best = max(values, key=fine_tuning.ranked)
+        numbers = (statistics.fmean(values), _deviation(values), best)
         rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
     write_table(f"{output_dir}/trials_summary.tsv", rows)
     logging.info("eval_%s over the trials:\n%s", metric, "\n".join(aligned(rows)))
@@ -468,4 +472,4 @@ def draw_sweep(scores: Mapping[float, Sequence[float]], *, task: str, metric: st
 
 def _deviation(values: Sequence[float]) -> float:
     """The standard deviation of a sample; 0 for one value."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
