@@ -13,13 +13,14 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import BINARY, SEPARATORS, Label, Labels
+from bert_tf.heads.labels import BINARY, DECIMAL, SEPARATORS, Label, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
 if TYPE_CHECKING:
     from bert_tf.heads import LabelHead
 
+MOST_GRADES = 10  # numbers that may well be classes
 UNSET = ("none", "null")  # what programs write for no value, and people for "none of these"
 
 
@@ -177,6 +178,9 @@ class Task:
         if self.head.may_be_empty and not self.labels.are_fixed and BINARY.issuperset(found.names):
             names = ",".join(found.names)
             received = f"training data of the task {self.name} with the labels {names}"
+        if found.scale:
+            text = "Scores are learned as (score - %g) / %g; predictions are scores again."
+            logging.info(text, *found.scale)
             expected = f"names of labels, separated by {found.separator!r}, not a vector of 0 and 1"
             remedy = f"write the names; if these are the names, add --labels={names}"
             raise InputError(received, expected, remedy)
@@ -205,6 +209,12 @@ class Task:
                 yield f"{len(names)} labels hold {separator!r}: {listed}. {use}"
 
     def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
+        numbers = [float(name) for name in found.names if DECIMAL.fullmatch(name)]
+        are_many = not self.head.may_be_empty and len(numbers) > max(
+            MOST_GRADES, 0.9 * len(found.names)
+        )
+        if are_many and max(numbers) - min(numbers) >= len(numbers):  # no numbers of classes
+            yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
         """A model's names of labels, as this task spells them."""
         own = self.labels.names
         known = {**self.labels.synonyms, **{name.lower(): name for name in own}}

@@ -29,7 +29,7 @@ from absl import logging
 
 from bert_tf import runtime
 from bert_tf.checkpoints import classes, tf1
-from bert_tf.checkpoints.loading import load_weights, open_weights
+from bert_tf.checkpoints.loading import load_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
@@ -153,11 +153,14 @@ class TextRun(Run):
 
     def facts(self) -> dict[str, Any]:
         """Labels, task, sizes."""
+        mean, deviation = self.task.labels.scale or (None, None)
         return {
             "labels": self.task.labels.names or None,
             "task": self.head.name,
             "pairs": self.task.has_pairs,
             "num_choices": self.num_choices,
+            "score_mean": mean,
+            "score_deviation": deviation,
             "max_seq_length": self.batching.max_seq_length,
             "doc_stride": self.doc_stride or None,
             "document_context": self.document_context or None,
@@ -208,11 +211,11 @@ class TextRun(Run):
         logging.info("%s", load_weights(self.trainer.model, source, skip=skip))
 
     def _in_order_of_task(self) -> Weights | None:
-        """The initial weights, their classes in the task's order; None if the classes differ."""
+        """The initial weights, their classes in the task's order; None if others."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
             return classes.in_order_of(source, labels.names, self._own_names())
-        return source if source.num_classes == labels.size else None
+        return source if source.num_classes == labels.size and not labels.scale else None
 
     def _own_names(self) -> tuple[str, ...]:
         """The names of the initial weights' classes, as the task spells them."""
@@ -225,7 +228,7 @@ class TextRun(Run):
         logits = self.outputs(data)["logits"]
         if self.doc_stride:
             logits = join_texts(data.guids, logits)
-        data.probabilities = self.head.probabilities(logits)
+        data.probabilities = self.task.labels.unscaled(self.head.probabilities(logits))
         if self.head.is_per_word:
             data.probabilities = join_words(data.guids, data.label_ids, data.probabilities)
         return logits
@@ -250,7 +253,7 @@ class TextRun(Run):
         task, ids = self.task, data.label_ids
         if self.doc_stride:
             ids = [ids[first] for first in first_windows(data.guids)]
-        loss = mean_loss(self.head, logits, ids)
+        loss = mean_loss(self.head, *map(task.labels.unscaled, (logits, ids)))
         if self.head.is_per_word:
             ids = join_words(data.guids, ids, ids)  # of the words, as the probabilities
         compared = self.head.for_metrics(task.labels, ids, data.probabilities)
@@ -379,7 +382,7 @@ def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> Non
         tensors = {name: reader.read(name) for name in reader.shapes}
         run.write_model_files(own.path)
         saved = own.save(tf1.step_of(reader.prefix), tensors)
-    run.model = dataclasses.replace(run.model, source=open_weights(saved))
+    run.model = dataclasses.replace(run.model, source=tf1.open_tf1(saved))
     run.restore()
 
 
