@@ -72,7 +72,10 @@ class ModelMetadata:
     task: str | None = declared(None, choices=NAMES, remedy=_OWN_HEAD)
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
-    columns: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of its texts
+    # The columns of its texts: names, or positions in files without a header.
+    columns: tuple[str | int, ...] | None = declared(None, filled=True, distinct=True)
+    score_mean: float | None = None  # of regression, whose weights give (score - mean) / deviation
+    score_deviation: float | None = declared(None, above=0)
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
     max_seq_length: int | None = size(None)  # word pieces of a sequence at most
     doc_stride: int | None = size(None)  # from the beginning of a window to that of the next

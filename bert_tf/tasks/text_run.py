@@ -169,8 +169,8 @@ class TextRun(Run):
     def metadata(self) -> ModelMetadata:
         """As of `Run`, with the columns that predict reads as well."""
         texts = (getattr(self.task.layout, field, None) for field in ("text_a", "text_b"))
-        names = tuple(name for name in texts if isinstance(name, str))  # else positions
-        return dataclasses.replace(super().metadata(), columns=names or None)
+        columns = tuple(column for column in texts if column is not None)
+        return dataclasses.replace(super().metadata(), columns=columns or None)
 
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
