@@ -127,7 +127,7 @@ def predict(_: Sequence[str]) -> None:
             raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
         if any(given) and kind in ("text", "conll"):
             remedy = "add --input_format, or leave out --text_a_column"
-            raise InputError(f"columns, but lines of text in {name}", "csv, tsv or jsonl", remedy)
+            raise InputError(f"columns, but {kind} in {name}", "csv, tsv or jsonl", remedy)
         lines = files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN)
         if is_table:
             table = list(rows.read_table(path, columns, kind))
@@ -169,6 +169,7 @@ def open_output() -> Iterator[BinaryIO]:
     if not FLAGS.output_file:
         yield sys.stdout.buffer
         return
+    shared_flags.written_format(FLAGS.output_file, ("jsonl",))
     with (
         files.whole_file(FLAGS.output_file) as temporary,
         tf.io.gfile.GFile(temporary, "wb") as file,
