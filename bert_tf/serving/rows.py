@@ -216,7 +216,8 @@ def is_table(path: str, columns: Mapping[str, str | int]) -> bool:
     """
     first = next(files.read_text_lines(path), "").removeprefix(examples.BYTE_ORDER_MARK)
     cells = [cell.strip() for cell in first.split("\t")]
-    if _are_positions(columns) or {*columns.values()} <= {*cells}:
+    known = range(len(cells)) if _are_positions(columns) else cells
+    if {*columns.values()} <= {*known}:
         return True
     row = examples.Row(place(path, 1), dict(enumerate(cells)))
     return not [*examples.refuse_header([row], hint=_HINT)]

@@ -44,7 +44,6 @@ HEADER_WORD = (
     "review|score|sentiment|target|title|tweet"
 )
 CORRECT = "correct or delete the row"
-SOURCES = 2  # columns behind the others in some rows of the STS benchmark: where the texts are from
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
 
@@ -107,7 +106,7 @@ class Columns(NamedTuple):
       positions: of fields, where the original reads them; used if the header has none of the names.
         Negative positions count from the end.
       headless: of fields, in published files without a header, whose first line has a number where
-        the label is; some rows have `SOURCES` columns more.
+        the label is; some rows may have two columns more, the sources of two texts.
       hint: the end of a remedy: flags that name columns, if there are any.
     """
 
@@ -377,7 +376,7 @@ def read_rows(
     if published and DECIMAL.fullmatch("".join(cells[published["label"] :][:1])):
         positions = {field: at for field, at in published.items() if field in positions}
         least = 1 + max(published.values())
-        width = least + SOURCES
+        width = least + 2
     elif any(isinstance(column, str) for column in positions.values()):
         header, lines = cells, itertools.islice(lines, 1, None)
         positions, width = _find_columns(place, header, columns), len(header)

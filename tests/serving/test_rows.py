@@ -180,6 +180,8 @@ def test_files_without_a_header_are_read_by_position_as_in_training(tmp_path):
     found = rows.read_table(str(tmp_path / "a.csv"), columns, "csv")
     assert [item for _, item in found] == [{"text": "a, b"}, {"text": "c"}]
     assert rows.columns_of(one, ("body",)) == {"text": "body"}  # of a file with a header
+    path.write_text("A text.\nB\n")  # the texts alone
+    assert not rows.is_table(str(path), rows.columns_of(one))
     path.write_text("label\tn\ttext\tmore\n" + content)
     with pytest.raises(InputError, match=r"line 1: 'text', a header"):
         list(rows.read_table(str(path), rows.columns_of(one), "tsv"))
