@@ -1,7 +1,6 @@
 """The classes of a trained head, and what it was trained for: compared with what is asked for.
 
 other_purpose             whether a head is used for another task than its own
-in_scores                 weights of scores that were learned in another scale
 in_order_of, with_labels  weights, their classes in the order of the given labels
 """
 
@@ -31,22 +30,6 @@ def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tup
         if is_of_head and None not in (known, asked) and known != asked:
             return f"{name} = {known}", f"{name} = {asked}"
     return None
-
-
-def in_scores(weights: Weights) -> Weights:
-    """The weights; those of a head that learned (score - mean) / deviation then give scores."""
-    mean, deviation = weights.metadata.score_mean, weights.metadata.score_deviation
-    if not deviation:
-        return weights
-
-    def read(name: str) -> Any:
-        value = weights.read(name)
-        if not re.fullmatch(OUTPUT, name):
-            return value
-        return value * deviation + (mean or 0.0) * (name == "output_bias")
-
-    metadata = dataclasses.replace(weights.metadata, score_mean=None, score_deviation=None)
-    return dataclasses.replace(weights, read=read, metadata=metadata)
 
 
 def in_order_of(

@@ -25,7 +25,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import classes, tf1
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
     FORMATS,
@@ -116,7 +116,7 @@ def open_weights(path: str | os.PathLike) -> Weights:
     with path_errors(path):
         name = next((name for name in FORMATS if _is_of(name, path)), "tf1")
         module, _, function = FORMATS[name].reader.partition(":")
-        return classes.in_scores(getattr(importlib.import_module(module), function)(path))
+        return getattr(importlib.import_module(module), function)(path).in_scores()
 
 
 def pinned(path: str | None, folder: str) -> str | None:

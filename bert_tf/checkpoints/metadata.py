@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.declarations import check_fields, declared, size, typed
 from bert_tf.errors import InputError, first_line
 from bert_tf.files import gfile, read_json, write_text
-from bert_tf.heads import NAMES
+from bert_tf.heads import NAMES, OUTPUT
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -141,6 +141,20 @@ class Weights:
     def slots(self) -> list[str]:
         """Names of everything else: Adam's moments, the step, the settings of a run."""
         return sorted(name for name in self.shapes if _SLOTS.search(name))
+
+    def in_scores(self) -> "Weights":
+        """These weights; those of a head that learned (score - mean) / deviation give scores."""
+        mean, deviation = self.metadata.score_mean or 0.0, self.metadata.score_deviation
+        if not deviation:
+            return self
+
+        def read(name: str) -> np.ndarray:
+            value = self.read(name)
+            is_scaled = re.fullmatch(OUTPUT, name)
+            return value * deviation + mean * (name == "output_bias") if is_scaled else value
+
+        metadata = dataclasses.replace(self.metadata, score_mean=None, score_deviation=None)
+        return dataclasses.replace(self, read=read, metadata=metadata)
 
 
 def read_model_files(folder: str) -> dict[str, Any]:

@@ -139,7 +139,8 @@ def compare(answer: Answer, signature: Any, task: ServingTask) -> tuple[float, f
 
     Returns:
       The greatest difference of floating-point answers, of an answer beyond 10 for each 10 of its
-      size; infinite if shapes differ or an answer is missing or NaN. And the share of other whole numbers among the rest.
+      size; infinite if shapes differ or an answer is missing or NaN. And the share of other whole
+      numbers among the rest.
     """
     greatest, is_other = 0.0, []
     for features in sample_features(task):
