@@ -197,10 +197,9 @@ def columns_of(
     inputs = text_inputs(metadata)
     trained = metadata.get("columns", ())
     own = tuple(trained if len(trained) == len(inputs) else inputs)
-    are_positions = int in map(type, own)
     chosen = [one or column for one, column in itertools.zip_longest(given, own)]
-    columns = [int(c) if are_positions and f"{c}".isdecimal() else c for c in chosen]
-    columns = [column for column in columns if column is not None]
+    is_place = str.isdecimal if int in map(type, own) else lambda _: False
+    columns = [int(c) if is_place(str(c)) else c for c in chosen if c is not None]
     if len({*columns}) != len(inputs) or (any(given) and any(inputs.values())):
         received = f"the columns {', '.join(map(str, columns))}"
         expected = f"one of its own for each of the model's texts: {', '.join(inputs)}"

@@ -210,10 +210,9 @@ class Task:
                 way = "leave its cell empty" if self.head.may_be_empty else "leave out its row"
                 yield f"The label {name!r} is a class of its own. If it stands for none, {way}."
         numbers = [float(name) for name in found.names if DECIMAL.fullmatch(name)]
-        are_many = not self.head.may_be_empty and len(numbers) > max(
-            MOST_GRADES, 0.9 * len(found.names)
-        )
-        if are_many and max(numbers) - min(numbers) >= len(numbers):  # no numbers of classes
+        spread = max(numbers, default=0) - min(numbers, default=0)  # less for numbers of classes
+        are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(found.names))
+        if are_many and spread >= len(numbers) and not self.head.may_be_empty:
             yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
         for alike in found.look_alikes():
             yield f"These labels look alike, but are different classes: {', '.join(alike)}."

@@ -90,6 +90,20 @@ def test_a_file_without_a_header_is_read_as_in_training(tmp_path, predict):
         predict(model=folder, input_file=source)
 
 
+def test_words_with_tags_are_read_as_in_training(tmp_path, predict):
+    """A sentence an answer, whatever the tags; other files of such a model are lines of text."""
+    served_models.write_folder("token_labels", tmp_path / "m", max_seq_length=LENGTH)
+    words = "-DOCSTART- -X- O\n\nRuprecht NN B-P\nfounded VB O\n\nit PR O\n"
+    for name, content, expected in (
+        ("test.txt", words, [["Ruprecht", "founded"], ["it"]]),
+        ("a.conll", "who\nfounded\n\nit\n", [["who", "founded"], ["it"]]),
+        ("lines.txt", "who founded it\nRuprecht\n", [["who", "founded", "it"], ["Ruprecht"]]),
+    ):
+        (tmp_path / name).write_text(content)
+        predict(model=tmp_path / "m", input_file=tmp_path / name, output_file=tmp_path / "out")
+        assert [answer["words"] for answer in read(tmp_path / "out")] == expected
+
+
 def test_a_line_that_is_none_is_named(folder, tmp_path, predict):
     (tmp_path / "in.tsv").write_bytes(b"a\tb\na\n")
     with pytest.raises(InputError, match=r"in.tsv, line 2: b'a' \(1 column\)"):
