@@ -4,7 +4,7 @@
         --bert_config_file=bert_config.json --vocab_file=vocab.txt \\
         --init_checkpoint=bert_model.ckpt --layers=-1,-2,-3,-4
     python extract_features.py --input_file=texts.txt --output_file=vectors.npz \\
-        --init_checkpoint=all-MiniLM-L6-v2 --pooling=mean --output_format=npz
+        --init_checkpoint=all-MiniLM-L6-v2 --pooling=mean
 
 A line of the input is a text, or two with " ||| " between.
 """
@@ -30,7 +30,7 @@ class FeatureFlags:
       output_file: Where the vectors are written.
       input_format: text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the
         ending.
-      output_format: Kind of file.
+      output_format: Kind of file. Default: by the ending of --output_file, else jsonl.
       layers: Numbers of layers, negative from the last, and embeddings for the input of the first.
         Default: -1,-2,-3,-4; with --pooling: -1.
       pooling: none: a vector for each token. cls: that of [CLS]. mean: the mean over all real
@@ -45,7 +45,7 @@ class FeatureFlags:
     input_file = shared_flags.Path(required=True)
     output_file = shared_flags.Path(required=True)
     input_format = shared_flags.Choice(None, ["text", "jsonl"])
-    output_format = shared_flags.Choice("jsonl", FEATURE_FORMATS)
+    output_format = shared_flags.Choice(None, FEATURE_FORMATS)
     layers = None
     pooling = shared_flags.Choice("none", POOLINGS)
     max_seq_length = 128
@@ -82,6 +82,8 @@ def main(_: Sequence[str]) -> None:
 
 def write_features() -> None:
     """Model -> vectors of the lines -> --output_file."""
+    of_ending = shared_flags.written_format(FLAGS.output_file, FEATURE_FORMATS)
+    write = pretrained.WRITERS[FLAGS.output_format or of_ending]
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
     layers = pretrained.parse_layers(FLAGS.layers or default, model.config)
@@ -100,7 +102,6 @@ def write_features() -> None:
         is_jsonl = FLAGS.input_format == "jsonl"
     lines = pretrained.read_lines(FLAGS.input_file, jsonl=is_jsonl)
     vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
-    write = pretrained.WRITERS[FLAGS.output_format]
     count = write(FLAGS.output_file, vectors, layers)
     logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), FLAGS.output_file)
 

@@ -18,6 +18,7 @@ _KINDS = {  # of an annotation: the values that it takes, how messages call them
     int: (int, "a whole number", lambda _: True),
     float: (int | float, "a finite number", lambda value: abs(value) <= sys.float_info.max),
     str: (str, "a text", lambda value: not LONE_SURROGATE.search(value)),  # UTF-8 can hold it
+    str | int: (str | int, "a text or number", lambda one: not LONE_SURROGATE.search(f"{one}")),
 }
 _hints = functools.cache(typing.get_type_hints)
 _BOUNDS = {

@@ -116,7 +116,7 @@ def open_weights(path: str | os.PathLike) -> Weights:
     with path_errors(path):
         name = next((name for name in FORMATS if _is_of(name, path)), "tf1")
         module, _, function = FORMATS[name].reader.partition(":")
-        return getattr(importlib.import_module(module), function)(path)
+        return getattr(importlib.import_module(module), function)(path).in_scores()
 
 
 def pinned(path: str | None, folder: str) -> str | None:

@@ -16,7 +16,7 @@ from bert_tf.config import BertConfig
 from bert_tf.declarations import check_fields, declared, size, typed
 from bert_tf.errors import InputError, first_line
 from bert_tf.files import gfile, read_json, write_text
-from bert_tf.heads import NAMES
+from bert_tf.heads import NAMES, OUTPUT
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -80,7 +80,10 @@ class ModelMetadata:
     task: str | None = declared(None, choices=NAMES, remedy=_OWN_HEAD)
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
-    columns: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of its texts
+    # The columns of its texts: names, or positions in files without a header.
+    columns: tuple[str | int, ...] | None = declared(None, filled=True, distinct=True)
+    score_mean: float | None = None  # of regression, whose weights give (score - mean) / deviation
+    score_deviation: float | None = declared(None, above=0)
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
     max_seq_length: int | None = size(None)  # word pieces of a sequence at most
     doc_stride: int | None = size(None)  # from the beginning of a window to that of the next
@@ -159,6 +162,20 @@ class Weights:
         inside = itertools.combinations(range(len(parts)), 2)  # the last part is of no weight
         weights = ("/".join(parts[begin:end]) for begin, end in inside)
         return any(self.shapes.get(weight) == self.shapes[name] for weight in weights)
+
+    def in_scores(self) -> "Weights":
+        """These weights; those of a head that learned (score - mean) / deviation give scores."""
+        mean, deviation = self.metadata.score_mean or 0.0, self.metadata.score_deviation
+        if not deviation:
+            return self
+
+        def read(name: str) -> np.ndarray:
+            value = self.read(name)
+            is_scaled = re.fullmatch(OUTPUT, name)
+            return value * deviation + mean * (name == "output_bias") if is_scaled else value
+
+        metadata = dataclasses.replace(self.metadata, score_mean=None, score_deviation=None)
+        return dataclasses.replace(self, read=read, metadata=metadata)
 
 
 def read_model_files(folder: str) -> dict[str, Any]:

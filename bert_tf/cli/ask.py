@@ -79,9 +79,10 @@ class Predict:
 
     Attributes:
       model: An export, or a folder with weights, local or remote; or hf:OWNER/NAME[@REVISION].
-      input_format: text: a text a line. tsv: texts with tabs between, or a header and columns. csv:
-        a header and columns. jsonl: JSON strings, lists or objects. Of columns and objects, `id` is
-        passed on. Default: by the file's ending, else text, or tsv for models of several texts.
+      input_format: text: a text a line. tsv: texts with tabs between, or columns as in training.
+        csv: columns. conll: a word a line. jsonl: JSON strings, lists or objects. Of columns and
+        objects, `id` is passed on. Default: by the file's ending, or the tags in its first lines;
+        else text, or tsv for models of several texts.
       text_a_column: The column of the text; default: as in training.
       text_b_column: The column of the second text; default: as in training.
       interactive: Answer each line before the next is read. Default: if it is typed into a
@@ -105,7 +106,7 @@ def predict(_: Sequence[str]) -> None:
         echo "A fine film." | bert-tf predict --model=/models/sst2
 
     The model is an export of bert-tf export, or the folder of a checkpoint. A file of any size
-    takes the same memory, but for csv, and tsv with a header, which are read whole as in training.
+    takes the same memory, but for csv, conll and tsv with columns, read whole as in training.
     Typed into a terminal, each line is answered at once.
     """
     from bert_tf.serving import rows
@@ -115,18 +116,18 @@ def predict(_: Sequence[str]) -> None:
         predictor = make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
         metadata = predictor.model.metadata
         kind = FLAGS.input_format or rows.format_of(path, metadata)
-        given = [name for name in (FLAGS.text_a_column, FLAGS.text_b_column) if name]
+        given = FLAGS.text_a_column, FLAGS.text_b_column
         columns = rows.columns_of(metadata, given)
-        is_header = kind == "tsv" and (given or (path and rows.has_header(path, columns)))
-        is_table = kind == "csv" or is_header
-        if is_header:
-            logging.info("%s: the first line is taken as the names of the columns", name)
+        has_columns = any(given) or bool(path and kind == "tsv" and rows.is_table(path, columns))
+        is_table = kind in ("csv", "conll") or (kind == "tsv" and has_columns)
+        if is_table:
+            logging.info("%s is read as %s with columns", name, kind)
         if is_table and not path:
             remedy = "name it with --input_file, or give JSON lines"
             raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
-        if given and kind == "text":
+        if any(given) and kind in ("text", "conll"):
             remedy = "add --input_format, or leave out --text_a_column"
-            raise InputError(f"columns, but lines of text in {name}", "csv, tsv or jsonl", remedy)
+            raise InputError(f"columns, but {kind} in {name}", "csv, tsv or jsonl", remedy)
         lines = files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN)
         if is_table:
             table = list(rows.read_table(path, columns, kind))
@@ -134,7 +135,8 @@ def predict(_: Sequence[str]) -> None:
             where = places.__getitem__
         else:
             where = functools.partial(rows.place, name)
-            items = rows.read_items(lines, metadata, input_format=kind, name=name, columns=columns)
+            told = {"input_format": kind, "name": name, "columns": columns}
+            items = rows.read_items(lines, metadata, **told, has_columns=has_columns)
         answers = answer(predictor, items, where)
         if FLAGS.output_file:  # otherwise the answers themselves show how far it is
             total = rows.num_lines(path) if path and not is_table else None
@@ -167,6 +169,7 @@ def open_output() -> Iterator[BinaryIO]:
     if not FLAGS.output_file:
         yield sys.stdout.buffer
         return
+    shared_flags.written_format(FLAGS.output_file, ("jsonl",))
     with (
         files.whole_file(FLAGS.output_file) as temporary,
         tf.io.gfile.GFile(temporary, "wb") as file,

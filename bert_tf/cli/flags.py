@@ -8,6 +8,7 @@ these loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`.
 
 import inspect
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -58,6 +59,7 @@ class Path(NamedTuple):
 
 
 YES_OR_NO = object()  # a switch without a default
+OTHER_FORMATS = ("csv", "npy", "npz", "parquet", "tfrecord", "tsv", "xlsx")  # than JSON lines
 SEED = Count(12345, 0, 2**32 - 1)
 
 
@@ -176,6 +178,15 @@ def refuse_words(words: Sequence[str]) -> None:
         if "input_file" in FLAGS:
             remedy += "; what is read comes by --input_file"
         raise InputError(received, expected, remedy)
+
+
+def written_format(path: str, formats: Sequence[str]) -> str:
+    """The format of an output: by its ending, else the first; refuses others' endings."""
+    ending = os.path.splitext(path)[1][1:].lower()
+    if ending in OTHER_FORMATS and ending not in formats:
+        expected = f"a name that ends in {' or '.join(f'.{name}' for name in formats)}"
+        raise InputError(f"--output_file={path}", expected, "correct --output_file")
+    return ending if ending in formats else formats[0]
 
 
 def require(name: str, *needed: str, remedy: str = "") -> None:

@@ -17,6 +17,8 @@ from bert_tf.training import distribution
 # What a run reads again and again or leaves behind.
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
+_OF_TPU = ("tpu_name", "tpu_zone", "gcp_project")
+
 # ---------------------------------------------------------------------------- devices
 
 
@@ -29,12 +31,17 @@ def make_strategy() -> tf.distribute.Strategy:
     """
     distribution.WATCHDOG.set_limit(FLAGS.hang_seconds, ends=FLAGS.end_when_hung)
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
+    if FLAGS.tpu_name not in (None, tpu):
+        received = f"--tpu={tpu} and --tpu_name={FLAGS.tpu_name}"
+        raise InputError(received, "one TPU: --tpu=A is --use_tpu --tpu_name=A", "leave out one")
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
         if name not in ("auto", "tpu"):
             received = f"--strategy={name} with {'--use_tpu' if FLAGS.use_tpu else '--tpu'}"
             raise InputError(received, "auto or tpu, to run on a TPU", "leave out one of the two")
         _check_tpu_paths(tpu)
         name = "tpu"
+    elif unused := [f"--{flag}" for flag in _OF_TPU if FLAGS[flag].value]:
+        logging.warning("%s without --use_tpu: no TPU is used.", " and ".join(unused))
     options = ("tpu_zone", "gcp_project", "num_cpu_devices", "max_restarts")
     given = {option: FLAGS[option].value for option in options}
     strategy = distribution.make_strategy(name, tpu=tpu, **given)

@@ -22,8 +22,10 @@ import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bert_tf.files import LONE_SURROGATE
 from bert_tf.heads import NAMES, head_named
@@ -36,6 +38,7 @@ MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write 
 INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))  # without width, of no script
 SEPARATORS = (",", ";", "|", "\t")  # usual ones
 BINARY = {"0", "1", "0.0", "1.0", "false", "true"}  # what vectors of labels are made of
+MOST_USUAL, LEAST_DEVIATION = 10.0, 0.01  # of scores that are learned as they are
 IGNORED, UNKNOWN = -1, -2  # label ids: of no label, and of a tag that the model does not have
 
 Label = str | float | tuple[str, ...]
@@ -79,6 +82,8 @@ class Labels:
       synonyms: other spellings of the names.
       separator: between the labels of a cell of multi_label.
       limits: the least and the greatest score of regression.
+      scale: mean and deviation of the training data's scores, if the model gives
+        (score - mean) / deviation.
     """
 
     head: "LabelHead | str" = _HeadByName()
@@ -86,6 +91,7 @@ class Labels:
     synonyms: Mapping[str, str] = dataclasses.field(default_factory=dict)
     separator: str = ","
     limits: tuple[float, float] = (-math.inf, math.inf)
+    scale: tuple[float, float] | None = None
 
     def __post_init__(self):
         if len(set(self.names)) != len(self.names) or "" in self.names:
@@ -139,8 +145,25 @@ class Labels:
         I- of every type.
         """
         if self.are_fixed:
-            return self
+            return self if self.head.has_names else self._with_scale_of([*labels])
         return dataclasses.replace(self, names=tuple(self.head.in_order(self.names_in(labels))))
+
+    def _with_scale_of(self, scores: Sequence) -> "Labels":
+        """These labels with the scale of scores that a new head, which gives about 0, is far from.
+
+        Not of tasks with limits, of the usual -10 to 10, nor of numbers of answers, which are text.
+        """
+        if isinstance(scores[0], str) or math.isfinite(self.limits[0]):
+            return self
+        mean = math.fsum(scores) / len(scores)
+        deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+        is_usual = max(map(abs, scores)) <= MOST_USUAL and deviation >= LEAST_DEVIATION
+        scale = None if is_usual or not deviation else (mean, deviation)
+        return dataclasses.replace(self, scale=scale)
+
+    def unscaled(self, values: Any) -> Any:
+        """The scores that outputs of a model stand for; the values themselves without a scale."""
+        return np.asarray(values) * self.scale[1] + self.scale[0] if self.scale else values
 
     def absent_from(self, labels: Iterable[Label | None]) -> tuple[str, ...]:
         """The names that do not occur in some data."""

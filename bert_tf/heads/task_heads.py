@@ -366,8 +366,9 @@ class Regression(Classification):
         return f"a finite number{bounds}, such as 2.5 or 1e-3"
 
     def ids(self, labels, label):
-        """The score."""
-        return [0.0 if label is None else float(label)]
+        """The score, in the scale of `labels`."""
+        mean, deviation = labels.scale or (0.0, 1.0)
+        return [0.0 if label is None else (label - mean) / deviation]
 
     def probabilities(self, logits):
         """The scores as they are."""
@@ -380,7 +381,7 @@ class Regression(Classification):
 
     def for_metrics(self, labels, label_ids, probabilities):
         """Scores, both [N]."""
-        return self.decide(label_ids), self.decide(probabilities)
+        return labels.unscaled(self.decide(label_ids)), self.decide(probabilities)
 
     def columns(self, labels):
         """The score."""

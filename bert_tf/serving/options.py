@@ -8,7 +8,7 @@ from bert_tf.heads import NAMES
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
 DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
 SAVED_MODEL, LITERT, ONNX = FORMATS = ("saved_model", "litert", "onnx")  # of exports
-INPUT_FORMATS = ("text", "tsv", "csv", "jsonl")  # of questions to a model
+INPUT_FORMATS = ("text", "tsv", "csv", "jsonl", "conll")  # of questions to a model
 POOLINGS = ("none", "cls", "mean")  # of feature extraction
 EMBEDDINGS = "embeddings"  # as a layer: the input of the first encoder block
 FEATURE_FORMATS = ("jsonl", "npz", "tfrecord")  # of extracted features

@@ -28,6 +28,7 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.errors import InputError
+from bert_tf.heads.labels import MOST_USUAL
 from bert_tf.runtime import import_extra
 from bert_tf.serving.options import FROM_IDS, LITERT, ONNX
 from bert_tf.serving.signatures import Answers, ServingTask, Signature, refuse_not_finite
@@ -137,8 +138,9 @@ def compare(answer: Answer, signature: Any, task: ServingTask) -> tuple[float, f
     """A file's answers beside its model's, on rows of several lengths, one at a time.
 
     Returns:
-      The greatest difference of floating-point answers, infinite if shapes differ or an answer is
-      missing or NaN; and the share of other whole numbers among the rest.
+      The greatest difference of floating-point answers, of an answer beyond 10 for each 10 of its
+      size; infinite if shapes differ or an answer is missing or NaN. And the share of other whole
+      numbers among the rest.
     """
     greatest, is_other = 0.0, []
     for features in sample_features(task):
@@ -150,7 +152,8 @@ def compare(answer: Answer, signature: Any, task: ServingTask) -> tuple[float, f
             if found.shape != value.shape or not np.isfinite(found).all():
                 greatest = np.inf
             elif value.dtype.kind == "f":
-                greatest = max(greatest, float(np.abs(found - value).max()))
+                size = max(1.0, np.abs(value).max() / MOST_USUAL)  # of prices, say
+                greatest = max(greatest, float(np.abs(found - value).max() / size))
             else:
                 is_other += (found != value).ravel().tolist()
     return greatest, float(np.mean(is_other or [False]))

@@ -10,12 +10,13 @@ A line of a file is one item, even if it is empty, so that answers and lines cor
     tsv      texts with tabs between; a list of texts takes all columns that are left
     jsonl    a JSON string, list or object
 
-A file with a header, csv or tsv, has the texts in columns: those that the model was trained on, or
-other ones that the caller names. So does a JSON object.
+A csv or tsv file may have the texts in columns: those that the model was trained on, or other ones
+that the caller names. So may a JSON object. The words of a file in CoNLL's format are joined.
 
 Shapes: B rows, C texts of a list.
 """
 
+import itertools
 import json
 import os
 import re
@@ -28,7 +29,7 @@ import numpy as np
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
-from bert_tf.tasks.examples import TEXT_NAME, Columns, read_rows
+from bert_tf.tasks import examples
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
@@ -39,8 +40,9 @@ _COUNTED = {
     "num_masks": ("pieces", "probabilities"),
 }
 _NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
+_HINT = "; --text_a_column and --text_b_column name the columns of the texts"
 # Keys that hold a text in this or another model. Other keys are ignored: id, label, title, ...
-_TEXT_KEY = re.compile(rf"{TEXT_NAME}|text_pair|context|endings")
+_TEXT_KEY = re.compile(rf"{examples.TEXT_NAME}|text_pair|context|endings")
 
 
 def text_inputs(metadata: Mapping[str, Any]) -> dict[str, bool]:
@@ -107,7 +109,7 @@ class RowReader:
 _TEXT, _LIST = '"..."', '["...", "..."]'  # in messages
 
 
-def _object(inputs: Mapping[str, bool]) -> str:
+def _object(inputs: Mapping[Any, bool]) -> str:
     """The JSON object with these texts."""
     pairs = (f'"{name}": {_LIST if is_list else _TEXT}' for name, is_list in inputs.items())
     return "{" + ", ".join(pairs) + "}"
@@ -166,48 +168,81 @@ def _decoded(value: bytes | list) -> Any:
 
 
 def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
-    """The format of a file: by its ending, otherwise by the texts that the model takes."""
+    """The format of a file: by its ending, otherwise by its tags, or the texts of the model."""
     ending = os.path.splitext(path or "")[1].lower()
-    otherwise = "text" if len(metadata["texts"]) == 1 else "tsv"
-    known = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl"}
-    return known.get(ending, otherwise)
+    known = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".conll": "conll"}
+    if ending not in known and path and metadata["task"] == "token_labels":
+        return "conll" if _has_tags(path, metadata["options"]["labels"]) else "text"
+    return known.get(ending, "text" if len(metadata["texts"]) == 1 else "tsv")
 
 
-def columns_of(metadata: Mapping[str, Any], given: Sequence[str] = ()) -> dict[str, str]:
+def _has_tags(path: str, labels: Sequence[str]) -> bool:
+    """Whether the first two lines of a file are words with tags of a model, in any scheme."""
+    lines = (line.split() for line in files.read_text_lines(path))
+    first = [words for words in itertools.islice(filter(None, lines), 2) if len(words) > 1]
+    return len(first) == 2 and all(re.sub("^[A-Z]-", "I-", one[-1]) in labels for one in first)
+
+
+def columns_of(
+    metadata: Mapping[str, Any], given: Sequence[str | None] = ()
+) -> dict[str, str | int]:
     """The column of each text of a model: given, else as it was trained, else its own name.
 
+    Those of a model that was trained on files without a header are positions from 0.
+
     Raises:
-      InputError: there are not as many as texts, or a text is a list.
+      InputError: there are more than texts, two are the same, or one is given for a list.
     """
     inputs = text_inputs(metadata)
     trained = metadata.get("columns", ())
-    columns = tuple(given or (trained if len(trained) == len(inputs) else inputs))
-    if len({*columns}) != len(inputs) or (given and any(inputs.values())):
-        received = f"the columns {', '.join(columns)}"
+    own = tuple(trained if len(trained) == len(inputs) else inputs)
+    chosen = [one or column for one, column in itertools.zip_longest(given, own)]
+    is_place = str.isdecimal if int in map(type, own) else lambda _: False
+    columns = [int(c) if is_place(str(c)) else c for c in chosen if c is not None]
+    if len({*columns}) != len(inputs) or (any(given) and any(inputs.values())):
+        received = f"the columns {', '.join(map(str, columns))}"
         expected = f"one of its own for each of the model's texts: {', '.join(inputs)}"
         raise InputError(received, expected, "correct --text_a_column and --text_b_column")
     return dict(zip(inputs, columns, strict=True))
 
 
-def has_header(path: str, columns: Mapping[str, str]) -> bool:
-    """Whether the first line of a tsv file names these columns."""
+def is_table(path: str, columns: Mapping[str, str | int]) -> bool:
+    """Whether a tsv file has these columns, rather than the texts alone.
+
+    Raises:
+      InputError: its first line is a header with other names.
+    """
     first = next(files.read_text_lines(path), "")
-    return {*columns.values()} <= {name.strip() for name in first.split("\t")}
+    cells = [cell.strip() for cell in first.split("\t")]
+    known = range(len(cells)) if _are_positions(columns) else cells
+    if {*columns.values()} <= {*known}:
+        return True
+    row = examples.Row(place(path, 1), dict(enumerate(cells)))
+    return not [*examples.refuse_header([row], hint=_HINT)]
+
+
+def _are_positions(columns: Mapping[str, str | int]) -> bool:
+    return any(isinstance(column, int) for column in columns.values())
 
 
 def read_table(
-    path: str, columns: Mapping[str, str], file_format: str
+    path: str, columns: Mapping[str, str | int], file_format: str
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """The place and the item of each row of a csv or tsv file with a header.
+    """The place and the item of each row of a file with columns, or sentence in words.
 
     A column `id` is passed on.
 
     Raises:
       InputError: the file lacks a column, or has a broken row.
     """
-    wanted = Columns({"id": "id", **columns}, {"id"} - {*columns.values()}, {})
-    for row in read_rows(path, file_format, wanted):
-        yield row.place, {name: cell for name, cell in row.cells.items() if cell is not None}
+    by_field = {**({} if _are_positions(columns) else {"id": "id"}), **columns}
+    wanted = examples.Columns(by_field, {"id"} - {*columns.values()}, {}, hint=_HINT)
+    rows = examples.read_rows(path, file_format, wanted)
+    for row in examples.refuse_header(rows, hint=_HINT) if _are_positions(columns) else rows:
+        cells = row.cells
+        if file_format == "conll":
+            cells = {"text": " ".join(cells["words"])}
+        yield row.place, {name: cell for name, cell in cells.items() if cell is not None}
 
 
 def lines_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
@@ -225,7 +260,8 @@ def read_items(
     *,
     input_format: str,
     name: str,
-    columns: Mapping[str, str] = MappingProxyType({}),
+    columns: Mapping[str, str | int] = MappingProxyType({}),
+    has_columns: bool = False,
 ) -> Iterator[Any]:
     """The item of each line.
 
@@ -235,6 +271,7 @@ def read_items(
       input_format: text, tsv or jsonl.
       name: of the file, for messages.
       columns: other keys of the texts in JSON objects, as of `columns_of`.
+      has_columns: whether every line must be an object with these keys.
 
     Raises:
       InputError: a line cannot be parsed; the message names it.
@@ -254,15 +291,18 @@ def read_items(
     def jsonl(text: str) -> Any:
         item = json.loads(text, object_pairs_hook=files.each_key_once)
         if not isinstance(item, dict) or not item.keys() >= {*columns.values()}:
+            if has_columns:
+                raise ValueError(f"without {' and '.join(map(str, columns.values()))}")
             return item
         others = {key: value for key, value in item.items() if key not in columns.values()}
         return others | {name: item[column] for name, column in columns.items()}
 
+    keys = dict(zip(columns.values(), inputs.values(), strict=True)) if has_columns else inputs
     listed = ", ".join([*names, *(f"each of the {name}" for name in lists)])
     parse, expected = {
         "text": (str, ""),
         "tsv": (tsv, f"with tabs between: {listed}"),
-        "jsonl": (jsonl, f"JSON with each key once, such as {_object(inputs)}"),
+        "jsonl": (jsonl, f"JSON with each key once, such as {_object(keys)}"),
     }[input_format]
     for number, raw in enumerate(lines, 1):
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")

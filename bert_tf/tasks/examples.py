@@ -19,6 +19,7 @@ import io
 import itertools
 import json
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -27,7 +28,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Label, Labels, TagError, text_of
+from bert_tf.heads.labels import DECIMAL, Label, Labels, TagError, text_of
 from bert_tf.tasks.conll import read_sentences
 
 FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
@@ -103,11 +104,16 @@ class Columns(NamedTuple):
       optional: fields whose column the file may lack; their cells are then None.
       positions: of fields, where the original reads them; used if the header has none of the names.
         Negative positions count from the end.
+      headless: of fields, in published files without a header, whose first line has a number where
+        the label is; some rows may have two columns more, the sources of two texts.
+      hint: the end of a remedy: flags that name columns, if there are any.
     """
 
     by_field: Mapping[str, Column]
     optional: Collection[str]
     positions: Mapping[str, int]
+    headless: Mapping[str, int] | None = None
+    hint: str = ""
 
 
 # ---------------------------------------------------------------------------- layouts
@@ -124,6 +130,9 @@ class Layout:
       only: a column, and the value that it must have; other rows are ignored.
       positions: of text_a, text_b and label: where the original reads them, for files whose header
         has other names.
+      headless: likewise, for published files without a header.
+      disputed: the label of rows to leave out: those on which the annotators did not agree.
+      hint: the end of a remedy: flags that name columns and labels, if the task takes any.
       skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
         of columns than the header, for published files that have such rows. Every row without
         label must be predicted: there an empty text is kept.
@@ -135,6 +144,9 @@ class Layout:
     file_format: str = "tsv"
     only: tuple[Column, str] | None = None
     positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    headless: Mapping[str, int] | None = None
+    disputed: str | None = None
+    hint: str = ""
     skip_flawed: bool = False
     example: ClassVar[type]
 
@@ -148,7 +160,7 @@ class Layout:
         skip_broken = self.skip_flawed and labelled == REQUIRED
         rows = read_rows(path, self.file_format, columns, skip_broken=skip_broken)
         if any(isinstance(column, int) for column in columns.by_field.values()):
-            rows = _refuse_header(rows, labels)
+            rows = refuse_header(rows, labels.names, hint=self.hint)
         return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
@@ -171,7 +183,8 @@ class Layout:
         }
         may_lack = {"id": not self.id_required, "label": labelled == OPTIONAL}
         by_field = {field: column for field, column in by_field.items() if column is not None}
-        return Columns(by_field, {field for field in may_lack if may_lack[field]}, self.positions)
+        optional = {field for field in may_lack if may_lack[field]}
+        return Columns(by_field, optional, self.positions, self.headless, self.hint)
 
     def _text_columns(self) -> dict[str, Column | None]:
         raise NotImplementedError
@@ -179,6 +192,29 @@ class Layout:
     def _texts(self, row: Row, labelled: str) -> Sequence | None:
         """What an example has besides guid and label; None for a row to be left out."""
         raise NotImplementedError
+
+    def _text(self, row: Row, field: str, *, may_be_empty: bool = False) -> str:
+        text = row.cells[field]
+        if not isinstance(text, str) or not (may_be_empty or text.strip()):
+            what = "an empty text" if isinstance(text, str) else f"{text!r:.80}"
+            received = f"{row.place}: {what} in the column {self._text_columns()[field]!r}"
+            raise InputError(received, "a text with a word in it", CORRECT)
+        return text
+
+    def _label(self, row: Row, labels: Labels, labelled: str) -> Label | None:
+        cell = row.cells.get("label")
+        if labelled == NONE or (labelled == OPTIONAL and labels.is_missing(cell)):
+            return None
+        try:
+            return labels.parse(cell)
+        except TagError as error:
+            at, expected = error.number, str(error)
+            place = row.word_places[at] if row.word_places else f"{row.place}, word {at}"
+            received = f"{place}: the tag {cell[at]!r}"
+        except ValueError as error:
+            what = "no label" if cell in (None, "") else f"the label {cell!r}"
+            received, expected = f"{row.place}: {what}", str(error)
+        raise InputError(received, expected, f"correct the row{self.hint}")
 
     def _examples(
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
@@ -190,11 +226,12 @@ class Layout:
             if self.only and row.cells["only"] != self.only[1]:
                 others.add(str(row.cells["only"]))
                 continue
-            texts = self._texts(row, labelled)
+            is_disputed = self.disputed and row.cells.get("label") == self.disputed
+            texts = None if is_disputed else self._texts(row, labelled)
             if texts is None:
                 left_out.append(row.place)
                 continue
-            label, guid = _label(row, labels, labelled), str(len(examples))
+            label, guid = self._label(row, labels, labelled), str(len(examples))
             if "id" in row.cells and (self.id_required or row.cells["id"] is not None):
                 guid = text_of(row.cells["id"])
                 if not guid or guid in places:
@@ -204,7 +241,8 @@ class Layout:
                 places[guid] = row.place
             examples.append(self.example(guid, *texts, label=label))
         if left_out:
-            logging.warning("%d rows without text left out: %s", len(left_out), left_out[0])
+            text = "%d rows without text or agreed label left out: %s"
+            logging.warning(text, len(left_out), left_out[0])
         if not examples:
             where = f" with {self.only[0]} {self.only[1]!r}" if self.only else ""
             found = f"; there are {', '.join(sorted(others))}" if others else ""
@@ -226,7 +264,7 @@ class TextColumns(Layout):
 
     def _texts(self, row: Row, labelled: str) -> Sequence | None:
         fields = ("text_a",) if self.text_b is None else ("text_a", "text_b")
-        texts = [_text(row, field, may_be_empty=self.skip_flawed) for field in fields]
+        texts = [self._text(row, field, may_be_empty=self.skip_flawed) for field in fields]
         is_flawed = labelled == REQUIRED and not all(text.strip() for text in texts)
         return None if is_flawed else texts
 
@@ -240,7 +278,7 @@ class ChoiceColumns(Layout):
     Attributes:
       text_a: the context.
       start: the words with which every ending begins; its cells may be empty.
-      endings: a column for each.
+      endings: a column for each; a file may have more or fewer, numbered alike from 0.
       label: the number of the right ending, from 0.
     """
 
@@ -250,13 +288,27 @@ class ChoiceColumns(Layout):
     file_format: str = "csv"
     example: ClassVar[type] = ChoiceExample
 
+    def fitted(self, path: str) -> "ChoiceColumns":
+        """This layout with as many endings as the header of a file has."""
+        stem, (_, header) = self.endings[0].rstrip("0123456789"), next(_csv_lines(path), ("", ()))
+        count = len([name for name in header if re.fullmatch(rf"{stem}\d+", name.strip())])
+        endings = tuple(f"{stem}{number}" for number in range(max(count, len(self.endings[:2]))))
+        return dataclasses.replace(self, endings=endings)
+
+    def read(self, path, labels, *, labelled=REQUIRED):
+        """As of `Layout`; refuses a file with further endings."""
+        if more := self.fitted(path).endings[len(self.endings) :]:
+            expected = f"{len(self.endings)} endings, as in the first file of the task"
+            raise InputError(f"{path} with the column {more[0]!r}", expected, "leave it out")
+        return super().read(path, labels, labelled=labelled)
+
     def _text_columns(self) -> dict[str, Column | None]:
         endings = {f"ending{i}": ending for i, ending in enumerate(self.endings)}
         return {"text_a": self.text_a, "start": self.start, **endings}
 
     def _texts(self, row: Row, _: str) -> tuple:
-        text_a, start = _text(row, "text_a"), _text(row, "start", may_be_empty=True)
-        endings = [_text(row, f"ending{i}") for i in range(len(self.endings))]
+        text_a, start = self._text(row, "text_a"), self._text(row, "start", may_be_empty=True)
+        endings = [self._text(row, f"ending{i}") for i in range(len(self.endings))]
         return (tuple((text_a, f"{start} {ending}".strip()) for ending in endings),)
 
 
@@ -305,34 +357,6 @@ class WordColumns(Layout):
         return examples
 
 
-def _text(row: Row, field: str, *, may_be_empty: bool = False) -> str:
-    text = row.cells[field]
-    if not isinstance(text, str) or not (may_be_empty or text.strip()):
-        what = "an empty text" if isinstance(text, str) else f"{text!r:.80}"
-        raise InputError(f"{row.place}: {what} ({field})", "a text with a word in it", CORRECT)
-    return text
-
-
-def _label(row: Row, labels: Labels, labelled: str) -> Label | None:
-    cell = row.cells.get("label")
-    if labelled == NONE or (labelled == OPTIONAL and labels.is_missing(cell)):
-        return None
-    remedy = (
-        "correct the row; of your own files --label_column says where the labels are, and "
-        "--labels which there are, if the training data have not all"
-    )
-    try:
-        return labels.parse(cell)
-    except TagError as error:
-        at, expected, remedy = error.number, str(error), "correct the tag"
-        place = row.word_places[at] if row.word_places else f"{row.place}, word {at}"
-        received = f"{place}: the tag {cell[at]!r}"
-    except ValueError as error:
-        what = "no label" if cell in (None, "") else f"the label {cell!r}"
-        received, expected = f"{row.place}: {what}", str(error)
-    raise InputError(received, expected, remedy)
-
-
 # ---------------------------------------------------------------------------- files
 
 
@@ -364,15 +388,21 @@ def read_rows(
     # more than 131,072 characters is an error.
     tsv = ((place, line.split("\t")) for place, line in _lines(path))
     lines = tsv if file_format == "tsv" else _csv_lines(path)
-    header, positions = None, columns.by_field
-    if any(isinstance(column, str) for column in positions.values()):
-        place, header = next(lines, (f"{path}, line 1", [""]))
-        positions, least = _find_columns(place, header, columns), len(header)
-        width = least
+    header, positions, first = None, columns.by_field, [*itertools.islice(lines, 1)]
+    place, cells = first[0] if first else (f"{path}, line 1", [""])
+    lines = itertools.chain(first, lines)
+    published = columns.headless
+    if published and DECIMAL.fullmatch("".join(cells[published["label"] :][:1])):
+        positions = {field: at for field, at in published.items() if field in positions}
+        least = 1 + max(published.values())
+        width = least + 2
+    elif any(isinstance(column, str) for column in positions.values()):
+        header, lines = cells, itertools.islice(lines, 1, None)
+        positions, width = _find_columns(place, header, columns), len(header)
+        least = width
     else:
         least = 1 + max(at for field, at in positions.items() if field not in columns.optional)
-        first, width = [*itertools.islice(lines, 1)], 1 + max(positions.values())
-        lines = itertools.chain(first, lines)
+        width = 1 + max(positions.values())
         filled = [1 + at for _, cells in first for at, cell in enumerate(cells) if cell]
         if filled and filled[-1] > width:  # the first row has columns that are not read
             least = width = filled[-1]
@@ -394,14 +424,19 @@ def read_rows(
         logging.warning("%d broken rows are left out, the first: %s", len(broken), broken[0])
 
 
-def _refuse_header(rows: Iterator[Row], labels: Labels) -> Iterator[Row]:
-    """The rows of a file without header, whose first one must not be names of columns."""
+def refuse_header(
+    rows: Iterable[Row], labels: Collection[str] = (), *, hint: str = ""
+) -> Iterator[Row]:
+    """The rows of a file without header, whose first one must not be names of columns.
+
+    Unless it has one of `labels`. The `hint` is the end of the remedy.
+    """
     for number, row in enumerate(rows):
         cells = [str(cell) for cell in row.cells.values()]
-        may_be = not number and row.cells.get("label") not in labels.names
+        may_be = not number and row.cells.get("label") not in labels
         if may_be and any(re.fullmatch(HEADER_WORD, cell.strip().lower()) for cell in cells):
             received = f"{row.place}: {_preview(cells)}, a header"
-            remedy = "delete the line; if it is data, name the labels with --labels, or move it"
+            remedy = f"delete the line; if it is data, move it{hint}"
             raise InputError(received, "data in the first line of this file", remedy)
         yield row
 
@@ -432,10 +467,7 @@ def _find_columns(place: str, header: list[str], columns: Columns) -> dict[str, 
                 f"{place}: the columns {_preview(header)}" if any(header) else f"{place}: empty"
             )
             expected = f"a header with one column {column!r} (there is {count or 'no such column'})"
-            remedy = (
-                "check the file, its header, and what separates its columns; --text_a_column "
-                "and so on name those of your own files"
-            )
+            remedy = f"check the file, its header, and what separates its columns{columns.hint}"
             raise InputError(received, expected, remedy)
     return {field: names.index(c) if c in names else None for field, c in wanted.items()}
 
@@ -455,6 +487,7 @@ def _text_of(path: str) -> str:
 
 
 def _csv_lines(path: str) -> Iterator[tuple[str, list[str]]]:
+    csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
     reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
     while True:
         place = f"{path}, line {reader.line_num + 1}"

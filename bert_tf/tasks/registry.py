@@ -37,6 +37,7 @@ GLUE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the original's order
 TWO_SENTENCES = {"text_a": "sentence1", "text_b": "sentence2"}
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+OWN_HINT = "; --text_a_column, --label_column and so on name the columns, --labels all the labels"
 FIRST_COLUMN = ""  # which has no name in SWAG
 YES_NO = Labels(names=("entailment", "not_entailment"))
 
@@ -54,6 +55,7 @@ def _glue(
     metrics: tuple[str, ...] = ("accuracy",),
     *,
     tfds_texts: dict[str, str] | None = None,
+    files: tuple[str, str, str] = GLUE_FILES,
     **columns,
 ) -> Task:
     """A task of GLUE with the usual three files.
@@ -62,6 +64,7 @@ def _glue(
       name, title, labels, metrics: of the task.
       texts: the columns of its texts.
       tfds_texts: the same in tensorflow-datasets, where they have other names.
+      files: of the three splits.
       **columns: the other columns, where they are not called label and index.
     """
     columns = {"label": "label", "id": "index"} | columns
@@ -71,7 +74,7 @@ def _glue(
         layout=TextColumns(**texts, **columns),
         labels=labels,
         metrics=metrics,
-        splits=splits(*GLUE_FILES, submission=f"{name.upper()}.tsv"),
+        splits=splits(*files, submission=f"{name.upper()}.tsv"),
         tfds_layout=TextColumns(
             **(tfds_texts or texts), **(columns | {"label": "label", "id": "idx"})
         ),
@@ -79,7 +82,9 @@ def _glue(
 
 
 _MNLI_POSITIONS = {"text_a": 8, "text_b": 9, "label": -1}
-_MNLI_PAIR = TextColumns(**TWO_SENTENCES, label="gold_label", id="index", positions=_MNLI_POSITIONS)
+_MNLI_PAIR = TextColumns(
+    **TWO_SENTENCES, label="gold_label", id="index", positions=_MNLI_POSITIONS, disputed="-"
+)
 _MNLI_TFDS = TextColumns(text_a="premise", text_b="hypothesis", label="label", id="idx")
 
 _TASKS = (
@@ -119,6 +124,9 @@ _TASKS = (
         Labels(head="regression", limits=(0.0, 5.0)),
         ("spearman", "pearson"),
         label="score",
+        # As in GLUE, or as the STS benchmark itself is published.
+        files=("train.tsv|sts-train.csv", "dev.tsv|sts-dev.csv", "test.tsv|sts-test.csv"),
+        headless={"label": 4, "text_a": 5, "text_b": 6},
     ),
     _glue(
         "qqp",
@@ -171,7 +179,7 @@ _TASKS = (
     ),
     Task(
         name="swag",
-        title="Which of four endings goes on from here?",
+        title="Which of several endings goes on from here?",
         layout=ChoiceColumns(
             text_a="sent1", start="sent2", endings=ENDINGS, label="label", id=FIRST_COLUMN
         ),
@@ -199,6 +207,7 @@ def _xnli(*, language: str = "zh") -> Task:
     In tensorflow-datasets xnli has the dev and test data, xtreme_xnli a translation of the
     training data by another system.
     """
+    training = f"multinli/multinli.train.{language}.tsv"
     return Task(
         name="xnli",
         title="mnli in 15 languages (--xnli_language)",
@@ -207,11 +216,11 @@ def _xnli(*, language: str = "zh") -> Task:
         metrics=("accuracy",),
         splits=(
             Split(
-                *("train", f"multinli/multinli.train.{language}.tsv", "train"),
+                *("train", f"{training}|XNLI-MT-1.0/{training}", "train"),
                 layout=TextColumns(text_a="premise", text_b="hypo", label="label"),
             ),
-            Split("dev", "xnli.dev.tsv", "validation"),
-            Split("test", "xnli.test.tsv", "test"),
+            Split("dev", "xnli.dev.tsv|XNLI-1.0/xnli.dev.tsv", "validation"),
+            Split("test", "xnli.test.tsv|XNLI-1.0/xnli.test.tsv", "test"),
         ),
         tfds_layout=TextColumns(
             text_a=f"premise/{language}", text_b=f"hypothesis/{language}", label="label"
@@ -287,7 +296,7 @@ def _own_files(file_format: str, **options) -> Task:
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
-        layout=TextColumns(**columns, id_required=True, file_format=file_format),
+        layout=TextColumns(**columns, id_required=True, file_format=file_format, hint=OWN_HINT),
         labels=Labels(head=head, names=tuple(labels), separator=separator),
         metrics=metrics,
         splits=splits(

@@ -51,7 +51,8 @@ def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> N
         texts = [one.words for one in data.examples]
     else:
         decided = head.decide(np.asarray(shares))
-        ids = np.reshape([labels.ids(gold) for gold in golds], decided.shape)
+        own = [labels.ids(gold) for gold in golds]
+        ids = np.reshape(labels.unscaled(own), decided.shape)
         golds, answers = ([labels.spell(one) for one in side] for side in (ids, decided))
         texts = [(one.pairs[0][0], *(b for _, b in one.pairs if b)) for one in data.examples]
         if decided.dtype.kind == "f":

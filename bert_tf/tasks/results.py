@@ -61,9 +61,9 @@ def _f1_over_labels(average: str, sklearn: Any, gold, predicted) -> float:
 
 
 def _correlation(function: str, library: Any, gold, predicted) -> float:
-    """A correlation; 0 where all of one side are the same, where it is undefined."""
+    """A correlation; where all of one side are the same, of classes 0, of scores undefined: NaN."""
     if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
-        return 0.0
+        return 0.0 if library.__name__ == SKLEARN else np.nan
     found = getattr(library, function)(gold, predicted)
     return getattr(found, "statistic", found)
 
@@ -127,7 +127,7 @@ def compute_metrics(names: Sequence[str], gold, predicted) -> dict[str, float]:
       gold, predicted: of the same length, as `LabelHead.for_metrics` gives them.
 
     Returns:
-      Python floats by name; all finite, also for a model that always predicts the same.
+      Python floats by name; NaN for a correlation of scores that are all the same: it is undefined.
 
     Raises:
       InputError: a library is not installed.

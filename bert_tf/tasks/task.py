@@ -13,13 +13,14 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import BINARY, INVISIBLE, SEPARATORS, Label, Labels
+from bert_tf.heads.labels import BINARY, DECIMAL, INVISIBLE, SEPARATORS, Label, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
 if TYPE_CHECKING:
     from bert_tf.heads import LabelHead
 
+MOST_GRADES = 10  # numbers that may well be classes
 UNSET = ("none", "null")  # what programs write for no value, and people for "none of these"
 
 
@@ -91,6 +92,16 @@ class Task:
         """Whether an example may have a second text."""
         return isinstance(self.layout, TextColumns) and self.layout.text_b is not None
 
+    def with_choices_in(self, data_dir: str) -> "Task":
+        """This task with as many endings, if it has such, as its first file in a folder."""
+        paths = (self.find_file(data_dir, split) for split in self.splits)
+        path = next(filter(None, paths), None)
+        if not isinstance(self.layout, ChoiceColumns) or not path:
+            return self
+        layout = self.layout.fitted(path)
+        labels = dataclasses.replace(self.labels, names=tuple(map(str, range(len(layout.endings)))))
+        return dataclasses.replace(self, layout=layout, labels=labels)
+
     # ------------------------------------------------------------------------ examples
 
     def splits_of(self, kind: str) -> tuple[Split, ...]:
@@ -131,7 +142,7 @@ class Task:
         path = self.find_file(data_dir, split)
         if path is None:
             received = f"{data_dir}, where there is no {split.files.replace('|', ' or ')}"
-            remedy = f"check --data_dir; of your own files --{name}_file names this one"
+            remedy = "check --data_dir" + bool(self.layout.hint) * f"; --{name}_file names this one"
             raise InputError(received, f"the {name} data of the task {self.name}", remedy)
         return (split.layout or self.layout).read(path, self.labels, labelled=split.labelled)
 
@@ -167,6 +178,9 @@ class Task:
         """
         labels = [example.label for example in examples]
         found = self.labels.with_names_in(labels)
+        if found.scale:
+            text = "Scores are learned as (score - %g) / %g; predictions are scores again."
+            logging.info(text, *found.scale)
         if not self.labels.are_fixed and len(found.names) < self.head.least_names:
             raise InputError(
                 f"training data of the task {self.name} with the labels "
@@ -195,6 +209,11 @@ class Task:
             if name.lower() in UNSET:
                 way = "leave its cell empty" if self.head.may_be_empty else "leave out its row"
                 yield f"The label {name!r} is a class of its own. If it stands for none, {way}."
+        numbers = [float(name) for name in found.names if DECIMAL.fullmatch(name)]
+        spread = max(numbers, default=0) - min(numbers, default=0)  # less for numbers of classes
+        are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(found.names))
+        if are_many and spread >= len(numbers) and not self.head.may_be_empty:
+            yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
         for alike in found.look_alikes():
             if len({name.translate(INVISIBLE) for name in alike}) < len(alike):
                 received = f"training data with the labels {', '.join(map(ascii, alike))}"
@@ -233,7 +252,7 @@ class Task:
         if not names and not own:
             received = f"{source}, which does not say the names of its classes"
             expected = "labels in a model_facts.json or config.json beside the weights"
-            remedy = "give the folder that the model was trained in, or name them with --labels"
+            remedy = f"give the folder that the model was trained in{self.layout.hint}"
             raise InputError(received, expected, remedy)
         if not names:
             if not is_originals:

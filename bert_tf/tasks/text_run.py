@@ -29,7 +29,7 @@ from absl import logging
 
 from bert_tf import runtime
 from bert_tf.checkpoints import classes, tf1
-from bert_tf.checkpoints.loading import load_weights, open_weights
+from bert_tf.checkpoints.loading import load_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
@@ -47,6 +47,7 @@ from bert_tf.tasks.features import (
 from bert_tf.tasks.results import METRICS, compute_metrics, write_labeled, write_table
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
+from bert_tf.training import fine_tuning
 from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
@@ -152,11 +153,14 @@ class TextRun(Run):
 
     def facts(self) -> dict[str, Any]:
         """Labels, task, sizes."""
+        mean, deviation = self.task.labels.scale or (None, None)
         return {
             "labels": self.task.labels.names or None,
             "task": self.head.name,
             "pairs": self.task.has_pairs,
             "num_choices": self.num_choices,
+            "score_mean": mean,
+            "score_deviation": deviation,
             "max_seq_length": self.batching.max_seq_length,
             "doc_stride": self.doc_stride or None,
             "document_context": self.document_context or None,
@@ -165,8 +169,8 @@ class TextRun(Run):
     def metadata(self) -> ModelMetadata:
         """As of `Run`, with the columns that predict reads as well."""
         texts = (getattr(self.task.layout, field, None) for field in ("text_a", "text_b"))
-        names = tuple(name for name in texts if isinstance(name, str))  # else positions
-        return dataclasses.replace(super().metadata(), columns=names or None)
+        columns = tuple(column for column in texts if column is not None)
+        return dataclasses.replace(super().metadata(), columns=columns or None)
 
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
@@ -207,11 +211,11 @@ class TextRun(Run):
         logging.info("%s", load_weights(self.trainer.model, source, skip=skip))
 
     def _in_order_of_task(self) -> Weights | None:
-        """The initial weights, their classes in the task's order; None if the classes differ."""
+        """The initial weights, their classes in the task's order; None if others."""
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
             return classes.in_order_of(source, labels.names, self._own_names())
-        return source if source.num_classes == labels.size else None
+        return source if source.num_classes == labels.size and not labels.scale else None
 
     def _own_names(self) -> tuple[str, ...]:
         """The names of the initial weights' classes, as the task spells them."""
@@ -224,7 +228,7 @@ class TextRun(Run):
         logits = self.outputs(data)["logits"]
         if self.doc_stride:
             logits = join_texts(data.guids, logits)
-        data.probabilities = self.head.probabilities(logits)
+        data.probabilities = self.task.labels.unscaled(self.head.probabilities(logits))
         if self.head.is_per_word:
             data.probabilities = join_words(data.guids, data.label_ids, data.probabilities)
         return logits
@@ -249,7 +253,7 @@ class TextRun(Run):
         task, ids = self.task, data.label_ids
         if self.doc_stride:
             ids = [ids[first] for first in first_windows(data.guids)]
-        loss = mean_loss(self.head, logits, ids)
+        loss = mean_loss(self.head, *map(task.labels.unscaled, (logits, ids)))
         if self.head.is_per_word:
             ids = [example.label for example in data.examples]  # of the words, as probabilities
         compared = self.head.for_metrics(task.labels, ids, data.probabilities)
@@ -285,7 +289,7 @@ class TrialFile:
     """What a trial.json holds."""
 
     facts: dict[str, Any]  # the settings that affect its weights
-    results: dict[str, float]
+    results: dict[str, float | None]  # None: undefined
 
 
 def train_trials(
@@ -338,9 +342,10 @@ def train_or_read(
         logging.info("Trial: learning rate %g, seed %d", config.schedule.learning_rate, config.seed)
         run.train(config, train, dev, folder=folder)
         results = {"global_step": run.step, **run.evaluate(dev)}
-        write_text(path, json.dumps({"facts": settings, "results": results}, indent=2) + "\n")
+        content = {"facts": settings, "results": fine_tuning.with_null(results)}
+        write_text(path, json.dumps(content, indent=2) + "\n")
         runtime.barrier()
-    results = read_trial(path).results
+    results = fine_tuning.with_nan(read_trial(path).results)
     if run.metric not in results:
         raise InputError(f"{path} without {run.metric}", "the results of a trial", REMEDY)
     return results
@@ -362,7 +367,8 @@ def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> Non
     saved = own.latest()
     settings = run_settings_of(saved)
     kept = settings.get("learning_rate"), settings.get("seed")
-    best = max(results, key=lambda point: (results[point][run.metric], point == kept))
+    ranks = {point: fine_tuning.ranked(results[point][run.metric]) for point in results}
+    best = max(ranks, key=lambda point: (ranks[point], point == kept))
     folder = trial_folder(run, *best)
     logging.info("The best trial: learning rate %g, seed %d", *best)
     if best != kept or tf1.CheckpointFolder(folder).latest():
@@ -376,7 +382,7 @@ def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> Non
         tensors = {name: reader.read(name) for name in reader.shapes}
         run.write_model_files(own.path)
         saved = own.save(tf1.step_of(reader.prefix), tensors)
-    run.model = dataclasses.replace(run.model, source=open_weights(saved))
+    run.model = dataclasses.replace(run.model, source=tf1.open_tf1(saved))
     run.restore()
 
 
@@ -410,7 +416,8 @@ def write_sweep(
     write_table(f"{output_dir}/trials.tsv", rows)
     rows = [["learning_rate", "trials", f"mean_{metric}", "deviation", "best"]]
     for rate, values in scores.items():
-        numbers = (statistics.fmean(values), _deviation(values), max(values))
+        best = max(values, key=fine_tuning.ranked)
+        numbers = (statistics.fmean(values), _deviation(values), best)
         rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
     write_table(f"{output_dir}/trials_summary.tsv", rows)
     logging.info("eval_%s over the trials:\n%s", metric, "\n".join(aligned(rows)))
@@ -468,4 +475,4 @@ def draw_sweep(scores: Mapping[float, Sequence[float]], *, task: str, metric: st
 
 def _deviation(values: Sequence[float]) -> float:
     """The standard deviation of a sample; 0 for one value."""
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0

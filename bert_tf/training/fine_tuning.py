@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -519,7 +520,8 @@ class BestCheckpoint:
       early_stopping: evaluations without a better one after which training stops; 0: never.
       last: the step from which a killed run goes on; later evaluations will come again.
       folder: of the best checkpoint.
-      values: the metric of the evaluations so far, by step.
+      values: the metric of the evaluations so far, by step; NaN where it is undefined. As long as
+        all are, the last one counts as the best, and nothing stops.
     """
 
     run: Run
@@ -553,21 +555,23 @@ class BestCheckpoint:
             return results
         earlier = {at: value for at, value in self.values.items() if at < step}
         value = results[run.metric]
+        best = max(map(ranked, earlier.values()), default=-math.inf)
         # All processes agree: sums may differ in the last bit from one machine to another.
-        if runtime.any_process(not earlier or value > max(earlier.values())):
+        if runtime.any_process(best == -math.inf or ranked(value) > best):
             run.write_model_files(self.folder.path)
             self.folder.save(step, run.trainer.state(step, self.run_settings))
         self.values = earlier | {step: value}
-        write_text(self._path, json.dumps(self.values, indent=2) + "\n")
+        write_text(self._path, json.dumps(with_null(self.values), indent=2) + "\n")
         return results
 
     @property
     def has_stopped(self) -> bool:
         """Whether none of the last `early_stopping` evaluations was better than all before."""
-        patience, values = self.early_stopping, list(self.values.values())
+        patience, values = self.early_stopping, [*map(ranked, self.values.values())]
         if not patience or len(values) <= patience:
             return False
-        return runtime.any_process(max(values[-patience:]) <= max(values[:-patience]))
+        best = max(values[:-patience])
+        return runtime.any_process(-math.inf < best >= max(values[-patience:]))
 
     def restore(self, last: int) -> int:
         """Loads the best checkpoint into the run's trainer; returns its step.
@@ -585,7 +589,22 @@ class BestCheckpoint:
 
 def read_evaluations(path: str) -> dict[int, float]:
     """The metric by step, from an evaluations.json."""
-    values = typed(dict[str, float], read_json(path, remedy=REMEDY), source=path)
+    values = typed(dict[str, float | None], read_json(path, remedy=REMEDY), source=path)
     if wrong := [step for step in values if not (step.isdecimal() and len(step) < 19)]:
         raise InputError(f"{path} with {wrong[0]!r:.80}", 'a number for each step, "100"', REMEDY)
-    return {int(step): value for step, value in values.items()}
+    return {int(step): value for step, value in with_nan(values).items()}
+
+
+def ranked(score: float) -> float:
+    """The score for comparisons: one that is undefined, NaN, is below all others."""
+    return -math.inf if math.isnan(score) else score
+
+
+def with_null(scores: Mapping[Any, float]) -> dict[Any, float | None]:
+    """Scores for JSON, which has no NaN."""
+    return {name: None if math.isnan(score) else score for name, score in scores.items()}
+
+
+def with_nan(scores: Mapping[Any, float | None]) -> dict[Any, float]:
+    """Scores from JSON."""
+    return {name: math.nan if score is None else score for name, score in scores.items()}

@@ -21,7 +21,7 @@ from absl import logging
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints import tf1
-from bert_tf.checkpoints.loading import load_weights, open_weights
+from bert_tf.checkpoints.loading import load_weights
 from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
@@ -369,7 +369,7 @@ class Trainer:
         if tf1.GLOBAL_STEP not in reader.shapes:
             raise tf1.no_run(folder.path, prefix)
         tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
-        load_weights(self.model, open_weights(prefix), required="")
+        load_weights(self.model, tf1.open_tf1(prefix), required="")  # in the scale of training
         for name, slot in self.steps.slots.items():
             if name in reader.shapes:
                 slot.assign(reader.read(name))

@@ -101,6 +101,7 @@ def test_strategies_of_flags(given, made, words, expected):
         (["--tpu=local", "--strategy=one"], "--strategy=one with --tpu"),
         (["--tpu=local", "--strategy=mirrored"], "--strategy=mirrored with --tpu"),
         (["--use_tpu", "--strategy=multiworker"], "--strategy=multiworker with --use_tpu"),
+        (["--tpu=a", "--tpu_name=b", "--output_dir=gs://b"], "--tpu=a and --tpu_name=b"),
     ],
 )
 def test_flags_that_do_not_go_together(given, made, words, received):
@@ -108,6 +109,17 @@ def test_flags_that_do_not_go_together(given, made, words, received):
     with pytest.raises(InputError, match=received):
         from_flags.make_strategy()
     assert made == []
+
+
+def test_a_tpu_that_is_not_used_is_said(given, made, caplog):
+    given("--tpu_name=a", *WHERE)
+    from_flags.make_strategy()
+    unused = "--tpu_name and --tpu_zone and --gcp_project without --use_tpu: no TPU is used."
+    assert unused in caplog.text
+    caplog.clear()
+    given("--tpu=local", "--tpu_name=local", *WHERE)
+    from_flags.make_strategy()
+    assert not caplog.text
 
 
 def test_how_a_step_is_computed(given):

@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 import served_models
+import tensorflow as tf
 from served_models import CONFIG, LENGTH, TOKENIZER
 
 from bert_tf.errors import InputError
@@ -199,3 +200,18 @@ def test_a_file_that_answers_otherwise_is_not_written(
     with pytest.raises(InputError, match=f"answers of the converted model that differ {differ}"):
         export(weights, kind, folder, "onnx", int8=int8)
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("score", "off", "difference"),
+    [(2.0, 0.25, 0.25), (8.0, -0.5, 0.5), (600_000.0, 0.75, 0.75 / 60_000), (-40.0, 1.0, 0.25)],
+)
+def test_what_is_large_may_differ_by_more(monkeypatch, score, off, difference):
+    """Prices, say, whose float32 have steps of 0.06."""
+    monkeypatch.setattr(portable, "sample_features", lambda _: [{"input_ids": np.int32([[1]])}])
+    found = portable.compare(
+        lambda _: {"score": np.float32([score + off])},
+        lambda **_: {"score": tf.constant([score])},
+        None,
+    )
+    assert found == (pytest.approx(difference), 0.0)

@@ -1,13 +1,18 @@
 """The declared tasks: their files as published, their labels, and tasks of a user's own."""
 
+import dataclasses
+import itertools
 import pathlib
+import re
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.examples import Example
-from bert_tf.tasks.registry import describe_tasks, get_task, list_tasks
+from bert_tf.tasks.examples import FORMATS, Example
+from bert_tf.tasks.registry import OwnFiles, describe_tasks, get_task, list_tasks
+from bert_tf.tasks.task import Task
 
 # Of each published file: its examples. swag/ holds CODAH in the layout of SWAG.
 EXAMPLES = {
@@ -86,6 +91,137 @@ def test_xnli_in_any_language(tmp_path):
     assert [e.label for e in task.read(str(tmp_path), "test")] == ["neutral", "contradiction"]
     with pytest.raises(InputError, match="no example with language 'xx'; there are sw, zh"):
         get_task("xnli", language="xx").read(str(tmp_path), "dev")
+
+
+def test_xnli_as_it_is_unpacked(tmp_path):
+    """XNLI-1.0 and XNLI-MT-1.0 side by side."""
+    (tmp_path / "XNLI-1.0").mkdir()
+    (tmp_path / "XNLI-MT-1.0" / "multinli").mkdir(parents=True)
+    train = tmp_path / "XNLI-MT-1.0" / "multinli" / "multinli.train.ur.tsv"
+    train.write_text("premise\thypo\tlabel\nA\tB\tcontradictory\n")
+    for number, name in enumerate(("dev", "test")):
+        path = tmp_path / "XNLI-1.0" / f"xnli.{name}.tsv"
+        path.write_text(f"{XNLI}ur\tneutral\t-\tC{number}\tD\n")
+    task, folder = get_task("xnli", language="ur"), str(tmp_path)
+    assert task.read(folder, "train") == [Example("0", "A", "B", "contradiction")]
+    assert task.read(folder, "dev") == [Example("0", "C0", "D", "neutral")]
+    assert task.read(folder, "test") == [Example("0", "C1", "D", "neutral")]
+
+
+def test_rows_on_which_annotators_did_not_agree(tmp_path, caplog):
+    """SNLI as published, under mnli: the label "-" is none. Rows to be predicted all stay."""
+    header = "gold_label\tsentence1_parse\tsentence1\tsentence2\tpairID\n"
+    labels = ("neutral", "-", "entailment", "-", "contradiction")
+    rows = [f"{label}\t(x)\tA{n}\tB\t{n}\n" for n, label in enumerate(labels)]
+    for name in ("train", "dev_matched", "test_matched"):
+        (tmp_path / f"{name}.tsv").write_text(header + "".join(rows))
+    for name in ("train", "dev"):
+        found = get_task("mnli").read(str(tmp_path), name)
+        assert [(e.text_a, e.label) for e in found] == [
+            ("A0", "neutral"), ("A2", "entailment"), ("A4", "contradiction"),
+        ]  # fmt: skip
+    assert "2 rows without text or agreed label left out" in caplog.text
+    assert "train.tsv, line 3" in caplog.text
+    assert len(get_task("mnli").read(str(tmp_path), "test")) == 5
+    (tmp_path / "train.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\tA\tB\t-\n")
+    with pytest.raises(InputError, match="the label '-'"):
+        get_task("rte").read(str(tmp_path), "train")
+
+
+STS = 'main-news\tMSRpar\t2012test\t0{}\t{}\tA "cat.\tA dog.'
+
+
+def test_the_sts_benchmark_as_it_is_published(tmp_path):
+    """Without a header; some rows have one or two columns more, the sources of the texts."""
+    rows = (
+        STS.format(1, "4.000"),
+        STS.format(2, "0.25") + "\thttp://a",
+        STS.format(3, 5) + "\ta\tb",
+    )
+    for name in ("sts-train.csv", "sts-test.csv", "dev.tsv"):
+        (tmp_path / name).write_text("\n".join(rows) + "\n")
+    task, folder = get_task("sts-b"), str(tmp_path)
+    for name, labels in (
+        ("train", (4.0, 0.25, 5.0)),
+        ("dev", (4.0, 0.25, 5.0)),
+        ("test", (None,) * 3),
+    ):
+        found = task.read(folder, name)
+        assert found == [
+            Example(str(n), 'A "cat.', "A dog.", label) for n, label in enumerate(labels)
+        ]
+    for bad in (STS.format(4, 1) + "\ta\tb\tc", "main-news\tMSRpar\t2012test\t04\t1\tA"):
+        (tmp_path / "sts-train.csv").write_text("\n".join([*rows, bad]))
+        with pytest.raises(InputError, match=r"line 4: \d+ columns.*\n.*7 to 9 columns"):
+            task.read(folder, "train")
+    (tmp_path / "sts-train.csv").write_text(STS.format(1, 5.5))
+    with pytest.raises(InputError, match=r"line 1: the label '5\.5'"):
+        task.read(folder, "train")
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 12])
+def test_as_many_endings_as_the_header_has(tmp_path, count):
+    header = ["", "sent1", "sent2", *(f"ending{n}" for n in range(count)), "label"]
+
+    def write(name: str, header: list, label: int) -> None:
+        row = ["7", "She left.", "He", *(f"e{n}" for n in range(len(header) - 4)), f"{label}"]
+        (tmp_path / name).write_text(f"{','.join(header)}\n{','.join(row)}\n")
+
+    write("train.csv", header, count - 1)
+    task, folder = get_task("swag").with_choices_in(str(tmp_path)), str(tmp_path)
+    (example,) = task.read(folder, "train")
+    assert example.pairs == tuple(("She left.", f"He e{n}") for n in range(count))
+    assert task.labels.ids(example.label) == [count - 1]
+    assert (task.num_choices, len(task.labels.names)) == (count, count)
+    write("val.csv", header, count)
+    with pytest.raises(InputError, match=f"line 2: the label '{count}'"):
+        task.read(folder, "dev")
+    write("val.csv", [*header[:-1], f"ending{count}", "label"], 0)
+    with pytest.raises(InputError, match=f"val.csv with the column 'ending{count}'"):
+        task.read(folder, "dev")
+    write("val.csv", [*header[: 2 + count], "label"], 0)
+    with pytest.raises(InputError, match=f"'ending{count - 1}' .there is no such column"):
+        task.read(folder, "dev")
+
+
+def test_a_fifth_ending_is_not_ignored(tmp_path):
+    """Nor where nobody asked how many there are."""
+    header = ",sent1,sent2,ending0,ending1,ending2,ending3,ending4,label\n"
+    (tmp_path / "train.csv").write_text(header + "0,A,B,a,b,c,d,e,3\n")
+    with pytest.raises(InputError, match="'ending4'"):
+        get_task("swag").read(str(tmp_path), "train")
+    (tmp_path / "train.csv").write_text(header.replace(",ending4", "") + "0,A,B,a,b,c,d,3\n")
+    assert get_task("swag").with_choices_in(str(tmp_path)).num_choices == 4
+    assert get_task("rte").with_choices_in(str(tmp_path)) == get_task("rte")
+
+
+CONTENTS = (None, "other\tcolumns\nA\tB\n", "A B C D\nE\n", "text\tA\t\tlabel\n", '{"a": 1}\n')
+
+
+def messages_of(task: Task, folder: pathlib.Path) -> Iterator[InputError]:
+    """What a task says of files that are missing or of another task, and of unknown labels."""
+    for content, split in itertools.product(CONTENTS, task.splits):
+        path = folder / split.files.split("|")[0]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content) if content else path.unlink(missing_ok=True)
+        with pytest.raises(InputError) as caught:
+            task.read(str(folder), split.name)
+        yield caught.value
+    layout, labels = task.layout, dataclasses.replace(task.labels, names=("O", "B-X"))
+    row = dict.fromkeys(layout._text_columns().values(), "A") | {layout.label: "no such"}
+    row = {"tokens": ["A"], "ner": ["B-Y"]} if task.name == "ner" else row
+    with pytest.raises(InputError) as caught:
+        layout.from_dicts("data", [row], labels, "required", ())
+    yield caught.value
+
+
+@pytest.mark.parametrize("name", list_tasks())
+def test_remedies_name_no_flag_that_the_task_refuses(name, tmp_path):
+    own = {f"--{field.name}" for field in dataclasses.fields(OwnFiles)}
+    remedies = " ".join(one.remedy for one in messages_of(get_task(name), tmp_path))
+    named = {*re.findall(r"--\w+", remedies)}
+    assert "--data_dir" in named
+    assert bool(named & own) is (name in FORMATS)
 
 
 def test_submissions():

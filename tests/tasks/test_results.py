@@ -66,10 +66,13 @@ def test_entities():
 
 
 @pytest.mark.parametrize("name", [n for n in METRICS if n not in ("entity_f1",)])
-def test_a_model_that_always_says_the_same_has_numbers(name):
-    same = np.zeros(10, int)
-    assert math.isfinite(compute_metrics((name,), GOLD, same)[f"eval_{name}"])
-    assert math.isfinite(compute_metrics((name,), same, same)[f"eval_{name}"])
+def test_a_model_that_always_says_the_same(name):
+    """Correlations of scores are undefined then; that of classes is 0 by its definition."""
+    same, is_undefined = np.zeros(10, int), name in ("pearson", "spearman")
+    for sides in ((GOLD, same), (same, GOLD), (same, same)):
+        assert math.isnan(compute_metrics((name,), *sides)[f"eval_{name}"]) is is_undefined
+    if name == "matthews":
+        assert compute_metrics((name,), GOLD, same)["eval_matthews"] == 0.0
 
 
 def test_what_cannot_be_compared():

@@ -32,7 +32,7 @@ REFUSED = [
 @pytest.mark.parametrize(("name", "split", "content", "line", "received"), REFUSED)
 def test_refused(tmp_path, name, split, content, line, received):
     task = get_task(name, **({"id_column": "key"} if name == "csv" else {}))
-    path = tmp_path / task.split(split).files
+    path = tmp_path / task.split(split).files.partition("|")[0]
     path.write_text(content)
     with pytest.raises(InputError) as info:
         task.read(str(tmp_path), split)
@@ -155,6 +155,11 @@ def test_too_few_labels(label_kind, label, least):
         ("classes", ["null", "x"], "The label 'null' is a class .*, leave out its row"),
         ("multi_label", [("None",), ("x",)], "The label 'None' is a class .* its cell empty"),
         ("regression", [0.5, 0.5], "All 2 training examples have the same label, 0.5"),
+        ("classes", [f"{n * 2.5}" for n in range(41)], "41 numbers .* --label_kind=regression"),
+        ("classes", [*map(str, range(200_000, 900_000, 61_000))], "12 numbers are a class each"),
+        ("classes", [*map(str, range(1, 78))], ""),  # numbers of classes
+        ("classes", ["0.5", "1.0", "1.5", "2.0"], ""),
+        ("classes", [*map(str, range(0, 60, 5)), "many", "few"], ""),
         ("classes", ["1e999999999999999999999", "10", "arts", "arts (fine)"], ""),
         ("multi_label", [("x1", "x01"), ()], ""),
     ],
@@ -179,6 +184,30 @@ def test_labels_that_differ_by_an_invisible_character_are_refused(kind, mark):
     assert "neg" not in caught.value.received
     examples = [Example(x, "A", None, x) for x in labels[1:]]  # as words of Thai may have
     assert get_task("csv").with_labels_of(examples).labels.size == 3
+
+
+@pytest.mark.parametrize(
+    ("scores", "is_scaled"),
+    [
+        ([200_000.0, 900_000.0, 330_000.0], True),
+        ([0.0, 100.0, 55.5], True),
+        ([-11.0, 3.0], True),
+        ([1e-4, 3e-4, 2.5e-4], True),
+        ([1e12, 1e12 + 5], True),
+        ([0.0, 5.0, 2.5], False),
+        ([-10.0, 10.0, 9.0, 1.0], False),
+        ([0.5, 0.6], False),
+        ([7e5, 7e5], False),  # nothing to learn
+    ],
+)
+def test_scores_far_from_those_of_a_new_head_are_scaled(caplog, scores, is_scaled):
+    """By mean and deviation; those of STS-B, as of all tasks with limits, never are."""
+    caplog.set_level("INFO", logger="absl")
+    examples = [Example(str(n), "A", None, score) for n, score in enumerate(scores)]
+    scale = get_task("jsonl", label_kind="regression").with_labels_of(examples).labels.scale
+    assert scale == (pytest.approx((np.mean(scores), np.std(scores))) if is_scaled else None)
+    assert ("Scores are learned as" in caplog.text) == is_scaled
+    assert get_task("sts-b").with_labels_of(examples).labels.scale is None
 
 
 def test_one_class_of_several_in_all_training_data_is_warned_of(caplog):

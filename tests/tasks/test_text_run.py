@@ -9,9 +9,9 @@ import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
 from bert_tf import BertConfig
-from bert_tf.checkpoints.loading import PretrainedModel
+from bert_tf.checkpoints.loading import PretrainedModel, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
-from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import IGNORED
@@ -227,6 +227,42 @@ def test_outputs_that_are_nan_are_refused(runs, monkeypatch):
     monkeypatch.setattr(run.trainer, "predict", broken)
     with pytest.raises(InputError, match=f"logits are NaN or infinite .* {ROWS} of {ROWS} records"):
         run.predict(data_of(task, "dev", examples))
+
+
+def test_prices_are_learned_in_a_scale_and_predicted_as_prices(tokenizer, tmp_path):
+    """The scale is kept with the model: whoever opens it has a model of prices."""
+    prices = np.random.default_rng(5).uniform(2e5, 9e5, ROWS).round(2)
+    examples = [
+        Example(f"id{n}", text, None, float(price))
+        for n, (text, price) in enumerate(zip(sentences(ROWS, seed=4), prices, strict=True))
+    ]
+    new = get_task("csv", label_kind="regression", text_a_column="ad")
+    run = restored_run(new.with_labels_of(examples), tokenizer, tmp_path)
+    data = data_of(run.task, "dev", examples)
+    results = run.evaluate(data)
+    logits, (mean, deviation) = np.stack(one_by_one(run, examples)), (prices.mean(), prices.std())
+    scores = logits * deviation + mean  # [N, 1]
+    assert np.ravel(data.label_ids) == pytest.approx((prices - mean) / deviation)
+    assert data.probabilities == pytest.approx(scores, rel=1e-5)
+    assert results["loss"] == pytest.approx(((scores[:, 0] - prices) ** 2).mean(), rel=1e-4)
+    assert results["eval_pearson"] == pytest.approx(np.corrcoef(scores[:, 0], prices)[0, 1])
+    run.write_labeled(data, str(tmp_path / "said.tsv"))
+    lines = [line.split("\t") for line in (tmp_path / "said.tsv").read_text().splitlines()[1:]]
+    assert [float(line[2]) for line in lines] == pytest.approx(prices, rel=1e-5)
+    assert [float(line[1]) for line in lines] == pytest.approx(scores[:, 0], rel=1e-5)
+
+    run.write_model_files(str(tmp_path))
+    folder = CheckpointFolder(str(tmp_path))
+    folder.save(7, run.trainer.state(7, {}))
+    assert run.trainer.restore(folder, {}) == 7  # to be trained further: the scale stays
+    assert np.stack(one_by_one(run, examples)) == pytest.approx(logits)
+    weights = open_weights(str(tmp_path))
+    assert weights.metadata.score_deviation is None
+    opened = dataclasses.replace(run, task=new, model=PretrainedModel(weights, CONFIG, tokenizer))
+    opened.restore()
+    again = data_of(new, "dev", examples)
+    assert opened.evaluate(again)["loss"] == pytest.approx(results["loss"], rel=1e-4)
+    assert again.probabilities == pytest.approx(scores, rel=1e-5)
 
 
 def test_choices_once_and_in_order(tokenizer, two_replicas, tmp_path):

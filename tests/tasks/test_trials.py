@@ -1,5 +1,6 @@
 """A grid of trials: which are trained again, which is kept, their tables and their picture."""
 
+import math
 import types
 
 import pytest
@@ -39,12 +40,14 @@ def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
         ({2e-5: 0.5, 3e-5: 0.5}, None, 2e-5),
         ({2e-5: 0.5, 3e-5: 0.5}, 3e-5, 3e-5),  # the model of an equal one is there
         ({2e-5: 0.5, 3e-5: 0.6}, 2e-5, 3e-5),
+        ({2e-5: math.nan, 3e-5: -0.4, 4e-5: math.nan}, None, 3e-5),  # undefined is never best
+        ({2e-5: math.nan, 3e-5: math.nan}, 3e-5, 3e-5),
         ({2e-5: 0.5}, 3e-5, None),  # a grid without the earlier winner
     ],
 )
 def test_the_best_trial_is_kept(tmp_path, monkeypatch, scores, kept, best):
     run, opened = ScriptedRun(tmp_path), []
-    monkeypatch.setattr(text_run, "open_weights", opened.append)
+    monkeypatch.setattr(text_run.tf1, "open_tf1", opened.append)
     monkeypatch.setattr(text_run.dataclasses, "replace", lambda model, **_: model)
     monkeypatch.setattr(run, "restore", lambda: None)
     if kept:
@@ -106,6 +109,16 @@ def test_tables_of_a_sweep(tmp_path):
         "5e-05\t3\t0.5000\t0.2500\t0.7500\n"
         "2e-05\t1\t0.6250\t0.0000\t0.6250\n"
     )
+
+
+def test_tables_with_undefined_scores(tmp_path):
+    scores = {(5e-5, 7): math.nan, (5e-5, 8): -0.25, (5e-5, 9): math.nan, (2e-5, 7): math.nan}
+    results = {point: {"eval_spearman": score} for point, score in scores.items()}
+    text_run.write_sweep(results, task=get_task("sts-b"), output_dir=str(tmp_path))
+    rows = [row.split("\t") for row in (tmp_path / "trials_summary.tsv").read_text().splitlines()]
+    assert rows[1:] == [
+        ["5e-05", "3", "nan", "nan", "-0.2500"], ["2e-05", "1", "nan", "0.0000", "nan"],
+    ]  # fmt: skip
 
 
 def test_the_picture_of_a_sweep(monkeypatch):

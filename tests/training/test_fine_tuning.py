@@ -1,5 +1,7 @@
 """Runs: the order of the records, settings, the best checkpoint. The runs compute nothing."""
 
+import math
+
 import pytest
 from scripted_run import DEV, TRAIN, ScriptedRun, make_config, saved_settings
 
@@ -62,6 +64,30 @@ def test_it_stops_after_two_that_are_not_better(tmp_path, accuracies, last, best
     assert best.folder.latest() == f"{tmp_path}/best/model.ckpt-{best_step}"
     assert tf1.find_checkpoint(str(tmp_path)) == best.folder.latest()
     assert {*run.files_written} == {f"{tmp_path}/best"}
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("scores", "best_step", "stops"),
+    [
+        ([NAN, -0.2, NAN], 20, False),  # any number is better
+        ([0.3, NAN, NAN], 10, True),
+        ([NAN, NAN, NAN], 30, False),  # nothing is known of any: the last one
+        ([NAN, NAN, 0.1, NAN, 0.05], 30, True),
+    ],
+)
+def test_an_undefined_score_is_never_the_best(tmp_path, scores, best_step, stops):
+    best = best_of(ScriptedRun(tmp_path, scores))
+    for step in range(10, 10 * len(scores) + 1, 10):
+        best.evaluate(step)
+    assert best.folder.latest() == f"{tmp_path}/best/model.ckpt-{best_step}"
+    assert best.has_stopped is stops
+    assert "null" in (tmp_path / "best" / "evaluations.json").read_text()
+    again = best_of(ScriptedRun(tmp_path), last=10 * len(scores))  # killed there
+    assert [*again.values.values()] == pytest.approx(scores, nan_ok=True)
+    assert again.has_stopped is stops
 
 
 def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):

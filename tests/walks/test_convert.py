@@ -146,7 +146,7 @@ def test_extract_features(data_dir, tmp_path):
     with walking.in_process("extract_features.py") as extract:
         extract(
             init_checkpoint=folder, input_file=tmp_path / "a.txt", batch_size=4,
-            output_file=tmp_path / "a.npz", pooling="mean", output_format="npz",
+            output_file=tmp_path / "a.npz", pooling="mean",
         )  # fmt: skip
     assert sorted(os.listdir(tmp_path)) == ["a.npz", "a.txt"]
     found = np.load(tmp_path / "a.npz")["embeddings"]

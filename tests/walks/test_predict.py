@@ -72,6 +72,38 @@ def test_files_are_answered_line_by_line(folder, wanted, tmp_path, predict):
     assert "gold" not in found[1]
 
 
+def test_a_file_without_a_header_is_read_as_in_training(tmp_path, predict):
+    """By the positions that are kept with the model; scores come as those of training."""
+    scores, source, known = [], tmp_path / "in.tsv", {"columns": (3, 1), "pairs": True}
+    lines = "".join(f"{n}\t{b}\t0.5\t{a}\n" for n, (a, b) in enumerate(PAIRS))
+    source.write_text(lines)
+    for name, scale in (("plain", {}), ("scaled", {"score_mean": 5e5, "score_deviation": 2e4})):
+        folder = tmp_path / name
+        served_models.write_folder("regression", folder, max_seq_length=LENGTH, **known, **scale)
+        predict(model=folder, input_file=source, output_file=tmp_path / "out")
+        scores.append([answer["score"] for answer in read(tmp_path / "out")])
+    alone = Predictor(tmp_path / "plain").predict(PAIRS)
+    assert scores[0] == pytest.approx([answer["score"] for answer in alone], abs=1e-5)
+    assert scores[1] == pytest.approx([5e5 + 2e4 * score for score in scores[0]], rel=1e-6)
+    source.write_text(f"id\tsentence2\tscore\tsentence1\n{lines}")
+    with pytest.raises(InputError, match=r"line 1: .* a header"):
+        predict(model=folder, input_file=source)
+
+
+def test_words_with_tags_are_read_as_in_training(tmp_path, predict):
+    """A sentence an answer, whatever the tags; other files of such a model are lines of text."""
+    served_models.write_folder("token_labels", tmp_path / "m", max_seq_length=LENGTH)
+    words = "-DOCSTART- -X- O\n\nRuprecht NN B-P\nfounded VB O\n\nit PR O\n"
+    for name, content, expected in (
+        ("test.txt", words, [["Ruprecht", "founded"], ["it"]]),
+        ("a.conll", "who\nfounded\n\nit\n", [["who", "founded"], ["it"]]),
+        ("lines.txt", "who founded it\nRuprecht\n", [["who", "founded", "it"], ["Ruprecht"]]),
+    ):
+        (tmp_path / name).write_text(content)
+        predict(model=tmp_path / "m", input_file=tmp_path / name, output_file=tmp_path / "out")
+        assert [answer["words"] for answer in read(tmp_path / "out")] == expected
+
+
 def test_a_line_that_is_none_is_named(folder, tmp_path, predict):
     (tmp_path / "in.tsv").write_bytes(b"a\tb\na\n")
     with pytest.raises(InputError, match=r"in.tsv, line 2: b'a' \(1 column\)"):
