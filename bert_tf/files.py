@@ -149,21 +149,13 @@ def check_regular(path: str) -> None:
                     raise InputError(received, "the file itself", remedy)
 
 
-_JSON_KINDS = {dict: "an object", list: "a list"}
-
-
 def read_json(
-    path: str,
-    *,
-    kind: type = dict,
-    expected: str = "a JSON object",
-    remedy: str = "check the path, or get it again",
-) -> Any:
+    path: str, *, expected: str = "a JSON object", remedy: str = "check the path, or get it again"
+) -> dict[str, Any]:
     """The object in a JSON file, a text as for `read_lines`.
 
     Args:
       path: local or remote.
-      kind: of what is in it; or a list.
       expected: what the file should be, for messages.
       remedy: what to do if it is not, for messages.
 
@@ -178,8 +170,8 @@ def read_json(
         values = json.loads(
             text, object_pairs_hook=each_key_once, parse_float=_finite, parse_constant=_finite
         )
-        if not isinstance(values, kind):
-            raise ValueError(f"the outermost value is not {_JSON_KINDS[kind]}")
+        if not isinstance(values, dict):
+            raise ValueError("the outermost value is not an object")
     except (ValueError, RecursionError) as error:
         says = "nested too deep" if isinstance(error, RecursionError) else error
         received = f"{path}, which is not JSON as expected ({says})"

@@ -14,6 +14,7 @@ A pickle is opened by PyTorch's loader of tensors alone, which runs nothing that
 
 import dataclasses
 import io
+import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -47,7 +48,7 @@ from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, heads_of
 from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig
 from bert_tf.declarations import OtherKeys, size, typed
 from bert_tf.errors import InputError
-from bert_tf.files import check_regular, is_remote, read_json
+from bert_tf.files import check_regular, is_remote, read_json, read_text_lines
 from bert_tf.heads import head_named
 from bert_tf.runtime import import_extra
 
@@ -217,36 +218,35 @@ def _check_modules(folder: str, weight_file: str) -> None:
 
     Warns if they are not means over all pieces. A folder without modules.json may have a pooling.
     """
-    path = os.path.join(folder, MODULES)
-    modules: tuple[Module, ...] = ()
+    path, modules = os.path.join(folder, MODULES), (Module(type="Pooling", path=POOLING),)
     if tf.io.gfile.exists(path):
-        values = read_json(path, kind=list, expected="a list of modules")
+        with damage_errors(path, "a list of modules"):
+            values = json.loads("".join(read_text_lines(path)))
         modules = typed(tuple[Module, ...], values, source=path)
-    elif tf.io.gfile.exists(os.path.join(folder, POOLING, CONFIG)):
-        modules = (Module(type="Pooling", path=POOLING),)
-    for kind, module in ((one.type.rpartition(".")[2], one) for one in modules):
-        modes, source = [], os.path.join(folder, module.path, CONFIG)
-        if kind == "Pooling":
-            modes = _pooling_modes(typed(dict[str, Any], read_json(source), source=source))
+    elif not tf.io.gfile.exists(os.path.join(folder, POOLING, CONFIG)):
+        return
+    for module in modules:
+        kind, source = module.type.rpartition(".")[2], os.path.join(folder, module.path, CONFIG)
+        modes = _pooling_modes(source) if kind == "Pooling" else ["mean"]
         if kind not in _COMPUTED or len(modes) > 1 or not {"mean", "cls"}.issuperset(modes):
-            received = f"{source} with {' and '.join(modes)} as vectors"
-            received = f"{path} with a module {kind}" if kind not in _COMPUTED else received
+            what = kind if kind not in _COMPUTED else f"{kind} of {' and '.join(modes)}"
+            received = f"{source} with the module {what}"
             expected = "a Transformer with one Pooling, mean or cls, and no layers behind it"
             remedy = f"give {weight_file} for the encoder alone, without what makes its vectors"
             raise InputError(received, expected, remedy)
-        if kind == "Pooling" and modes != ["mean"]:
+        if modes != ["mean"]:
             says = "%s: its vectors are not means over all pieces, as those named mean are here. "
             says += "If they are those of [CLS]: bert-tf features --pooling=cls."
             logging.warning(says, source)
 
 
-def _pooling_modes(values: Mapping[str, Any]) -> list[str]:
+def _pooling_modes(path: str) -> list[str]:
     """The poolings of which a text's vector consists: one of mean, cls, max, ..., or several."""
-    named = values.get("pooling_mode")  # newer; before, each had a switch of its own
-    switches = {"pooling_mode_mean_tokens": True} | dict(values)
-    names = [name for name, value in switches.items() if value and name.startswith("pooling_mode_")]
-    given = [named] if isinstance(named, str) else named or names
-    return [re.sub("^pooling_mode_|_tokens?$", "", str(name)) for name in given]
+    values = {"pooling_mode_mean_tokens": True} | read_json(path)
+    switches = [name for name, value in values.items() if value and "pooling_mode_" in name]
+    modes = values.get("pooling_mode") or switches  # newer, and older
+    modes = [modes] if isinstance(modes, str) else modes
+    return [re.sub("^pooling_mode_|_tokens?$", "", str(mode)) for mode in modes]
 
 
 def _read_labels(by_id: Mapping[str, Any], source: str) -> tuple[str, ...] | None:

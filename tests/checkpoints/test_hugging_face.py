@@ -204,23 +204,23 @@ def test_vectors_that_are_computed(tmp_path, tensors, caplog, files, is_mean):
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        *((modules(*BASIC, kind), f"modules.json with a module {kind}\n") for kind in (
+        *((modules(*BASIC, kind), f"2_{kind}/config.json with the module {kind}\n") for kind in (
             "Dense", "LSTM", "CNN", "LayerNorm", "WeightedLayerPooling", "WordWeights")),
-        (modules("WordEmbeddings", "Pooling"), "a module WordEmbeddings\n"),
+        (modules("WordEmbeddings", "Pooling"), "with the module WordEmbeddings\n"),
         *((modules(*BASIC) | {"1_Pooling/config.json": modes(*names)}, says) for names, says in (
-            (("mean_tokens", "max_tokens"), "1_Pooling/config.json with mean and max as"),
-            (("mean_tokens", "cls_token"), "with mean and cls as vectors"),
-            (("max_tokens",), "with max as vectors"),
-            (("lasttoken",), "with lasttoken as vectors"),
-            (("mean_sqrt_len_tokens",), "with mean_sqrt_len as vectors"))),
+            (("mean_tokens", "max_tokens"), "1_Pooling/config.json with the module Pooling of mean"),
+            (("mean_tokens", "cls_token"), "of mean and cls"),
+            (("max_tokens",), "of max\n"),
+            (("lasttoken",), "of lasttoken\n"),
+            (("mean_sqrt_len_tokens",), "of mean_sqrt_len\n"))),
         # Mean is on unless it is switched off.
         (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode_cls_token": True}},
-         "with mean and cls"),
+         "of mean and cls"),
         (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode": ["max", "mean"]}},
-         "with max and mean"),
+         "of max and mean"),
         (modules(*BASIC, pooling="pool") | {"pool/config.json": modes("max_tokens")},
-         "pool/config.json with max"),
-        ({"1_Pooling/config.json": modes("mean_tokens", "cls_token")}, "with mean and cls"),
+         "pool/config.json with the module Pooling of max\n"),
+        ({"1_Pooling/config.json": modes("mean_tokens", "cls_token")}, "of mean and cls"),
         (modules(*BASIC), "1_Pooling/config.json"),
     ],
 )  # fmt: skip
