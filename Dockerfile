@@ -2,8 +2,8 @@
 #
 #     docker build --tag bert-tf .
 #     docker run --rm --user "$(id -u):$(id -g)" --volume "$PWD:/work" bert-tf \
-#         classify --task_name=csv --data_dir=mine --do_train --do_eval \
-#         --init_checkpoint=all-MiniLM-L6-v2 --output_dir=topics
+#         classify --task_name=csv --data_dir=mine --text_a_column=text --label_column=topic \
+#         --do_train --do_eval --init_checkpoint=all-MiniLM-L6-v2 --output_dir=topics
 #
 # Paths are those in the folder that is mounted at /work. For NVIDIA GPUs, which need 3 GB more:
 #
@@ -14,7 +14,7 @@
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim
 
-ARG EXTRAS=tasks,plot,vocab,wiki,litert,onnx
+ARG EXTRAS=tasks,plot,vocab,wiki,hub,litert,onnx
 ARG GPU=
 WORKDIR /source
 COPY . .

@@ -169,7 +169,8 @@ def main(_: Sequence[str]) -> None:
             source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
             model = loading.PretrainedModel(source, given.config, given.tokenizer)
             from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
-    results, model = f"Wrote {FLAGS.output_dir}", FLAGS.output_dir
+    results = f"Wrote {FLAGS.output_dir}"
+    model = FLAGS.output_dir if folder.latest() else FLAGS.init_checkpoint
     if given.tokenizer:
         log_end(results, "fill-mask", "A [MASK].", init_checkpoint=model)
     else:

@@ -126,7 +126,8 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
 def text_digest(job: Job, input_files: Sequence[str]) -> str:
     """A hash of the text and of how it is read: of what the tokenized corpus depends on."""
     version = documents.splitter_version(job.input_format)
-    language = documents.language_code(job.language)
+    # Lines of text are not split: there the language, of whatever spelling, has no effect.
+    language = documents.language_code("en" if job.input_format == "text" else job.language)
     read_as = [job.input_format, language, version, str(job.block_characters)]
     parts = [*read_as, *map(digest_of, input_files)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()

@@ -519,8 +519,9 @@ def check_finished_run(
 def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Logs the settings in which a resumed run differs from its beginning."""
     for name in changed_settings(saved, given):
+        what = {"train_records": "other records, whose checksum is"}.get(name, name)
         logging.warning(
             "Resuming with %s %s; the run was started with %s. Training continues from the last "
             "step, but the result differs from a run with one setting throughout.",
-            *(name, given[name], saved[name]),
+            *(what, given[name], saved[name]),
         )

@@ -589,5 +589,10 @@ def test_other_shards_are_not_mixed_with_those_that_are_there(
     assert contents_of_files(tmp_path / "out") == before
 
 
+def test_the_language_of_text_that_is_not_split_changes_nothing(tmp_path, vocab_file):
+    jobs = [make_job(tmp_path, vocab_file, language=name) for name in ("en", "de", "pt-BR")]
+    assert len({pipeline.text_digest(job, [vocab_file]) for job in jobs}) == 1
+
+
 def contents_of_files(folder: pathlib.Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

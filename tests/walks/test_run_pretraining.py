@@ -306,7 +306,7 @@ def test_two_phases_are_one_schedule(main, tmp_path, caplog):
     np.testing.assert_equal(weights(tmp_path / "phases"), weights(tmp_path / "at_once"))
     flags["input_file"] = write_records(tmp_path / "b.tfrecord", 13, seed=6)
     main(**flags, output_dir=tmp_path / "others")
-    assert "Resuming with train_records" in caplog.text
+    assert "Resuming with other records, whose checksum is" in caplog.text
     assert weights(tmp_path / "others")["global_step"] == 7
     with pytest.raises(InputError, match="--stop_at_step=9\nExpected: at most --num_train_steps=7"):
         main(**flags, output_dir=tmp_path / "none", stop_at_step=9)
@@ -407,7 +407,7 @@ def test_the_case_of_the_data_goes_with_the_model(tmp_path):
         tokenizer_of(plain, plain.config, str(vocabulary), True)
 
 
-def test_pieces_that_the_data_keep_whole_go_with_the_model(main, tmp_path):
+def test_pieces_that_the_data_keep_whole_go_with_the_model(main, tmp_path, caplog):
     vocabulary = write_vocabulary(tmp_path / "vocab.txt")
     flags = one_step(tmp_path) | {"vocab_file": vocabulary}
     describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3"])
@@ -429,6 +429,12 @@ def test_pieces_that_the_data_keep_whole_go_with_the_model(main, tmp_path):
     describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3", "w4"])
     main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
     assert bert_tf.open_weights(tmp_path / "new").metadata.never_split == ("w3", "w4")
+    # Evaluated alone, it is the model to look at next: the folder has none.
+    only = {"do_train": False, "do_eval": True, "max_eval_steps": 1}
+    with caplog.at_level("INFO", logger="absl"):
+        main("--verbosity=0", **flags | only, output_dir=tmp_path / "eval",
+             init_checkpoint=tmp_path / "new")  # fmt: skip
+    assert f"--init_checkpoint={tmp_path}/new" in caplog.text.split("Next: bert-tf fill-mask")[-1]
 
 
 def test_accents_of_the_data_go_with_the_model(main, tmp_path):
