@@ -25,6 +25,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
 from bert_tf.heads import NAMES, head_named, make_model
+from bert_tf.modeling import heads as _  # noqa: F401  # registers their layers with Keras
 from bert_tf.modeling.models import config_of_model
 from bert_tf.tokenization.wordpiece import FullTokenizer
 

@@ -3,6 +3,8 @@
 import json
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import keras
 import model_files
@@ -60,6 +62,25 @@ def test_there_and_back(tmp_path, kind):
     assert (open_weights(f"{tmp_path}/model.keras").metadata.task or shown_head(weights)) == (
         MODELS[kind][0]
     )
+
+
+READ = """
+import sys, bert_tf
+for path in sys.argv[1:]:
+    print(path, len(bert_tf.open_weights(path).names))
+"""
+
+
+def test_a_process_that_has_imported_nothing_else_reads_them(tmp_path):
+    """The layers of every head are registered with Keras by then."""
+    numbers = {}
+    for kind in ("tokens", "losses", "classes", "span", "choices", "encoder"):
+        model = random_model(kind)
+        model.save(str(tmp_path / f"{kind}.keras"))
+        numbers[f"{tmp_path}/{kind}.keras"] = len(model.weights)
+    ended = subprocess.run([sys.executable, "-c", READ, *numbers], capture_output=True, text=True)
+    found = (line.rsplit(maxsplit=1) for line in ended.stdout.splitlines())
+    assert {path: int(number) for path, number in found} == numbers, ended.stderr
 
 
 def refused(path, message: str) -> InputError:
