@@ -134,6 +134,9 @@ class ServingTask:
         self.outputs = self.outputs or head.answer_meanings
         if "pairs" in self.own_options and options.pairs:
             self.texts = PAIR
+        if len(self.texts) > 1 and config.type_vocab_size < 2:
+            received = f"{' and '.join(self.texts)} for a model with type_vocab_size 1"
+            raise InputError(received, "2 or more segment types", "use a model of pairs of texts")
         self.samples = self.samples or [dict.fromkeys(self.texts, text) for text in SAMPLE_TEXTS]
 
     # ------------------------------------------------------------------------ for subclasses

@@ -40,6 +40,24 @@ def test_every_format_has_a_file_or_a_writer():
     assert set(options.FEATURE_FORMATS) == set(pretrained.WRITERS)
 
 
+@pytest.mark.parametrize("kind", ["pairs", "regression", "multiple_choice", "question_answering"])
+def test_two_texts_for_a_model_of_one_segment_type(source, kind):
+    """A single text needs no second one."""
+    weights, config = source(kind), dataclasses.replace(CONFIG, type_vocab_size=1)
+    table = "bert/embeddings/token_type_embeddings"
+    shapes = dict(weights.shapes) | {table: (1, CONFIG.hidden_size)}
+
+    def read(name):
+        return weights.read(name)[: shapes[name][0]] if name == table else weights.read(name)
+
+    one = dataclasses.replace(weights, config=config, shapes=shapes, read=read)
+    options = served_models.options(kind)
+    with pytest.raises(InputError, match="for a model with type_vocab_size 1"):
+        make_task(one, config, TOKENIZER, options)
+    if options.pairs:
+        make_task(one, config, TOKENIZER, dataclasses.replace(options, pairs=False))
+
+
 # ---------------------------------------------------------------------------- what is known
 
 
