@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from absl import logging
+
 from bert_tf.errors import InputError, first_line
 from bert_tf.terminal import Progress
 
@@ -60,11 +62,16 @@ _of_command: list[bool] = []  # whether `prepare_command` was called
 
 
 def prepare_command() -> None:
-    """Prepares the process of a command: `prepare_process`, and TensorFlow logs errors alone."""
+    """Prepares the process of a command: `prepare_process`, and TensorFlow logs errors alone.
+
+    Keras computes by TensorFlow, and in float32, whatever the user's own programs take.
+    """
     _of_command[:] = [True]
     prepare_process()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
+        logging.warning("KERAS_BACKEND=%s is not used: commands take tensorflow.", backend)
+    os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
 
 
 def command_line() -> str:
@@ -114,7 +121,11 @@ def load_tensorflow() -> ModuleType:
         with Progress("load TensorFlow"), without_notices():
             tensorflow = importlib.import_module("tensorflow")
             tensorflow.config.list_physical_devices()
-            return tensorflow
+        config = importlib.import_module("keras").config
+        if (floatx := config.floatx()) != "float32":
+            logging.warning("floatx %s of keras.json is not used: commands take float32.", floatx)
+            config.set_floatx("float32")
+        return tensorflow
     finally:
         for name in hidden:
             del sys.modules[name]
@@ -169,14 +180,14 @@ class Interrupted(SystemExit):
     """Raised by the training loop after a signal, once a checkpoint is saved.
 
     Attributes:
-      code: the exit code: 0 after SIGTERM, 130 after Ctrl-C.
+      code: the exit code, as shells have it: 143 after SIGTERM, 130 after Ctrl-C.
       step: of the checkpoint.
       output_dir: its folder.
       number: of the signal.
     """
 
     def __init__(self, step: int, output_dir: str, number: int = signal.SIGTERM):
-        super().__init__(0 if number == signal.SIGTERM else 128 + number)
+        super().__init__(128 + number)
         self.step, self.output_dir, self.number = step, output_dir, number
 
 

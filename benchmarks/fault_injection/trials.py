@@ -272,7 +272,9 @@ class Trial:
     def kind_of_end(self, ended: Ended) -> str:
         """How a run ended: finished, stopped by SIGTERM on its way, killed or refused."""
         if ended.code == 0:
-            return "stopped" if "ended by SIGTERM" in ended.stderr else "finished"
+            return "finished"
+        if "ended by SIGTERM, with a checkpoint" in ended.stderr:
+            return "stopped"
         return "killed" if ended.code < 0 or ended.code > 128 else "refused"
 
     def judge_end(self, ended: Ended) -> list[str]:

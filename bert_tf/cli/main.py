@@ -47,7 +47,7 @@ def parse(
     app.define_help_flags()  # --helpfull
     try:
         _words[:] = FLAGS(sys.argv)
-    except flags.Error as error:
+    except (flags.Error, UnicodeError) as error:
         from bert_tf.cli.command_line import flag_error
 
         raise flag_error(error) from None
@@ -65,9 +65,9 @@ def prepare() -> None:
     sys.unraisablehook = lambda lost: logging.warning("%s", first_line(lost.exc_value))
     open_standard_streams()
     stop_on_signals()
-    runtime.prepare_command()
     terminal.format_log_lines()
     terminal.SCREEN.open()
+    runtime.prepare_command()
 
 
 def run(main: Callable[[list[str]], None]) -> None:

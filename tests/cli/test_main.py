@@ -120,7 +120,7 @@ def test_who_was_asked_to_end_does_not_begin_again(one_of_several):
             lose()
 
     code, message = how_it_ends(main)
-    assert code == 0
+    assert code == 143
     assert "ended by SIGTERM" in message
 
 

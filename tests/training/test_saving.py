@@ -239,7 +239,7 @@ def test_a_run_that_ends_has_a_whole_checkpoint_and_is_resumed_exactly(
     assert latest == STEPS
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_it_after_the_steps_that_it_makes_now(
     trainer, batches, folder, in_turn, monkeypatch, number, code
 ):
