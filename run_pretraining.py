@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
-from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, YES_OR_NO, Count, Number
+from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, YES_OR_NO, Count, Number, Path
 from bert_tf.errors import InputError
 
 
@@ -50,12 +50,12 @@ class PretrainingFlags:
     _most_used = (
         "input_file bert_config_file vocab_file output_dir do_train do_eval num_train_steps"
     )
-    bert_config_file = REQUIRED
-    input_file = REQUIRED
-    eval_input_file = None
-    vocab_file = None
+    bert_config_file = Path(required=True)
+    input_file = Path(required=True)
+    eval_input_file = Path()
+    vocab_file = Path()
     do_lower_case = YES_OR_NO
-    init_checkpoint = None
+    init_checkpoint = Path()
     max_seq_length = Count(128, most=LONGEST)
     max_predictions_per_seq = Count(20, most=LONGEST)
     learning_rate = Number(5e-5, ABOVE_0)
@@ -104,7 +104,7 @@ from bert_tf.config import BertConfig, Intervals
 from bert_tf.data import shards
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import DataDescription, description_path, pretraining_record
-from bert_tf.files import is_file, locked
+from bert_tf.files import is_file, locked, paths_in
 from bert_tf.heads.pretraining import FillMask, NextToken, Pretraining
 from bert_tf.terminal import log_end, number_of
 from bert_tf.tokenization.wordpiece import (
@@ -117,6 +117,8 @@ from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer, write_eval_results, write_final_evaluation
 
 SIZES = ("max_seq_length", "max_predictions_per_seq")  # of a record
+# Weights that a run has not left, which it would not begin with.
+_MODEL = r"^(?!model\.ckpt-\d+\.index).*\.(index|keras|h5|safetensors|bin)$"
 # What all files of a run have in common.
 IN_COMMON = ("do_lower_case", "never_split", "vocab_sha256", "pack", *SIZES)
 
@@ -391,6 +393,8 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
         received = f"--do_eval alone, with no checkpoint in {folder.path}"
         remedy = "add --do_train, or name a checkpoint with --init_checkpoint"
         raise InputError(received, "a trained model to evaluate", remedy)
+    if models := paths_in(folder.path, _MODEL):
+        raise tf1.no_run(folder.path, models[0].removesuffix(tf1.INDEX))
     return given
 
 

@@ -63,7 +63,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     Raises:
       InputError: there is none, or a folder holds several and does not say which is meant.
     """
-    path = str(path)
+    path = files.own_path(path)
     prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", path)
     with files.path_errors(path):
         if tf.io.gfile.exists(prefix + INDEX):
@@ -73,7 +73,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         named = _read_state(folder)
         if named and tf.io.gfile.exists(named[-1] + INDEX):
             return named[-1]
-    found = tf.io.gfile.glob(os.path.join(path, f"*{INDEX}")) if is_folder else []
+    found = files.paths_in(path, r"\.index$") if is_folder else []
     if len(found) == 1:
         return found[0].removesuffix(INDEX)
     if found:
@@ -120,16 +120,19 @@ class CheckpointReader:
     def __init__(self, path: str | os.PathLike):
         """Opens a checkpoint given as `find_checkpoint` takes it."""
         self.prefix = find_checkpoint(path)
-        for file in (self.prefix + INDEX, *tf.io.gfile.glob(f"{self.prefix}.data-*")):
+        folder, name = os.path.split(self.prefix)
+        for file in files.paths_in(folder or ".", rf"^{re.escape(name)}\.(index|data-.*)$"):
             files.check_regular(file)
-        with self._damage_errors():
+        with self._damage_errors(), files.without_pattern(self.prefix) as prefix:
             self.shapes = _read_index(self.prefix)
-            self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
+            # It opens files late: under a name that is gone by then there must be a new one.
+            self._reader = functools.lru_cache(1)(tf.compat.v1.train.NewCheckpointReader)
+            self._reader(prefix)
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, from the file."""
-        with self._damage_errors():
-            return self._reader.get_tensor(name)
+        with self._damage_errors(), files.without_pattern(self.prefix) as prefix:
+            return self._reader(prefix).get_tensor(name)
 
     def run_settings(self) -> dict[str, Any]:
         """The settings of the run that wrote the checkpoint; empty if it was not one of ours."""
@@ -278,14 +281,15 @@ class CheckpointFolder:
           keep_max: how many checkpoints are kept; 0 keeps all.
 
         Raises:
-          InputError: the folder cannot be made or written.
+          InputError: the folder cannot be made or written, or nothing could be read in it.
         """
-        self.path = str(output_dir)
+        self.path = files.own_path(output_dir)
         self._keep_max = keep_max
         self._thread = futures.ThreadPoolExecutor(max_workers=1)
         self._saving: futures.Future | None = None
         if runtime.is_chief():
-            files.make_folder(self.path)
+            with files.without_pattern(self.path):
+                files.make_folder(self.path)
 
     def latest(self) -> str | None:
         """The prefix of the latest checkpoint, or None.
@@ -429,12 +433,30 @@ def step_of(prefix: str) -> int:
     return int(match[1]) if match else 0
 
 
+def check_of_run(reader: CheckpointReader) -> None:
+    """Raises `InputError` if no run has left a checkpoint: a released one has no step."""
+    if GLOBAL_STEP not in reader.shapes:
+        raise no_run(os.path.dirname(reader.prefix), reader.prefix)
+
+
+def no_run(folder: str, model: str) -> InputError:
+    """The error for the folder of a run in which another model lies."""
+    expected = "the folder of a run, or a new one; training begins with --init_checkpoint"
+    remedy = f"add --init_checkpoint={model}, and give another --output_dir"
+    return InputError(f"{folder}, where {model} is, which no run has left", expected, remedy)
+
+
 # ---------------------------------------------------------------------------- the settings of a run
 
 
 def is_finished(prefix: str) -> bool:
-    """Whether a checkpoint is the last of its run, which has then done all its steps."""
-    return CheckpointReader(prefix).run_settings().get("num_train_steps") == step_of(prefix)
+    """Whether a checkpoint is the last of its run, which has then done all its steps.
+
+    Raises:
+      InputError: it is not that of a run.
+    """
+    check_of_run(reader := CheckpointReader(prefix))
+    return reader.run_settings().get("num_train_steps") == step_of(prefix)
 
 
 def changed_settings(

@@ -359,13 +359,14 @@ class Trainer:
         """Loads the folder's latest checkpoint into model and moments; returns its step, or 0.
 
         Raises:
-          InputError: the checkpoint is damaged, or is of another model.
+          InputError: the checkpoint is damaged, is of another model, or is not that of a run.
         """
         prefix = folder.latest()
         runtime.check_same({"latest checkpoint in --output_dir": tf1.step_of(prefix or "")})
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
+        tf1.check_of_run(reader)
         tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
         load_weights(self.model, open_weights(prefix), required="")
         for name, slot in self.steps.slots.items():

@@ -19,6 +19,7 @@ from walking import (
     read_tensors,
     run,
     write_config,
+    write_encoder,
     write_records,
     write_vocabulary,
 )
@@ -48,6 +49,34 @@ def one_step(folder, records: str = "t.tfrecord", **config) -> dict:
         "do_train": True, "num_train_steps": 1, "num_warmup_steps": 0, "train_batch_size": 3,
         "xla": False, "strategy": "one", **SIZES,
     }  # fmt: skip
+
+
+RELEASED = {  # what lies in the folder of a run: what is to be said of it
+    "bert_model.ckpt with checkpoint": "bert_model.ckpt, and",
+    "bert_model.ckpt": "bert_model.ckpt, and",
+    "model.safetensors": "model.safetensors, and",
+    "model.keras": "model.keras, and",
+    "model.weights.h5": "model.weights.h5, and",
+}
+
+
+@pytest.mark.parametrize("what", RELEASED)
+def test_a_model_in_the_folder_of_a_run(main, tmp_path, what):
+    """It is not begun with random weights instead, nor taken for a checkpoint of the run."""
+    run, (name, *named) = tmp_path / "run", what.split()[::2]
+    run.mkdir()
+    write_encoder(run, num_hidden_layers=1)
+    if named:
+        (run / named[0]).write_text('model_checkpoint_path: "bert_model.ckpt"\n')
+    elif name != "bert_model.ckpt":
+        for path in run.glob("*ckpt*"):
+            path.rename(tmp_path / path.name)
+        (run / name).touch()
+    before = contents(run)
+    with pytest.raises(InputError, match="which no run has left") as caught:
+        main(**one_step(tmp_path), output_dir=run)
+    assert caught.value.remedy.startswith(f"add --init_checkpoint={run}/{RELEASED[what]}")
+    assert {k: v for k, v in contents(run).items() if "lock" not in str(k)} == before
 
 
 def known(folder) -> dict:
