@@ -42,8 +42,8 @@ class FeatureFlags:
     """
 
     _most_used = "input_file output_file init_checkpoint layers pooling"
-    input_file = shared_flags.REQUIRED
-    output_file = shared_flags.REQUIRED
+    input_file = shared_flags.Path(required=True)
+    output_file = shared_flags.Path(required=True)
     input_format = shared_flags.Choice(None, ["text", "jsonl"])
     output_format = shared_flags.Choice("jsonl", FEATURE_FORMATS)
     layers = None

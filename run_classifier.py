@@ -52,8 +52,8 @@ class ClassifierFlags:
         "task_name data_dir init_checkpoint output_dir do_train do_eval do_predict learning_rate "
         "train_batch_size num_train_epochs max_seq_length"
     )
-    task_name = shared_flags.REQUIRED
-    data_dir = None
+    task_name = None
+    data_dir = shared_flags.Path()
     xnli_language = "zh"
     do_eval = False
     do_predict = False
@@ -68,6 +68,7 @@ class ClassifierFlags:
 def define_flags() -> None:
     """The flags of this script and those that fine-tuning shares."""
     model_flags.define_fine_tuning(ClassifierFlags, registry.OwnFiles, max_seq_length=128)
+    shared_flags.mark_required("task_name")
     FLAGS["task_name"].help += f"\n{registry.describe_tasks()}"
 
 

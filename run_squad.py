@@ -49,8 +49,8 @@ class SquadFlags:
         "train_file predict_file init_checkpoint output_dir do_train do_predict do_eval "
         "version_2_with_negative learning_rate train_batch_size num_train_epochs"
     )
-    train_file = None
-    predict_file = None
+    train_file = shared_flags.Path()
+    predict_file = shared_flags.Path()
     do_predict = False
     do_eval = False
     report = False

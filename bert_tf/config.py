@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from bert_tf.declarations import OtherKeys, check_fields, declared, size, typed
 from bert_tf.errors import InputError
-from bert_tf.files import read_json
+from bert_tf.files import own_path, read_json
 
 # ---------------------------------------------------------------------------- the sizes of a BERT
 
@@ -136,7 +136,7 @@ class BertConfig:
     def from_json_file(cls, path: str | pathlib.Path) -> Self:
         """Reads a released `bert_config.json`, or Hugging Face's config.json; also remote ones."""
         remedy = "check that --bert_config_file names the right file"
-        values = read_json(str(path), expected="the bert_config.json of a model", remedy=remedy)
+        values = read_json(own_path(path), expected="a model's bert_config.json", remedy=remedy)
         if isinstance(values, Mapping) and _HUGGING_FACE_KEYS & values.keys():
             return cls.from_hugging_face(values, source=str(path))
         return cls.from_dict(values, source=str(path))

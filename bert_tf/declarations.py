@@ -43,6 +43,7 @@ def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
         choices                    the only values
         filled                     whether no text and no list in it may be empty
         distinct                   whether the items of a list must differ
+        path                       that it is the path of a file, for flags
 
     A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN and
     infinity are never taken. A subclass of `OtherKeys` leaves unknown keys alone.

@@ -14,6 +14,7 @@ import re
 import secrets
 import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hol
 
 
 _LOCAL = SimpleNamespace(GFile=open, glob=glob.glob, exists=os.path.exists, isdir=os.path.isdir)
+_LOCAL.listdir = os.listdir
 _LOCAL.rename = lambda before, after, **_: os.replace(before, after)
 
 
@@ -43,6 +45,39 @@ def gfile(path: str | None = None) -> Any:
 def is_remote(path: str) -> bool:
     """Whether a path is on a remote file system such as gs://."""
     return "://" in path
+
+
+def own_path(path: str | os.PathLike) -> str:
+    """A path without `~` and `~user` at its beginning, and without slashes at its end."""
+    return re.sub("(?<=[^/:])/+$", "", os.path.expanduser(os.fspath(path)))
+
+
+@contextlib.contextmanager
+def without_pattern(path: str) -> Iterator[str]:
+    """Gives another name of a folder, or beginning of names of files, where it would be a pattern.
+
+    TensorFlow takes the path of a checkpoint as a pattern, and so that of a SavedModel.
+
+    Raises:
+      InputError: the path is remote, and has square brackets or a backslash in it.
+    """
+    if not re.search(r"\[.*\]|\\", path, re.DOTALL):
+        yield path
+        return
+    if is_remote(path):
+        expected = "a path without square brackets and backslashes, which TensorFlow cannot read"
+        raise InputError(path, expected, "rename the folder, or choose another one")
+    with tempfile.TemporaryDirectory() as folder:
+        home, name = os.path.split(os.path.abspath(path))
+        for found in paths_in(home, f"^{re.escape(name)}"):
+            os.symlink(found, f"{folder}/model{found.removeprefix(f'{home}/{name}')}")
+        yield f"{folder}/model"
+
+
+def paths_in(folder: str, pattern: str) -> list[str]:
+    """The paths in a folder, if it exists, in whose names a regular expression is found."""
+    names = gfile(folder).listdir(folder) if gfile(folder).isdir(folder) else ()
+    return sorted(os.path.join(folder, name) for name in names if re.search(pattern, name))
 
 
 def is_file(path: str) -> bool:
@@ -65,12 +100,14 @@ def path_errors(path: str, doing: str = "read") -> Iterator[None]:
 # ---------------------------------------------------------------------------- in
 
 
-def refuse_existing(path: str) -> None:
-    """Raises `InputError` if there is something at a path, where a folder is to be made."""
+def new_path(path: str | os.PathLike) -> str:
+    """The `own_path` of a folder to make; raises `InputError` if there is something already."""
+    path = own_path(path)
     with path_errors(path):
         if gfile(path).exists(path):
             remedy = "choose another path, or remove it"
             raise InputError(f"{path}, which already exists", "a new folder", remedy)
+    return path
 
 
 def check_regular(path: str) -> None:

@@ -17,11 +17,48 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import files, runtime
+from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
 
 
 def names(folder: pathlib.Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
+
+
+# ---------------------------------------------------------------------------- paths
+
+PATTERNS = (
+    "lr=[1e-4]",
+    "a\\b",
+    "[!a]*?",
+    "\\[x\\] {b,c}",
+    "a]b[",
+    "#50% ä",
+    "new\nline",
+    "x" * 200,
+)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_name_is_no_pattern(tmp_path, name):
+    """Of a folder, and of the files in it."""
+    folder = tmp_path / name
+    folder.mkdir()
+    wanted = [folder / f"{name[:99]}.{end}" for end in ("data-0", "index")]
+    for path in (*wanted, folder / "other"):
+        path.write_text(path.name)
+    assert files.paths_in(str(folder), r"\.(index|data-0)$") == [*map(str, wanted)]
+    with files.without_pattern(f"{folder}/{name[:99]}") as prefix:
+        for path, end in zip(wanted, ("data-0", "index"), strict=True):
+            (found,) = tf.io.gfile.glob(f"{prefix}.{end}")
+            assert pathlib.Path(found).read_text() == path.name
+    assert files.paths_in(str(folder / "none"), "") == []
+
+
+@pytest.mark.parametrize("name", PATTERNS[:4])
+def test_a_remote_name_that_would_be_a_pattern(name):
+    with pytest.raises(InputError, match="rename the folder"):
+        CheckpointFolder(f"gs://bucket/{name}")
 
 
 # ---------------------------------------------------------------------------- in

@@ -36,7 +36,7 @@ from bert_tf.checkpoints.metadata import (
 )
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.files import path_errors
+from bert_tf.files import own_path, path_errors
 from bert_tf.heads import ENCODER
 from bert_tf.modeling.models import config_of_model
 from bert_tf.terminal import counted
@@ -112,7 +112,7 @@ def open_weights(path: str | os.PathLike) -> Weights:
     Raises:
       InputError: there is nothing, it is damaged, or it is not of a BERT.
     """
-    path = str(path)
+    path = own_path(path)
     with path_errors(path):
         name = next((name for name in FORMATS if _is_of(name, path)), "tf1")
         module, _, function = FORMATS[name].reader.partition(":")

@@ -37,7 +37,7 @@ from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, POOLER, heads_of
 from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
-from bert_tf.files import is_remote, locked, path_errors, refuse_existing, synced, temporary
+from bert_tf.files import is_remote, locked, new_path, path_errors, synced, temporary
 from bert_tf.heads import make_model
 from bert_tf.tokenization.wordpiece import LONE_SURROGATE
 
@@ -71,8 +71,7 @@ def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_
     check("to_format", to_format, str, choices=WRITTEN)
     if not isinstance(weights, Weights):
         weights = weights_of(weights)
-    path = str(path).rstrip("/")
-    refuse_existing(path)
+    path = new_path(path)
     config = config_of(weights)
     if weights.pieces is not None:
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))

@@ -18,7 +18,7 @@ from bert_tf import files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import model_flags
 from bert_tf.cli.command_line import refuse_nothing
-from bert_tf.cli.flags import REQUIRED, YES_OR_NO, Choice, Count, verb
+from bert_tf.cli.flags import YES_OR_NO, Choice, Count, Path, verb
 from bert_tf.errors import NO_MODEL, InputError
 from bert_tf.serving.options import INPUT_FORMATS, MASK, TASKS
 from bert_tf.terminal import Progress, counted, number_of
@@ -36,8 +36,8 @@ class Files:
       batch_size: Rows computed at a time.
     """
 
-    input_file = None
-    output_file = None
+    input_file = Path()
+    output_file = Path()
     batch_size = 32
 
 
@@ -88,7 +88,7 @@ class Predict:
         terminal.
     """
 
-    model = REQUIRED
+    model = Path(required=True)
     input_format = Choice(None, INPUT_FORMATS)
     text_a_column = None
     text_b_column = None
@@ -205,7 +205,7 @@ def one_path(words: Sequence[str]) -> None:
     expected = "one: an export, or a folder with weights"
     if len(words) != 1:
         raise InputError(f"{len(words)} paths", expected, "write bert-tf playground PATH")
-    refuse_nothing(words[0], words[0], expected, NO_MODEL)
+    refuse_nothing(files.own_path(words[0]), words[0], expected, NO_MODEL)
 
 
 @verb(Address, Model, model_flags.ModelFiles, check=one_path)

@@ -64,8 +64,11 @@ def entry(flag: flags.Flag, width: int) -> str:
 # ---------------------------------------------------------------------------- what is wrong
 
 
-def flag_error(error: flags.Error) -> InputError:
+def flag_error(error: flags.Error | UnicodeError) -> InputError:
     """The first thing that is wrong with a command line."""
+    if isinstance(error, flags.CantOpenFlagFileError | UnicodeError):
+        received = f"a --flagfile that cannot be read ({str(error).rpartition('flagfile: ')[2]})"
+        return InputError(received, "a text file in UTF-8, a flag a line", "check the path")
     given, _, why = str(error).splitlines()[0].removeprefix("flag ").partition(": ")
     if isinstance(error, flags.UnrecognizedFlagError):
         same = next((names for names in SAME if error.flagname in names), ())
@@ -111,5 +114,6 @@ def check_inputs() -> None:
 def refuse_nothing(path: str, given: str, expected: str, remedy: str) -> None:
     """Raises `InputError` for a local path at which nothing begins."""
     elsewhere = "://" in path or path.startswith("hf:")
-    if not (elsewhere or os.path.exists(path) or glob.glob(f"{path}*")):
+    patterns = path, glob.escape(path)
+    if not (elsewhere or os.path.exists(path) or any(glob.glob(f"{one}*") for one in patterns)):
         raise InputError(f"{given}, where there is nothing", expected, remedy)

@@ -22,11 +22,11 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
 from bert_tf.errors import InputError
-from bert_tf.files import locked, refuse_existing
+from bert_tf.files import locked, new_path
 
 FLAGS = flags.FLAGS
 ROUNDING = 1e-4  # differences of outputs that are no sign of an error
-FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tflite|pth?|json)/*$")
+FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tflite|pth?|json)$")
 VERBS = ("convert", "inspect", "strip", "average")
 
 
@@ -48,8 +48,8 @@ class Convert:
       seed: Of the vectors of extra tokens.
     """
 
-    from_ = shared_flags.REQUIRED
-    to = None
+    from_ = shared_flags.Path(required=True)
+    to = shared_flags.Path()
     to_format = shared_flags.Choice(None, WRITTEN)
     pad_vocab_to = shared_flags.Count(1, most=10**6)
     extra_tokens = ()
@@ -79,7 +79,7 @@ def check_flags(words: Sequence[str]) -> None:
         remedy = f"--to={re.sub('/(bert_)?model$', '', FLAGS.to.removesuffix(ending[0]))}"
         raise InputError(f"--to={FLAGS.to}, the name of a file", expected, remedy)
     if verb != "inspect":
-        refuse_existing(FLAGS.to.rstrip("/"))
+        new_path(FLAGS.to)
     if "," in FLAGS["from"].value and verb not in ("average", "inspect"):
         received = f"several checkpoints, {FLAGS['from'].value}, in --from"
         raise InputError(received, "one; average takes several", "run it for each")

@@ -27,7 +27,7 @@ class Vocabulary:
     """
 
     _most_used = "input_file output_file vocab_size do_lower_case num_workers"
-    output_file = shared_flags.REQUIRED
+    output_file = shared_flags.Path(required=True)
     vocab_size = 30522
     min_frequency = 2
     character_coverage = shared_flags.Number(0.9999, shared_flags.ABOVE_0, 1.0)

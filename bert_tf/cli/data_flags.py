@@ -4,7 +4,7 @@ import dataclasses
 
 from absl import flags
 
-from bert_tf.cli.flags import ABOVE_0, LONGEST, REQUIRED, Choice, Count, Number, define
+from bert_tf.cli.flags import ABOVE_0, LONGEST, Choice, Count, Number, Path, define
 from data_gen.settings import Settings
 
 FLAGS = flags.FLAGS
@@ -21,7 +21,7 @@ class Texts:
       num_workers: Processes; 0: as many as there are cores and memory for.
     """
 
-    input_file = REQUIRED
+    input_file = Path(required=True)
     input_format = Choice("text", ["text", "wikiextractor"])
     do_lower_case = True
     num_workers = Count(0, 0, 10_000)
@@ -66,8 +66,8 @@ class PretrainingData:
         "input_file output_file vocab_file do_lower_case max_seq_length max_predictions_per_seq "
         "dupe_factor num_workers"
     )
-    output_file = REQUIRED
-    vocab_file = REQUIRED
+    output_file = Path(required=True)
+    vocab_file = Path(required=True)
     never_split = ()
     do_whole_word_mask = False
     words_from_spaces = False
@@ -84,7 +84,7 @@ class PretrainingData:
     short_seq_prob = Number(0.1, 0.0, 1.0)
     num_shards = Count(0, 0, 99_999)  # their names have five digits
     language = "en"
-    temp_dir = None
+    temp_dir = Path()
 
 
 def define_pretraining_data() -> None:

@@ -53,7 +53,7 @@ class Demo:
       num_train_steps: Training steps; with more, the model predicts better.
     """
 
-    output_dir = "demo"
+    output_dir = shared_flags.Path("demo")
     num_train_steps = 7500
 
 

@@ -51,7 +51,7 @@ class Export:
     """
 
     _most_used = "init_checkpoint export_dir format task labels max_seq_length"
-    export_dir = shared_flags.REQUIRED
+    export_dir = shared_flags.Path(required=True)
     format = Choice(SAVED_MODEL, FORMATS)
     int8 = False
     task = Choice(None, TASKS)

@@ -12,6 +12,7 @@ from bert_tf.cli import from_flags
 from bert_tf.config import Intervals
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import NO_MODEL, InputError
+from bert_tf.files import paths_in
 from bert_tf.training.fine_tuning import FineTuningSchedule, Run, TrainingConfig
 
 FLAGS = flags.FLAGS
@@ -29,7 +30,7 @@ def open_pretrained() -> PretrainedModel:
             text = "Using the model in %s, not --init_checkpoint=%s; for that one give another "
             logging.warning(text + "--output_dir.", own, given)
         given = None
-    if not given and not tf.io.gfile.glob(f"{own}/*config.json"):  # no model of any format
+    if not given and not paths_in(own, r"config\.json$"):  # no model of any format
         expected = "the model that training begins with, or the --output_dir of a run"
         raise InputError(f"no --init_checkpoint, and no model in {own}", expected, NO_MODEL)
     model = from_flags.complete_model(open_weights(pinned(given, own) or own))

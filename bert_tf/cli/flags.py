@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from absl import flags
 
 from bert_tf.errors import InputError
+from bert_tf.files import own_path
 
 FLAGS = flags.FLAGS
 MOST_USED: list[str] = []  # flags of the command that --help shows first
@@ -49,7 +50,13 @@ class Choice(NamedTuple):
     choices: Sequence[str]
 
 
-REQUIRED = object()  # a string that must be given
+class Path(NamedTuple):
+    """A path, or several or patterns with commas between; each as `files.own_path` gives it."""
+
+    default: str | None = None
+    required: bool = False
+
+
 YES_OR_NO = object()  # a switch without a default
 SEED = Count(12345, 0, 2**32 - 1)
 
@@ -64,13 +71,20 @@ class _FloatParser(flags.FloatParser):
         return value
 
 
+class PathParser(flags.ArgumentParser):
+    """The value of a `Path`."""
+
+    def parse(self, argument: str) -> str:
+        return ",".join(map(own_path, argument.split(",")))
+
+
 def define(group: type) -> None:
     """Defines the flags of a class.
 
     An attribute is a flag (`for_` is --for): of a kind above, or its plain default, which is a
     bool, an int for a count from 1, a float, a tuple for a list of words, or a string or None; of
-    a dataclass, its default, and the choices that it is `declared` with. The section Attributes of
-    the docstring has the help. Attributes that are no flags:
+    a dataclass, its default, and the choices, or path=True, that it is `declared` with. The section
+    Attributes of the docstring has the help. Attributes that are no flags:
 
       _title: under which --help shows the flags.
       _most_used: names of flags, of this class or others, that --help shows first.
@@ -84,8 +98,11 @@ def define(group: type) -> None:
     MOST_USED.extend(getattr(group, "_most_used", "").split())
     for name, kind in vars(group).items():
         if not name.startswith("_"):
-            if name in fields and "choices" in fields[name].metadata:
-                kind = Choice(kind, fields[name].metadata["choices"])
+            metadata = fields[name].metadata if name in fields else {}
+            if "choices" in metadata:
+                kind = Choice(kind, metadata["choices"])
+            elif "path" in metadata:
+                kind = Path(kind)
             flag = _defined(name.rstrip("_"), kind, re.sub(r"\s+", " ", texts.get(name, "")))
             flag.group = getattr(group, "_title", "Of this command")
             flag.is_recorded = name in getattr(group, "_recorded", "").split()
@@ -107,13 +124,14 @@ def _defined(name: str, kind: Any, text: str) -> flags.Flag:
             flags.DEFINE(parser, name, default, text, serializer=flags.ArgumentSerializer())
         case Choice(default, choices):
             flags.DEFINE_enum(name, default, list(choices), text)
+        case Path(default, required):
+            flags.DEFINE(PathParser(), name, default, text, flags.FLAGS, flags.ArgumentSerializer())
+            if required:
+                mark_required(name)
         case tuple():
             flags.DEFINE_list(name, list(kind), text)
         case _ if kind is YES_OR_NO:
             flags.DEFINE_bool(name, None, text)
-        case _ if kind is REQUIRED:
-            flags.DEFINE_string(name, None, text)
-            mark_required(name)
         case _:
             flags.DEFINE_string(name, kind, text)
     return FLAGS[name]

@@ -1,7 +1,7 @@
 """The flags that commands with a model share, each declared once: files, training, devices."""
 
 from bert_tf.cli import flags as shared_flags
-from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, REQUIRED, SEED, Choice, Count, Number
+from bert_tf.cli.flags import ABOVE_0, FLAGS, LONGEST, SEED, Choice, Count, Number, Path
 from bert_tf.config import OPTIMIZERS, PRECISIONS, STRATEGIES
 from bert_tf.errors import InputError
 
@@ -17,8 +17,8 @@ class ModelFiles:
     """
 
     _title = "Model"
-    bert_config_file = None
-    vocab_file = None
+    bert_config_file = Path()
+    vocab_file = Path()
     do_lower_case = True
 
 
@@ -31,7 +31,7 @@ class Pretrained:
     """
 
     _title = "Model"
-    init_checkpoint = None
+    init_checkpoint = Path()
 
 
 class Run:
@@ -45,8 +45,8 @@ class Run:
     """
 
     _title = "Model"
-    output_dir = REQUIRED
-    export_dir = None
+    output_dir = Path(required=True)
+    export_dir = Path()
 
 
 class Training:
@@ -138,7 +138,7 @@ class Datasets:
 
     _title = "Data"
     tfds_name = None
-    tfds_data_dir = None
+    tfds_data_dir = Path()
 
 
 class Devices:

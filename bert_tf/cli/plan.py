@@ -29,7 +29,7 @@ from absl import flags, logging
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
-from bert_tf.cli.flags import ABOVE_0, Choice, Count, Number
+from bert_tf.cli.flags import ABOVE_0, Choice, Count, Number, Path
 from bert_tf.config import OPTIMIZERS, PRECISIONS, BertConfig
 from bert_tf.errors import InputError
 from bert_tf.planning import compilers, tables
@@ -78,7 +78,7 @@ class Plan:
     """
 
     _most_used = "bert_config_file device train_batch_size max_seq_length num_train_steps fits"
-    bert_config_file = None
+    bert_config_file = Path()
     head = Choice("pretraining", HEADS)
     max_seq_length = 128
     train_batch_size = 32

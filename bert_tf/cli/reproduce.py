@@ -112,9 +112,9 @@ class Reproduce:
         ner; their data must be there. Default: those whose data are there.
     """
 
-    weights = shared_flags.REQUIRED
-    data = shared_flags.REQUIRED
-    output_dir = shared_flags.REQUIRED
+    weights = shared_flags.Path(required=True)
+    data = shared_flags.Path(required=True)
+    output_dir = shared_flags.Path(required=True)
     models = ()
     tasks = ()
 

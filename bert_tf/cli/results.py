@@ -16,7 +16,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bert_tf import files
 from bert_tf.cli import flags as shared_flags
-from bert_tf.cli.flags import REQUIRED, Number, verb
+from bert_tf.cli.flags import Number, Path, verb
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
@@ -33,8 +33,8 @@ class Plot:
       picture: Where the picture goes: .png, .svg or .pdf.
     """
 
-    output_dir = REQUIRED
-    picture = REQUIRED
+    output_dir = Path(required=True)
+    picture = Path(required=True)
 
 
 Curve = dict[int, float]  # value by step
@@ -76,7 +76,7 @@ def read_curves(output_dir: str) -> dict[str, Curve]:
     """
     curves: dict[str, Curve] = {}
     for prefix, folder in (("", output_dir), ("eval/", f"{output_dir}/eval")):
-        paths = files.gfile(folder).glob(f"{folder}/events.out.tfevents.*")
+        paths = files.paths_in(folder, r"^events\.out\.tfevents\.")
         points = [[*_read_points(path)] for path in paths]
         if not prefix:  # time and step of the first point of each file of training
             starts = [min(one)[:2] for one in points if one]
@@ -173,10 +173,10 @@ class Scoring:
       nbest_file: With --report_file: nbest_predictions.json, to show further answers.
     """
 
-    na_prob_file = None
+    na_prob_file = Path()
     na_prob_thresh = Number(1.0, most=math.inf)
-    report_file = None
-    nbest_file = None
+    report_file = Path()
+    nbest_file = Path()
 
 
 def two_files(words: Sequence[str]) -> None:

@@ -14,10 +14,12 @@ while the records are written, or found later.
 
 import bisect
 import dataclasses
+import fnmatch
 import itertools
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,7 +29,7 @@ import tensorflow as tf
 from bert_tf.data import packed_sizes
 from bert_tf.declarations import declared, size
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_file, is_remote
+from bert_tf.files import gfile, is_file, is_remote, own_path, paths_in
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
 PACKED = "sequence_numbers"  # the feature of packed rows, in the place of input_mask
@@ -226,8 +228,11 @@ def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
     if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
         patterns = [patterns] if is_file(patterns) else patterns.split(",")
     found: dict[str, str] = {}
-    for pattern in patterns:
-        matches = [pattern] if is_file(pattern) else sorted(gfile().glob(pattern))
+    for pattern in map(own_path, patterns):
+        folder, name = os.path.split(pattern)
+        is_magic = re.search(r"[*?[\\]", folder)  # which may be the name of a folder all the same
+        matches = paths_in(folder, f"^{fnmatch.translate(name)}") if is_magic else []
+        matches = [pattern] if is_file(pattern) else matches or sorted(gfile().glob(pattern))
         if not matches:
             expected = "paths or globs of existing files, separated by commas"
             remedy = "check the path, and that the file has been made"

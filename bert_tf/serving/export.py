@@ -120,7 +120,7 @@ def export_checkpoint(
         raise InputError(f"--int8 with --format={SAVED_MODEL}", expected, "leave out one of both")
     activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
     task = make_task(source, config, tokenizer, options, activations)
-    export_dir = export_dir.rstrip("/")
+    export_dir = files.own_path(export_dir)
     with contextlib.ExitStack() as stack:
         stack.enter_context(files.locked(export_dir, folder=True))
         with files.path_errors(export_dir, "written"):

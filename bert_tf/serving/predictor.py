@@ -139,7 +139,7 @@ def open_model(
     if not isinstance(path, str | os.PathLike):
         received = f"a {type(path).__name__} in place of a path"
         raise InputError(received, "the path of a model", "save the model, and give its file")
-    path = os.fspath(path).rstrip("/")
+    path = files.own_path(path)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     with files.path_errors(path):
         versions = _versions(path)
@@ -201,8 +201,9 @@ def open_export(folder: str) -> ServedModel:
     with damage_errors(folder, "an export as `bert-tf export` wrote it"):
         with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
             tf.saved_model.experimental.read_fingerprint(folder)
-        with export.without_chatter(logging.FATAL):  # which includes tracebacks
-            loaded = tf.saved_model.load(folder)
+        # Nothing is logged, not even tracebacks.
+        with export.without_chatter(logging.FATAL), files.without_pattern(folder) as name:
+            loaded = tf.saved_model.load(name)
         signatures = loaded.signatures
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
         answers = {name: one.structured_outputs for name, one in signatures.items()}

@@ -254,9 +254,9 @@ class OwnFiles:
     label_kind: str = declared("classes", choices=tuple(LABEL_KINDS))
     labels: tuple[str, ...] = ()
     label_separator: str = ","
-    train_file: str | None = None
-    dev_file: str | None = None
-    test_file: str | None = None
+    train_file: str | None = declared(None, path=True)
+    dev_file: str | None = declared(None, path=True)
+    test_file: str | None = declared(None, path=True)
 
     def __post_init__(self):
         check_fields(self)

@@ -34,7 +34,7 @@ import tensorflow as tf
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
-from bert_tf.files import LONE_SURROGATE, read_text_lines
+from bert_tf.files import LONE_SURROGATE, own_path, read_text_lines
 from bert_tf.runtime import import_tensorflow_text
 from bert_tf.tokenization import basic
 
@@ -93,7 +93,7 @@ class FullTokenizer:
           InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK] or one of
             `never_split`.
         """
-        self.vocab_file = os.fspath(vocab_file)
+        self.vocab_file = own_path(vocab_file)
         self.do_lower_case, self.max_length = do_lower_case, max_length
         lines = read_vocabulary(self.vocab_file) if pieces is None else list(pieces)
         self.vocab = {piece: number for number, piece in enumerate(lines)}
@@ -289,7 +289,7 @@ def read_vocabulary(vocab_file: str) -> list[str]:
     Raises:
       InputError: the file cannot be read, is not UTF-8, has no pieces, or far too many.
     """
-    lines = itertools.islice(read_text_lines(vocab_file), MOST_PIECES + 1)
+    lines = itertools.islice(read_text_lines(own_path(vocab_file)), MOST_PIECES + 1)
     pieces = [line.strip() for line in lines]
     if len(pieces) > MOST_PIECES or not any(pieces):
         found = f" with over {MOST_PIECES:,} lines" if any(pieces) else ", which is empty"

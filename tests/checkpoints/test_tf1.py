@@ -211,6 +211,29 @@ def test_save_and_latest(tmp_path):
     assert find_checkpoint(folder.path) == folder.latest()
 
 
+@pytest.mark.parametrize("name", ["lr=[1e-4]", "a\\b", "[!a]*?", "\\[x\\]", "~", "x y", "ä#%"])
+def test_no_name_of_a_folder_is_taken_for_a_pattern(tmp_path, monkeypatch, name):
+    """As TensorFlow takes it; nor is ~ in the middle of a path anything but a name."""
+    (tmp_path / "lr=1").mkdir()  # which the first would match
+    folder = CheckpointFolder(tmp_path / name)
+    for step in (5, 10):
+        save(folder, step)
+    (tmp_path / name / "checkpoint").unlink()
+    with pytest.raises(InputError, match="a folder with 2 checkpoints"):
+        find_checkpoint(folder.path)
+    write(tmp_path / "one" / name / f"{name}.ckpt", {"y": np.arange(7.0), "x": np.float32(3)})
+    for path, wanted in {
+        folder.path + "/model.ckpt-10": {"x": 10.0},
+        folder.path + "/model.ckpt-5.index": {"x": 5.0},
+        tmp_path / "one" / name: {"x": 3.0, "y": np.arange(7.0)},
+    }.items():
+        reader = CheckpointReader(path)
+        found = {key: reader.read(key) for key in reader.shapes if key in wanted}
+        np.testing.assert_equal(found, wanted)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_checkpoint(f"~/one/{name}/") == f"{tmp_path}/one/{name}/{name}.ckpt"
+
+
 @pytest.mark.parametrize(("keep_max", "kept"), [(1, [9]), (3, [20, 3, 9]), (0, [7, 20, 3, 9])])
 def test_the_oldest_are_removed(tmp_path, keep_max, kept):
     (tmp_path / "model.ckpt-1.index").touch()  # another's: not in the list, not touched

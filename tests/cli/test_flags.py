@@ -84,6 +84,33 @@ def test_every_number_has_bounds(command):
                 assert flag.parser.parse(str(flag.default)) == flag.default
 
 
+PATHS = re.compile(r".*_(file|dir)|init_checkpoint|model|from|to|picture|weights|data")
+TAKEN = {  # of a path that is given: the path that is used
+    "~/m1": "/home/ada/m1", "~/m1/": "/home/ada/m1", "~": "/home/ada", "m//": "m", "./": ".",
+    "/": "/", "//": "//", "a~/~b": "a~/~b", "gs://b/m1/": "gs://b/m1", "gs://": "gs://",
+    "~/a/*.t,~/b,c": "/home/ada/a/*.t,/home/ada/b,c", "~nobody-of-this-name/x": None,
+    "hf:google/x@main": None, "lr=[1e-4]": None, "": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", VERBS)
+def test_a_path_is_taken_as_a_shell_would(command, monkeypatch):
+    """Every flag that names one: a shell leaves the ~ behind an equals sign."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    own = set(absl_flags.FLAGS)
+    with in_process(command):
+        names = set(absl_flags.FLAGS) - own
+        is_path = {name: absl_flags.FLAGS[name].flag_type() == "string"
+                   and bool(PATHS.fullmatch(name)) for name in names}  # fmt: skip
+        for name in names:
+            if absl_flags.FLAGS[name].flag_type() == "string":
+                parse = absl_flags.FLAGS[name].parser.parse
+                wanted = TAKEN if is_path[name] else dict.fromkeys(TAKEN)
+                assert {given: parse(given) for given in TAKEN} == {
+                    given: given if path is None else path for given, path in wanted.items()
+                }, name
+
+
 def words_of(command: str) -> list[str]:
     return [command] if command.endswith(".py") else ["bert-tf", command]
 
@@ -106,6 +133,11 @@ REFUSED = {  # what is said of a command line
     "bert-tf convert --to=x --from=/no/model.ckpt": "hf:google-bert/bert-base-uncased",
     "bert-tf convert --to=/etc --from=x": "Received: /etc, which already exists",
     "bert-tf playground /no/model": "Received: /no/model, where there is nothing",
+    "bert-tf data --flagfile=/no/flags": "Received: a --flagfile that cannot be read ([Errno 2]",
+    "bert-tf plan --flagfile=/bin/sh": "Expected: a text file in UTF-8, a flag a line",
+    "bert-tf features --input_file=/etc/ --output_file=x --init_checkpoint=~root/no/": (
+        "Received: --init_checkpoint=/root/no, where there is nothing"
+    ),
 }
 ANSWERED = {  # what: the command line, the exit code, what is said
     **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in (*ORIGINAL, *VERBS)},

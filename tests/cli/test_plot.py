@@ -32,7 +32,7 @@ def test_the_pictures(tmp_path):
     """A run without losses, with losses, and with scores in percent."""
     pytest.importorskip("matplotlib")
     with in_process("plot") as plot:
-        run = tmp_path / "run"
+        run = tmp_path / "lr=[1e-4]"  # no pattern
         log = TrainingLog(str(run), 8, 100)
         log.write(1, learning_rate=0.5, timed=np.zeros(2))
         with pytest.raises(InputError, match="no summaries"):

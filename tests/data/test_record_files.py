@@ -32,9 +32,18 @@ def folder(tmp_path, monkeypatch):
         ("b1,{0}/a?", ["b1", "a1", "a2"]),
         (["c", "a1"], ["c", "a1"]),
         ("c,copy of c", ["c", "copy of c"]),
+        ("{0}/k[0-9]/r*", ["r8", "r9"]),
+        ("k[0-9]/r8,k7/*", ["r8", "r7"]),
+        ("k\\[8]/r[!0]", ["r8"]),
+        ("~/a1,~/b?", ["a1", "b1"]),
     ],
 )
-def test_files_in_order(folder, patterns, names):
+def test_files_in_order(folder, patterns, names, monkeypatch):
+    """The name of a folder is no pattern where there is such a folder."""
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("k[0-9]/r8", "k[0-9]/r9", "k7/r7", "k\\[8]/r8"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
     given = patterns.format(folder) if isinstance(patterns, str) else patterns
     assert [path.rpartition("/")[2] for path in expand_patterns(given)] == names
 

@@ -4,6 +4,7 @@ import csv
 import json
 import pathlib
 import re
+import shutil
 import types
 
 import numpy as np
@@ -92,6 +93,29 @@ def test_it_learns_and_says_so(trained):
     assert f"<dd>{results['eval_accuracy']:.3f}</dd>" in (trained / "report.html").read_text()
     drawn = read_curves(str(trained))["eval/eval_accuracy"]
     assert drawn == {200: pytest.approx(results["eval_accuracy"])}
+
+
+def test_a_slash_behind_the_folder_of_a_run(trained, inputs, classify, tmp_path, monkeypatch):
+    """As completion writes it; and a ~ behind an equals sign, which a shell leaves there."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, ending in (("run", "/"), ("lr=[1e-4]", "//")):
+        shutil.copytree(trained, tmp_path / name)
+        (tmp_path / name / "eval_results.txt").unlink()
+        given = {**flags(inputs, f"~/{name}{ending}"), "init_checkpoint": None}
+        classify(**given, do_eval=True, do_predict=True)
+        assert read_results(tmp_path / name) == read_results(trained)
+    assert not pathlib.Path("~").exists()
+
+
+def test_a_released_checkpoint_in_the_folder_of_a_run(inputs, classify, tmp_path):
+    """With its file `checkpoint`, as archives of models have one; nothing is written."""
+    write_encoder(tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=r"bert_model\.ckpt is, which no run has left") as caught:
+        classify(**flags(inputs, tmp_path), do_train=True)
+    assert f"--init_checkpoint={tmp_path}/bert_model.ckpt" in caught.value.remedy
+    assert contents(tmp_path) == before
 
 
 def test_every_row_is_predicted_in_order(trained):
