@@ -71,7 +71,7 @@ def prepare_command() -> None:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
         logging.warning("KERAS_BACKEND=%s is not used: commands take tensorflow.", backend)
-    os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
 
 
 def command_line() -> str:

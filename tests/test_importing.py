@@ -96,6 +96,7 @@ from bert_tf.cli import main as cli
 cli.prepare()
 from bert_tf import runtime
 runtime.load_tensorflow()
+runtime.import_tensorflow_text()
 import keras
 print(keras.config.backend(), keras.config.floatx(), keras.layers.Dense(3).compute_dtype)
 """
@@ -105,6 +106,7 @@ def test_a_command_computes_in_float32_on_tensorflow_and_says_so(tmp_path):
     """Whatever the user has chosen for Keras in other programs."""
     (tmp_path / "keras.json").write_text('{"floatx": "float16", "backend": "torch"}')
     chosen = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
+    chosen["TF_USE_LEGACY_KERAS"] = "1"  # without its package tf_keras
     command = [sys.executable, "-c", OTHER_KERAS]
     ended = subprocess.run(command, env=os.environ | chosen, capture_output=True, text=True)
     assert ended.stdout == "tensorflow float32 float32\n", ended.stderr

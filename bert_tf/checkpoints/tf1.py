@@ -450,8 +450,14 @@ def step_of(prefix: str) -> int:
     return int(match[1]) if match else 0
 
 
+def check_of_run(reader: CheckpointReader) -> None:
+    """Raises `InputError` if no run has left a checkpoint: a released one has no step."""
+    if GLOBAL_STEP not in reader.shapes:
+        raise no_run(os.path.dirname(reader.prefix), reader.prefix)
+
+
 def no_run(folder: str, model: str) -> InputError:
-    """The error for the folder of a run in which a trained model lies instead."""
+    """The error for the folder of a run in which another model lies."""
     expected = "the folder of a run, or a new one; training begins with --init_checkpoint"
     remedy = f"add --init_checkpoint={model}, and give another --output_dir"
     return InputError(f"{folder}, where {model} is, which no run has left", expected, remedy)
@@ -461,8 +467,13 @@ def no_run(folder: str, model: str) -> InputError:
 
 
 def is_finished(prefix: str) -> bool:
-    """Whether a checkpoint is the last of its run, which has then done all its steps."""
-    return CheckpointReader(prefix).run_settings().get("num_train_steps") == step_of(prefix)
+    """Whether a checkpoint is the last of its run, which has then done all its steps.
+
+    Raises:
+      InputError: it is not that of a run.
+    """
+    check_of_run(reader := CheckpointReader(prefix))
+    return reader.run_settings().get("num_train_steps") == step_of(prefix)
 
 
 def changed_settings(

@@ -374,14 +374,15 @@ class Run:
         if not is_trial:
             self.check_training(config, train, keeps_best=config.intervals.eval_steps > 0)
         selects = dev if evaluates or is_trial else None
+        checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
+        latest = checkpoints.latest()
+        is_finished = latest and tf1.is_finished(latest)
         self.prepare(train)
         settings = self.settings_of(config, train, selects)
         num_train_steps = settings["num_train_steps"]
         seen = num_train_steps * config.schedule.train_batch_size / len(train.files)
         logging.info("%d steps train on each record %.2f times.", num_train_steps, seen)
-        checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
-        latest = checkpoints.latest()
-        if latest and tf1.is_finished(latest):  # to be trained further, it may differ in its length
+        if is_finished:  # to be trained further, it may differ in its length
             tf1.check_finished_run(latest, settings, besides=_MAY_CHANGE)
         optimizer = make_optimizer(config.schedule, num_train_steps)
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)

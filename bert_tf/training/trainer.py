@@ -366,8 +366,7 @@ class Trainer:
         if prefix is None:
             return 0
         reader = tf1.CheckpointReader(prefix)
-        if tf1.GLOBAL_STEP not in reader.shapes:
-            raise tf1.no_run(folder.path, prefix)
+        tf1.check_of_run(reader)
         tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
         load_weights(self.model, tf1.open_tf1(prefix), required="")  # in the scale of training
         for name, slot in self.steps.slots.items():

@@ -55,7 +55,8 @@ class ScriptedRun(Run):
 
     def state(self, step, run_settings):
         recorded = np.array(json.dumps(run_settings, sort_keys=True))
-        return {"w": np.full([3], step, np.float32), tf1.RUN_SETTINGS: recorded}
+        made = {tf1.GLOBAL_STEP: np.int64(step), tf1.RUN_SETTINGS: recorded}
+        return {"w": np.full([3], step, np.float32), **made}
 
     def _training(self, files, **asked):
         self.asked.append(asked)

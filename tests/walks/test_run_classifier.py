@@ -107,6 +107,17 @@ def test_a_slash_behind_the_folder_of_a_run(trained, inputs, classify, tmp_path,
     assert not pathlib.Path("~").exists()
 
 
+def test_a_released_checkpoint_in_the_folder_of_a_run(inputs, classify, tmp_path):
+    """With its file `checkpoint`, as archives of models have one; nothing is written."""
+    write_encoder(tmp_path)
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
+    before = contents(tmp_path)
+    with pytest.raises(InputError, match=r"bert_model\.ckpt is, which no run has left") as caught:
+        classify(**flags(inputs, tmp_path), do_train=True)
+    assert f"--init_checkpoint={tmp_path}/bert_model.ckpt" in caught.value.remedy
+    assert contents(tmp_path) == before
+
+
 def test_every_row_is_predicted_in_order(trained):
     rows = read_table(trained / "test_results_labeled.tsv")
     assert [row["id"] for row in rows] == [f"test{n}" for n in range(ROWS["test"])]
