@@ -27,11 +27,11 @@ import walking
 
 from bert_tf import Predictor
 from bert_tf.checkpoints.loading import open_weights
-from bert_tf.heads import NAMES
+from bert_tf.checkpoints.metadata import WRITTEN
 from bert_tf.playground.api import Playground
 from bert_tf.serving import options, portable
 
-ALL = frozenset(NAMES)
+ALL = frozenset(matrix_models.HEADS)
 FILL_MASK = frozenset({"pretraining", "fill_mask"})
 WEIGHTS = frozenset(matrix_models.FORMATS) - {*matrix_models.EXPORTS}
 SERVED = WEIGHTS | {options.SAVED_MODEL}
@@ -168,6 +168,7 @@ def portable_in(name: str) -> Callable[[Answering], list]:
 
 def start_page(command: list[str], **process: Any) -> Ended:
     """Asks the page of a process, and stops it."""
+    command = ["env", "--default-signal=INT", *command]  # in the background it may be ignored
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **process) as page:
         said = []
         for line in page.stderr:
@@ -261,7 +262,7 @@ VERBS = {  # several calls of a verb: a word behind its name
        for name in options.FORMATS},
     **{f"convert to {name}": Call(f"--from=MODEL --to=OUT/new --to_format={name}", weights_in,
                                   further=FILES)
-       for name in sorted(matrix_models.metadata.WRITTEN)},
+       for name in sorted(WRITTEN)},
     "convert strip": Call("strip --from=MODEL --to=OUT/new", weights_in),
     "convert average": Call("average --from=MODEL,MODEL --to=OUT/new", weights_in),
     "convert inspect": Call("inspect --from=MODEL", weights_printed),

@@ -37,14 +37,14 @@ def digest(value: Any) -> list:
 
 
 def of_model(model: Any, tokenizer: Any) -> list:
-    """The outputs of a model for texts, and what belongs to it."""
+    """The outputs of a model for texts, and what belongs to it but the name that it came by."""
     inputs = {name: np.asarray(value) for name, value in tokenizer(list(TEXTS)).items()}
     if len(next(iter(model.input.values())).shape) == 3:  # [B, C, S]
         inputs = {name: value[np.newaxis] for name, value in inputs.items()}
     outputs = model(inputs)
     named = outputs if isinstance(outputs, dict) else {"": outputs}
-    told = [getattr(model, "labels", None), dict(getattr(model, "metadata", {}))]
-    return [{name: digest(value) for name, value in named.items()}, *told]
+    known = {name: value for name, value in model.metadata.items() if name != "origin"}
+    return [{name: digest(value) for name, value in named.items()}, model.labels, known]
 
 
 def of_weights(weights: Any) -> list:

@@ -19,10 +19,9 @@ import once
 import pytest
 import walking
 from matrix_calls import CALLS, Answering, Ended
-from matrix_models import FORMATS
+from matrix_models import FORMATS, HEADS
 
 from bert_tf.errors import InputError
-from bert_tf.heads import NAMES
 
 EQUAL, REFUSED = "equal", "refused"
 PARTS = re.compile(r"Received: [\s\S]+?\nExpected: [\s\S]+?\nTo do: .+")
@@ -102,7 +101,7 @@ def pairs_of(name: str, number: int) -> Iterator[Pair]:
             if each == 0 or name in ("predict", "bert_tf.open_weights"):
                 yield Pair(name, format_name, fitting[(place + each) % len(fitting)], path)
     usual = "run" if call.writes_model else "keras"
-    for head in NAMES:
+    for head in HEADS:
         yield Pair(name, usual, head, FORMATS[usual].names[0])
     fitting = sorted(call.heads)
     for place, style in enumerate(styles, number):
