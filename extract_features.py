@@ -86,6 +86,7 @@ def write_features() -> None:
     write = pretrained.WRITERS[FLAGS.output_format or of_ending]
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
+    default = ",".join(default.split(",")[: model.config.num_hidden_layers])
     layers = pretrained.parse_layers(FLAGS.layers or default, model.config)
     extractor = pretrained.Extractor(
         model.source,

@@ -210,7 +210,8 @@ def evaluate_squad(argv: Sequence[str]) -> None:
     from bert_tf.squad.answers import Prediction
     from bert_tf.squad.report import report_html
 
-    questions, answers = data.read_squad(argv[1]), read_predictions(argv[2])
+    dev_file, predictions_file = map(files.own_path, argv[1:])
+    questions, answers = data.read_squad(dev_file), read_predictions(predictions_file)
     if FLAGS.na_prob_file and not questions.version_2:
         raise InputError(
             f"--na_prob_file for {questions.source}, where every question has an answer",
