@@ -208,7 +208,7 @@ def test_vectors_that_are_computed(tmp_path, tensors, caplog, files, is_mean):
             "Dense", "LSTM", "CNN", "LayerNorm", "WeightedLayerPooling", "WordWeights")),
         (modules("WordEmbeddings", "Pooling"), "with the module WordEmbeddings\n"),
         *((modules(*BASIC) | {"1_Pooling/config.json": modes(*names)}, says) for names, says in (
-            (("mean_tokens", "max_tokens"), "1_Pooling/config.json with the module Pooling of"),
+            (("mean_tokens", "max_tokens"), "1_Pooling/config.json with the module"),
             (("mean_tokens", "cls_token"), "of mean and cls"),
             (("max_tokens",), "of max\n"),
             (("lasttoken",), "of lasttoken\n"),
