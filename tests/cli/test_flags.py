@@ -125,6 +125,8 @@ REFUSED = {  # what is said of a command line
     "run_squad.py --init_chekpoint=x": "To do: did you mean --init_checkpoint?",
     "bert-tf vocab --output_fle=x": "To do: did you mean --output_file?",
     "bert-tf predict --xyzzy": "Received: --xyzzy, which is unknown\nExpected: the flags",
+    "run_classifier.py --legacy_shuffle": "To do: leave it out: fine-tuning shuffles all",
+    "run_squad.py --nolegacy_shuffle": "Received: --nolegacy_shuffle, which is unknown",
     "run_squad.py --xla=maybe": "Expected: true or false\nTo do: correct it",
     "run_squad.py --seed=x": "Expected: an integer in the range [0, 4294967295]",
     "run_squad.py --strategy=all": "Expected: one of <auto|",
