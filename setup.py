@@ -106,8 +106,6 @@ setup(
             "playground/page.*",
             "serving/card*.md",
             "planning/gpus/*.txtpb",
-            "cli/published.csv",
-            "cli/reproduce.toml",
         ],
         "data_gen": ["sample_text/*.txt", "sample_topics/*.csv"],
     },

@@ -34,8 +34,9 @@ import sys
 import threading
 from collections.abc import Iterator
 
-from bert_tf.cli.reproduce import scores_in
 from bert_tf.runtime import import_extra
+
+from scores import scores_in
 
 ROOT = pathlib.Path(__file__).parents[1]
 HELD_OUT = ("AD_wiki_92", "AD_wiki_99")

@@ -26,9 +26,10 @@ import tempfile
 import time
 import types
 
-from bert_tf.cli.reproduce import scores_in
 from bert_tf.cli.results import read_curves
 from bert_tf.runtime import import_extra
+
+from scores import scores_in
 
 ROOT = pathlib.Path(__file__).parents[1]
 BATCH, LENGTH, PREDICTIONS, RATE, EVAL_BATCHES = 32, 128, 20, 1e-3, 40

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-from bert_tf.cli.reproduce import scores_in
+from scores import scores_in
 
 ROOT = pathlib.Path(__file__).parents[1]
 BATCH, LENGTH, RATE = 32, 128, 5e-5

@@ -26,7 +26,8 @@ import tempfile
 import time
 
 import numpy as np
-from bert_tf.cli.reproduce import scores_in
+
+from scores import scores_in
 
 ROOT = pathlib.Path(__file__).parents[1]
 BATCH, LENGTH, RATE, DECAY = 32, 128, 5e-5, 0.01

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import bert_tf
+from bert_tf.errors import InputError
 
 VERBS = {  # verb: its module, or its function in one of several verbs; what it does
     "data": ("create_pretraining_data", "text -> TFRecords for pre-training"),
@@ -31,8 +32,10 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "plan": ("bert_tf.cli.plan", "memory, FLOPs and time of a training"),
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
-    "reproduce": ("bert_tf.cli.reproduce", "the paper's scores, from released weights"),
     "demo": ("bert_tf.cli.demo", "all of it in minutes: from text to a classifier"),
+}
+MOVED = {  # what was a verb: its command now, in a clone of the repository
+    "reproduce": "python benchmarks/reproduce.py",
 }
 
 
@@ -47,6 +50,12 @@ def main() -> int:
         cli.prepare()
         print(f"bert-tf {bert_tf.__version__}" if verb == "--version" else usage(), flush=True)
         return 0
+    if verb in MOVED:
+        received = f"bert-tf {verb}, which is no verb any more"
+        remedy = f"in a clone of the repository: {MOVED[verb]}, with the same flags"
+        error = InputError(received, "a verb that bert-tf --help lists", remedy)
+        print(f"bert-tf {verb}: failed.\n{error}", file=sys.stderr)
+        return 1
     if verb not in VERBS:
         likely = difflib.get_close_matches(verb, VERBS, 1, 0.7)
         remedy = f"did you mean bert-tf {likely[0]}?" if likely else "bert-tf --help lists them"

@@ -6,7 +6,7 @@ import unittest.mock
 import pytest
 from absl import flags as absl_flags
 from documents import DOCUMENTS, ROOT, command_of, commands, commands_of_blocks, read
-from walking import in_process
+from walking import in_process, module_of
 
 from bert_tf.__main__ import VERBS
 
@@ -61,14 +61,13 @@ def test_commands_and_flags_exist_and_are_accepted(command):
         return  # it declares its flags to argparse
     words = [words for name in DOCUMENTS for words in commands_of_blocks(read(name))]
     calls = [command_of(words) for words in words if words[1] != "pairs.py"]  # which has own tasks
-    module = VERBS[command][0] if command in VERBS else command.removesuffix(".py")
     installed = unittest.mock.patch("bert_tf.planning.compilers.check_packages")
     found = unittest.mock.patch("bert_tf.cli.ask.refuse_nothing")  # at the path of an example
     with (
         in_process(command) as run,
         installed,
         found,
-        unittest.mock.patch(f"{module}.main") as main,
+        unittest.mock.patch.object(module_of(command), "main") as main,
     ):
         for words in (rest for name, rest in calls if name == command):
             run(*(word.replace("PRECISION", "float16") for word in words))  # a table of all

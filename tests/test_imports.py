@@ -129,12 +129,12 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
 # to be reached: 4,800; 6,400; 5,900; 2,900.
 BUDGET = {
-    "run_pretraining.py": (30, 5_309),
-    "run_classifier.py": (40, 7_092),
-    "run_squad.py": (38, 6_352),
-    "create_pretraining_data.py": (20, 2_972),
+    "run_pretraining.py": (30, 5_541),
+    "run_classifier.py": (42, 7_458),
+    "run_squad.py": (38, 6_576),
+    "create_pretraining_data.py": (20, 3_133),
 }
-WHOLE, TESTS = 16_874, 21_199
+WHOLE, TESTS = 17_133, 24_014
 
 
 @functools.cache

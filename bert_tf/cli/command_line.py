@@ -28,6 +28,10 @@ SAME = [
     )
 ]
 
+REMOVED = {  # flags of before: what to do instead
+    "legacy_shuffle": "leave it out: fine-tuning shuffles all examples",
+}
+
 
 def page(about: str) -> str:
     """What a command does, and its flags in groups, those used most on top."""
@@ -74,6 +78,7 @@ def flag_error(error: flags.Error | UnicodeError) -> InputError:
         same = next((names for names in SAME if error.flagname in names), ())
         likely = [n for n in same if n in FLAGS] or re.findall(r"\w+", why)  # absl's own guesses
         remedy = f"did you mean --{likely[0]}?" if likely else "correct it, or leave it out"
+        remedy = REMOVED.get(error.flagname.removeprefix("no"), remedy)
         expected = f"the flags that {sys.argv[0]} --help lists"
         return InputError(f"--{error.flagname}, which is unknown", expected, remedy)
     if missing := re.findall("it is required: write --(.*)=", str(error)):

@@ -105,8 +105,6 @@ class FineTuning:
       freeze: Patterns of the names of weights to leave as they are, as in
         bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name. Where it is all of the
         encoder, its dropout is off.
-      legacy_shuffle: Mix the examples as little as the original's buffer of 100 does; with
-        --nobucket_by_length the batches are the original's.
       eval_steps: Evaluate every so many steps, and keep the best checkpoint; 0: no.
       early_stopping: Stop after so many evaluations without a better one; 0: never.
     """
@@ -114,7 +112,7 @@ class FineTuning:
     _title = "Fine-tuning"
     _recorded = (
         "max_seq_length num_train_epochs warmup_proportion bucket_by_length layerwise_lr_decay "
-        "freeze legacy_shuffle eval_steps early_stopping"
+        "freeze eval_steps early_stopping"
     )
     predict_batch_size = 8
     max_seq_length = Count(128, most=LONGEST)
@@ -123,7 +121,6 @@ class FineTuning:
     bucket_by_length = True
     layerwise_lr_decay = Number(1.0, ABOVE_0, 1.0)
     freeze = ()
-    legacy_shuffle = False
     eval_steps = Count(0, 0)
     early_stopping = Count(0, 0)
 

@@ -22,7 +22,6 @@ from bert_tf.data.batches import (
     Sampler,
     SequentialSampler,
     ShuffledSampler,
-    generator,
     joined,
 )
 from bert_tf.data.records import fill_rows
@@ -108,30 +107,6 @@ def deal(lengths: np.ndarray, num_batches: int) -> np.ndarray:
         sums += lengths[places]
     golden = np.arange(len(groups)) * (5**0.5 - 1) / 2 % 1
     return dealt[np.argsort(np.argsort(golden))].T
-
-
-class BufferedShuffleSampler:
-    """The original's shuffle: the files over and over, through a buffer that random rows leave.
-
-    It mixes little: a row can come at most a buffer's length early. To find position p it goes
-    through all positions before p.
-    """
-
-    def __init__(self, num_rows: int, *, seed: int, buffer: int = 100):
-        self._num_rows = num_rows
-        self._random = generator(seed)
-        self._buffer = [i % num_rows for i in range(buffer)]
-        self._next = buffer
-        self._found: list[int] = []
-
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """As of `Sampler`."""
-        missing = max(stop - len(self._found), 0)
-        for place in self._random.integers(0, len(self._buffer), missing):
-            self._found.append(self._buffer[place])
-            self._buffer[place] = self._next % self._num_rows
-            self._next += 1
-        return np.array(self._found[start:stop], np.int64)
 
 
 # ---------------------------------------------------------------------------- rows
@@ -241,7 +216,6 @@ class BatchingConfig:
 
     max_seq_length: int
     bucket_by_length: bool = True  # whether batches are packed
-    legacy_shuffle: bool = False  # the original's buffer of 100 records
 
     def training(
         self, files: RecordFiles, *, batch_size: int, num_train_steps: int, seed: int, **rows: Any
@@ -251,12 +225,8 @@ class BatchingConfig:
         **rows: parts and one_shape, as of `Packing`.
         """
         lengths = real_lengths(files)
-        sampler: Sampler = BufferedShuffleSampler(len(files), seed=seed)
-        if not self.legacy_shuffle:
-            sampler = ShuffledSampler(files.block_records, batch_size=batch_size, seed=seed)
-            sampler = DealtSampler(
-                sampler, lengths.sum(axis=1), batch_size=batch_size, window=WINDOW
-            )
+        sampler = ShuffledSampler(files.block_records, batch_size=batch_size, seed=seed)
+        sampler = DealtSampler(sampler, lengths.sum(axis=1), batch_size=batch_size, window=WINDOW)
         num_examples = num_train_steps * batch_size
         return self._batches(files, sampler, lengths, batch_size, num_examples, rows)
 

@@ -17,6 +17,7 @@ from bert_tf.errors import InputError
 from bert_tf.training.trainer import TrainingLog
 
 ROOT = pathlib.Path(__file__).parents[2]
+COMMANDS = (*VERBS, "benchmarks/reproduce.py")
 # The original's flags and their defaults, by script.
 DEVICES = """use_tpu=False tpu_name=None tpu_zone=None gcp_project=None master=None num_tpu_cores=8
 iterations_per_loop=1000 save_checkpoints_steps=1000"""
@@ -64,7 +65,7 @@ USUAL = {"train_batch_size": "65536", "seed": "4294967295", "keep_checkpoint_max
          "save_checkpoints_steps": "1000000", "end_learning_rate": "0"}  # fmt: skip
 
 
-@pytest.mark.parametrize("command", VERBS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_number_has_bounds(command):
     """Nor is any default or usual value outside of them; every flag has its line of help."""
     own = set(absl_flags.FLAGS)
@@ -94,7 +95,7 @@ TAKEN = {  # of a path that is given: the path that is used
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("command", VERBS)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_path_is_taken_as_a_shell_would(command, monkeypatch):
     """Every flag that names one: a shell leaves the ~ behind an equals sign."""
     monkeypatch.setenv("HOME", "/home/ada")
@@ -124,6 +125,8 @@ REFUSED = {  # what is said of a command line
     "run_squad.py --init_chekpoint=x": "To do: did you mean --init_checkpoint?",
     "bert-tf vocab --output_fle=x": "To do: did you mean --output_file?",
     "bert-tf predict --xyzzy": "Received: --xyzzy, which is unknown\nExpected: the flags",
+    "run_classifier.py --legacy_shuffle": "To do: leave it out: fine-tuning shuffles all",
+    "run_squad.py --nolegacy_shuffle": "Received: --nolegacy_shuffle, which is unknown",
     "run_squad.py --xla=maybe": "Expected: true or false\nTo do: correct it",
     "run_squad.py --seed=x": "Expected: an integer in the range [0, 4294967295]",
     "run_squad.py --strategy=all": "Expected: one of <auto|",
@@ -140,8 +143,13 @@ REFUSED = {  # what is said of a command line
         "Received: --init_checkpoint=/root/no, where there is nothing"
     ),
 }
+MOVED = """bert-tf reproduce: failed.
+Received: bert-tf reproduce, which is no verb any more
+Expected: a verb that bert-tf --help lists
+To do: in a clone of the repository: python benchmarks/reproduce.py, with the same flags
+"""
 ANSWERED = {  # what: the command line, the exit code, what is said
-    **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in (*ORIGINAL, *VERBS)},
+    **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in (*ORIGINAL, *COMMANDS)},
     **{f"{c} conflict": ([*words_of(c), *w], 1, "To do: ") for c, w in CONFLICTS.items()},
     "required": (["bert-tf", "data", "--input_file=x"], 1, " --output_file=VALUE"),
     "empty": (["bert-tf", "data", "--output_file="], 1, " --output_file=VALUE"),
@@ -152,6 +160,8 @@ ANSWERED = {  # what: the command line, the exit code, what is said
     "verbs": (["bert-tf", "--help"], 0, "evaluate-squad"),
     "no verb": (["bert-tf"], 0, "usage: bert-tf VERB"),
     "a misspelt verb": (["bert-tf", "exprot"], 1, "did you mean bert-tf export?"),
+    "a verb that has moved": (["bert-tf", "reproduce", "--tasks=rte"], 1, MOVED),
+    "help of one": (["bert-tf", "help", "reproduce"], 1, MOVED),
     "an unknown verb": (["bert-tf", "xyzzy"], 1, "bert-tf --help lists them"),
     "a word": (
         [

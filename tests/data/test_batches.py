@@ -20,7 +20,7 @@ from small_records import NUMBER, PAIR_BYTES, open_numbers, write_numbers
 from bert_tf.data import batches as batches_module
 from bert_tf.data import records as record_files
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
-from bert_tf.data.packing import BufferedShuffleSampler, DealtSampler
+from bert_tf.data.packing import DealtSampler
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 
@@ -37,15 +37,13 @@ def make(kind: str, blocks: list[int], batch_size: int, seed: int):
             return sampler
         lengths = np.arange(num_rows) % 7
         return DealtSampler(sampler, lengths, batch_size=batch_size, window=3)
-    if kind == "buffered":
-        return BufferedShuffleSampler(num_rows, seed=seed, buffer=9)
     return SequentialSampler(num_rows)
 
 
 BLOCKS = st.lists(st.integers(1, 9), min_size=1, max_size=90)
 
 
-@pytest.mark.parametrize("kind", ["in order", "shuffled", "buffered", "dealt"])
+@pytest.mark.parametrize("kind", ["in order", "shuffled", "dealt"])
 @given(
     blocks=BLOCKS,
     batch_size=st.integers(1, 8),

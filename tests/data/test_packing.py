@@ -17,7 +17,6 @@ from bert_tf.data.batches import ShuffledSampler
 from bert_tf.data.grouping import batches_by_length, order_by_length, padded_length
 from bert_tf.data.packing import (
     BatchingConfig,
-    BufferedShuffleSampler,
     DealtSampler,
     Packing,
     deal,
@@ -81,15 +80,6 @@ def test_windows_of_an_epoch(lengths, batch_size, window):
 def test_dealt_by_hand():
     """The longest one each, then the next to the batch with least; long and short ones in turn."""
     assert deal(np.array([7, 2, 3, 6, 8, 2, 3, 5]), 2).tolist() == [[4, 2, 7, 1], [0, 6, 3, 5]]
-
-
-@given(num_rows=st.integers(1, 13), buffer=st.integers(1, 9), seed=st.integers(-3, 2**40))
-def test_a_buffer_is_filled_from_the_files_and_left_at_random(num_rows, buffer, seed):
-    held = [position % num_rows for position in range(buffer)]
-    rows = BufferedShuffleSampler(num_rows, seed=seed, buffer=buffer).rows(0, 60)
-    for position, row in enumerate(rows.tolist()):
-        held.remove(row)  # it was in the buffer
-        held.append((buffer + position) % num_rows)
 
 
 # ---------------------------------------------------------------------------- batches

@@ -1,13 +1,9 @@
 """benchmarks/head_to_head.py: its table by hand, and that of its results in docs/."""
 
-import importlib.util
-
+import head_to_head as head
 import pytest
 from documents import ROOT, read
 
-SPEC = importlib.util.spec_from_file_location("head", ROOT / "benchmarks/head_to_head.py")
-head = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(head)
 RESULTS = head.read(ROOT / "docs/head_to_head.jsonl")
 
 

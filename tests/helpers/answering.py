@@ -40,9 +40,11 @@ def answer(words: list[str]) -> Answer:
         if not pid:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
+            folder, _, module = words[0].removesuffix(".py").rpartition("/")
             try:
                 sys.argv = words
-                code = main() if words[0] == "bert-tf" else run_module(words[0][:-3], words)
+                sys.path.insert(0, str(ROOT / folder))
+                code = main() if words[0] == "bert-tf" else run_module(module, words)
             except SystemExit as error:
                 code = error.code
             except BaseException as error:

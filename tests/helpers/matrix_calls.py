@@ -270,8 +270,6 @@ VERBS = {  # several calls of a verb: a word behind its name
     "plot": Call("--output_dir=IN/run --picture=OUT/p.png", bytes_in("p.png"), None),
     "playground": Call("MODEL --port=0", page_answer, formats=SERVED, further=FILES,
                        start=start_page),
-    "reproduce": Call("--weights=IN/released --data=IN/tasks --output_dir=OUT/r --tasks=mrpc"
-                      f" --models={matrix_inputs.RELEASED}", printed, None, refused="on disk"),
     "demo": Call("--output_dir=OUT/demo --num_train_steps=25", lambda ended: sorted(
                      path.name for path in (ended.out / "demo").iterdir()), None,
                  styles=("home", "letters")),

@@ -3,7 +3,6 @@
 import csv
 import json
 import pathlib
-import shutil
 
 import matrix_functions
 import matrix_models
@@ -12,7 +11,6 @@ import walking
 
 from bert_tf.training.trainer import TrainingLog
 
-RELEASED = "uncased_L-2_H-128_A-2"
 SIZES = {"max_seq_length": matrix_models.LENGTH, "max_predictions_per_seq": 3}
 QUESTIONS = 5
 
@@ -38,7 +36,6 @@ def write(folder: pathlib.Path) -> None:
     log = TrainingLog(str(folder / "run"), 8, 100)
     log.add({"loss": 2.0}, 1)
     log.write(1, learning_rate=0.5, timed=[0.0, 0.0])
-    write_released(folder)
 
 
 def write_lines(path: pathlib.Path, items: list) -> None:
@@ -79,11 +76,3 @@ def write_squad(folder: pathlib.Path) -> None:
     }
     for name, content in answers.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
-
-
-def write_released(folder: pathlib.Path) -> None:
-    """A folder named as a release, without its weights, and one of a task without its data."""
-    (folder / "released" / RELEASED).mkdir(parents=True)
-    shutil.copy(folder / "vocab.txt", folder / "released" / RELEASED)
-    (folder / "tasks/MRPC").mkdir(parents=True)
-    shutil.copy(folder / "topics/train.csv", folder / "tasks/MRPC/train.tsv")

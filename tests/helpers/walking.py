@@ -199,7 +199,7 @@ def parsed(words: list[str]) -> list[str]:
 
 def module_of(script: str) -> Any:
     """The module of a script or verb, or the function that is a verb: both have `define_flags`."""
-    name = script.removesuffix(".py") if script.endswith(".py") else VERBS[script][0]
+    name = pathlib.Path(script).stem if script.endswith(".py") else VERBS[script][0]
     module, _, function = name.partition(":")
     found = importlib.import_module(module)
     return getattr(found, function) if function else found

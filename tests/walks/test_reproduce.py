@@ -1,4 +1,4 @@
-"""bert-tf reproduce on a stand-in: what is missing comes first, kills change nothing, the table."""
+"""benchmarks/reproduce.py on a stand-in: what is missing, the protocol, kills, the table."""
 
 import contextlib
 import json
@@ -12,12 +12,13 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+import reproduce
 import walking
 
-from bert_tf.cli import reproduce
 from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk
+COMMAND = "benchmarks/reproduce.py"
 BASE, CASED, TINY = "uncased_L-12_H-768_A-12", "cased_L-12_H-768_A-12", "uncased_L-2_H-128_A-2"
 LARGE, MASKED = "uncased_L-24_H-1024_A-16", "wwm_cased_L-24_H-1024_A-16"
 SMALL_PIPE = 4096  # bytes, some 40 steps: training cannot get further ahead of what is read here
@@ -53,7 +54,7 @@ def start(home, tmp_path) -> Callable[..., None]:
 
     def call(*words: str, weights: pathlib.Path = home / "weights", **flags: str) -> None:
         given = {"data": home / "data", "output_dir": tmp_path / "out"} | flags
-        with walking.in_process("reproduce") as main:
+        with walking.in_process(COMMAND) as main:
             main(f"--weights={weights}", *(f"--{k}={v}" for k, v in given.items()), "--", *words)
 
     return call
@@ -326,7 +327,7 @@ def test_another_run_does_not_go_on_in_a_folder(home, start, commands, tmp_path,
 def test_stopped_killed_and_started_again(home, tmp_path):
     """SIGTERM in the second task, then kill -9 of all processes: the same scores at the end."""
     flags = {"weights": "weights", "data": "data", "models": BASE, "tasks": "squad-v2.0,mrpc"}
-    words = walking.command("reproduce", output_dir=tmp_path / "killed", **flags)
+    words = walking.command(COMMAND, output_dir=tmp_path / "killed", **flags)
     more = "--learning_rate=1e-3 --num_train_epochs=150 --log_steps=1 --save_checkpoints_steps=6"
     words += ["--", *more.split(), "--xla=false", "--strategy=one", "--max_seq_length=96"]
     how = {"cwd": home, "text": True, "start_new_session": True, "pipesize": SMALL_PIPE,

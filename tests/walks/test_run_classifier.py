@@ -181,15 +181,15 @@ GRID = {
     "num_train_epochs": 15,
     "eval_steps": 30,  # of 150
     "early_stopping": 3,
-    **dict.fromkeys(["bias_correction", "legacy_shuffle", "do_train", "do_eval"], True),
+    **dict.fromkeys(["bias_correction", "do_train", "do_eval"], True),
 }
 RECORDED = {  # the settings and data that decide a run, by which its folder is resumed or refused
     *("train_data", "dev_data", "labels", "num_records", "num_train_steps", "seed", "task"),
-    *("pairs", "num_choices"),
+    *("pairs", "num_choices", "score_mean", "score_deviation"),
     *("learning_rate", "end_learning_rate", "warmup_proportion", "layerwise_lr_decay"),
     *("train_batch_size", "num_train_epochs", "optimizer", "bias_correction", "freeze"),
     *("eval_steps", "early_stopping", "init_checkpoint", "precision", "clip_per_replica"),
-    *("max_seq_length", "doc_stride", "document_context", "bucket_by_length", "legacy_shuffle"),
+    *("max_seq_length", "doc_stride", "document_context", "bucket_by_length"),
     *BertConfig(vocab_size=5).to_dict(),
 }
 
@@ -213,7 +213,7 @@ def test_a_grid_keeps_the_best_also_where_it_was_interrupted(
     assert (undisturbed / "trials.png").read_bytes().startswith(b"\x89PNG")
     recorded = json.loads(read_tensors(undisturbed)["bert_tf/run_facts"])
     assert recorded.keys() == RECORDED
-    assert recorded["legacy_shuffle"] is recorded["bias_correction"] is True
+    assert recorded["bias_correction"] is True
     assert recorded["learning_rate"] == 2e-3
 
     def interrupted(self, *args, **named):

@@ -1,7 +1,7 @@
 """Fine-tunes released weights by the paper's protocol; prints the scores beside published ones.
 
-    bert-tf reproduce --weights=weights --data=data --output_dir=reproduced
-    bert-tf reproduce --weights=weights --data=data --output_dir=reproduced \\
+    python benchmarks/reproduce.py --weights=weights --data=data --output_dir=reproduced
+    python benchmarks/reproduce.py --weights=weights --data=data --output_dir=reproduced \\
         --models=uncased_L-12_H-768_A-12 --tasks=mrpc,squad-v1.1 -- --precision=bfloat16
 
 What is missing on disk is listed first, with where to get it. Then each task is trained by
@@ -36,12 +36,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
-
 from bert_tf import files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.errors import InputError
 from bert_tf.terminal import aligned
+
+from scores import scores_in
 
 FLAGS = flags.FLAGS
 HERE = pathlib.Path(__file__).parent
@@ -302,12 +303,6 @@ def runs_of(job: Job, extra: Sequence[str]) -> list[Run]:
         more = [f"--train_batch_size={size}", f"--num_train_epochs={epochs}"]
         runs.append(Run(folder, [*words, *more, f"--output_dir={folder}", *extra], inputs))
     return runs
-
-
-def scores_in(path: pathlib.Path) -> dict[str, float]:
-    """The numbers of an eval_results.txt; none without the file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else ()
-    return {name: float(value) for name, value in (line.split(" = ") for line in lines)}
 
 
 def run_command(words: Sequence[str]) -> int:

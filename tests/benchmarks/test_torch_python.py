@@ -1,0 +1,40 @@
+"""--torch_python of a benchmark may name a Python without TensorFlow, bert_tf and their needs.
+
+Each benchmark starts itself in that Python. Here PyTorch is missing too: whether it is what the
+process asks for first shows that nothing else was.
+"""
+
+import subprocess
+import sys
+
+import pytest
+from documents import ROOT
+
+MISSING = ("tensorflow", "keras", "absl", "bert_tf", "torch")
+PARTS = {  # the words by which a benchmark starts its part
+    "sentence_tasks.py": ['--torch_part={"folder": "x"}'],
+    "hugging_face.py": ["--torch_part=encode", "model", "sentences.json", "target"],
+    "serving_latency.py": ["--contender=pytorch", "--folder=x"],
+    "train_step.py": ["--contender=hf", "--sizes=2x128"],
+}
+
+
+def test_every_benchmark_with_such_a_python_is_tried():
+    paths = (ROOT / "benchmarks").glob("*.py")
+    assert PARTS.keys() == {path.name for path in paths if '"--torch_python"' in path.read_text()}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_needs_pytorch_alone(name, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules |= dict.fromkeys({MISSING})  # they cannot be imported\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / name, *PARTS[name]],
+        env={"PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    last = ended.stderr.splitlines()[-1]
+    assert last == "ModuleNotFoundError: import of torch halted; None in sys.modules"
