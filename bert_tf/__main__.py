@@ -28,7 +28,7 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "score": ("bert_tf.cli.ask:score", "how likely a model finds each line of text"),
     "predict": ("bert_tf.cli.ask:predict", "lines of text -> answers of a model"),
     "export": ("bert_tf.cli.export", "a model -> SavedModel, LiteRT or ONNX"),
-    "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip, average"),
+    "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip"),
     "plan": ("bert_tf.cli.plan", "memory, FLOPs and time of a training"),
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),

@@ -241,12 +241,6 @@ COMMANDS = {
         whole="model",
         weight=3,
     ),
-    "average": Command(
-        "convert",
-        ("average", "--from=in/pretrain/model.ckpt-4,in/pretrain/model.ckpt-6", "--to=out/model"),
-        given=("pretrain",),
-        whole="model",
-    ),
     "plot": Command(
         "plot",
         _flags(output_dir="in/pretrain", picture="out/curves.png"),

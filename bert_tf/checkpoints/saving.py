@@ -1,6 +1,6 @@
 """Weights out: edited, written as an original checkpoint, ours or a folder of Hugging Face.
 
-    average, without_slots                          of checkpoints of a run
+    without_slots                                   of a checkpoint of a run
     pad_vocabulary, add_pieces, extend_positions    longer tables
     save_weights                                    every format
     outputs_of, difference_of_outputs               the proof of a conversion
@@ -9,7 +9,6 @@ A run in training saves by `tf1.CheckpointFolder`.
 """
 
 import dataclasses
-import functools
 import importlib
 import os
 import zlib
@@ -152,66 +151,12 @@ def _check_original_can_compute(config: BertConfig, path: str) -> None:
         raise InputError(received, "a model that the original can compute", remedy)
 
 
-# ---------------------------------------------------------------------------- strip and average
+# ---------------------------------------------------------------------------- strip
 
 
 def without_slots(weights: Weights) -> Weights:
     """The weights alone: no moments, counters or settings of a run."""
     return dataclasses.replace(weights, shapes={n: weights.shapes[n] for n in weights.names})
-
-
-def average(all_weights: Sequence[Weights]) -> Weights:
-    """The mean of several checkpoints of one model, without optimizer state.
-
-    What some of them do not tell is as the others have it, with a warning. A threshold of no answer
-    is left out: it was found for the weights of one of them.
-
-    Raises:
-      InputError: their names or shapes differ, or anything that is known of two of them.
-    """
-    several, untuned = [], {"null_score_diff_threshold": None}
-    for weights in all_weights:
-        metadata = dataclasses.replace(weights.metadata, **untuned)
-        several.append(dataclasses.replace(without_slots(weights), metadata=metadata))
-    if any(weights.metadata.null_score_diff_threshold is not None for weights in all_weights):
-        logging.warning("The mean has no threshold of no answer: bert-tf squad --do_eval finds it.")
-    mean = functools.reduce(_joined, several)
-
-    def read(name: str) -> np.ndarray:
-        values = [weights.read(name) for weights in several]
-        return np.mean(values, axis=0, dtype=np.float64).astype(values[0].dtype)
-
-    return dataclasses.replace(mean, read=read)
-
-
-def _joined(one: Weights, other: Weights) -> Weights:
-    """The first weights, with what is known of either; `InputError` if the two differ."""
-    own, theirs = _known(one), _known(other)
-    different = {name for name in own.keys() & theirs.keys() if own[name] != theirs[name]}
-    different |= one.shapes.keys() ^ other.shapes.keys()
-    if different:
-        received = f"{one.path} and {other.path}, which differ in "
-        remedy = "leave out the one that is of another model, or correct what its files say"
-        listed = ", ".join(sorted(different)[:9])
-        raise InputError(received + listed, "checkpoints of one model", remedy)
-    for weights, known in ((one, own), (other, theirs)):
-        if unknown := sorted((own.keys() | theirs.keys()) - known.keys()):
-            says = "%s does not tell its %s: taken from the other checkpoints."
-            logging.warning(says, weights.path, ", ".join(unknown))
-    return dataclasses.replace(
-        one,
-        config=one.config or other.config,
-        pieces=one.pieces or other.pieces,
-        vocab_file=one.vocab_file or other.vocab_file,
-        metadata=ModelMetadata(**other.metadata.known() | one.metadata.known()),
-    )
-
-
-def _known(weights: Weights) -> dict[str, Any]:
-    """What is known of weights, by name: shapes, sizes, vocabulary, metadata."""
-    sizes = weights.config.to_dict() if weights.config else {}
-    vocabulary = {"vocabulary": weights.pieces} if weights.pieces else {}
-    return {**weights.shapes, **sizes, **vocabulary, **weights.metadata.known()}
 
 
 # ---------------------------------------------------------------------------- longer tables

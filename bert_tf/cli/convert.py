@@ -3,7 +3,6 @@
     bert-tf convert --from=uncased_L-12_H-768_A-12 --to=bert-base-hf
     bert-tf convert inspect --from=bert-base-hf
     bert-tf convert strip --from=model/model.ckpt-1000 --to=small
-    bert-tf convert average --from=a.ckpt,b.ckpt,c.ckpt --to=mean
 
 Read: TF1 checkpoints and ours, TF2 checkpoints of tensorflow/models, .keras and .weights.h5 of
 bert_tf's models, and Hugging Face's folders. Written: TF1, ours and Hugging Face's.
@@ -27,18 +26,19 @@ from bert_tf.files import locked, new_path
 FLAGS = flags.FLAGS
 ROUNDING = 1e-4  # differences of outputs that are no sign of an error
 FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tflite|pth?|json)$")
-VERBS = ("convert", "inspect", "strip", "average")
+VERBS = ("convert", "inspect", "strip")
+REMOVED = {"average": "average in Python, as docs/checkpoints.md shows"}  # of before: what to do
 
 
 class Convert:
     """The flags of this command.
 
     Attributes:
-      from_: The weights to read, also hf:OWNER/NAME[@REVISION]; several with commas for average.
+      from_: The weights to read, also hf:OWNER/NAME[@REVISION]; several with commas for inspect.
       to: The folder to make, not a file.
       to_format: tf1: what the original reads. bert_tf: the same with any configuration.
         hugging_face. Default: bert_tf for what comes from Hugging Face, else hugging_face; strip
-        and average keep the format.
+        keeps the format.
       pad_vocab_to: Rows of the word table: up to a multiple of this.
       extra_tokens: Tokens to add after the last one, commas between.
       never_split: Pieces that the model's tokenizer keeps whole wherever a text has them, such as
@@ -71,7 +71,8 @@ def check_flags(words: Sequence[str]) -> None:
     verb = words[0] if words else "convert"
     if verb not in VERBS or len(words) > 1:
         received, expected = f"{' '.join(words)!r} outside any flag", f"one of {', '.join(VERBS)}"
-        raise InputError(received, expected, "write --flag=value with an equals sign and no space")
+        remedy = REMOVED.get(verb, "write --flag=value with an equals sign and no space")
+        raise InputError(received, expected, remedy)
     if verb != "inspect" and not FLAGS.to:
         raise InputError(f"{verb} without --to", "the folder to make", "add --to=FOLDER")
     if ending := FILE_ENDING.search(FLAGS.to or ""):
@@ -80,9 +81,9 @@ def check_flags(words: Sequence[str]) -> None:
         raise InputError(f"--to={FLAGS.to}, the name of a file", expected, remedy)
     if verb != "inspect":
         new_path(FLAGS.to)
-    if "," in FLAGS["from"].value and verb not in ("average", "inspect"):
+    if "," in FLAGS["from"].value and verb != "inspect":
         received = f"several checkpoints, {FLAGS['from'].value}, in --from"
-        raise InputError(received, "one; average takes several", "run it for each")
+        raise InputError(received, "one; inspect takes several", "run it for each")
 
 
 if __name__ == "__main__":
@@ -115,9 +116,7 @@ def convert(verb: str) -> None:
     if verb == "inspect":
         print("\n".join(map(description, sources)))
         return
-    source = saving.average(sources) if verb == "average" else sources[0]
-    if verb == "strip":
-        source = saving.without_slots(source)
+    source = saving.without_slots(sources[0]) if verb == "strip" else sources[0]
     changed = edited(source)
     to_format = FLAGS.to_format or default_format(verb, source)
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new

@@ -14,12 +14,11 @@ import tensorflow as tf
 
 from bert_tf import add_lora, load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights, tokenizer_of
-from bert_tf.checkpoints.metadata import WRITTEN, ModelMetadata
+from bert_tf.checkpoints.metadata import WRITTEN
 from bert_tf.checkpoints.saving import (
     POSITION_TABLE,
     WORD_TABLE,
     add_pieces,
-    average,
     difference_of_outputs,
     extend_positions,
     outputs_of,
@@ -158,7 +157,7 @@ def test_leftovers_of_a_killed_process(tmp_path, tensors):
     assert (tmp_path / "a.incomplete/model.safetensors").exists()
 
 
-# ---------------------------------------------------------------------------- strip and average
+# ---------------------------------------------------------------------------- strip
 
 
 def test_strip(grown):
@@ -187,7 +186,7 @@ SLOTS = {  # what optimizers add to the variable VAR, and beside all
 @pytest.mark.parametrize("optimizer", SLOTS)
 @pytest.mark.parametrize("kind", ["classifier", "pretraining"])
 def test_slots_of_every_optimizer(tmp_path, optimizer, kind):
-    """Stripped, left out of a mean, and not counted, however they are named."""
+    """Stripped, and not counted, however they are named."""
     weights = model_files.tensors_of(kind) | {"own/temperature": np.float32(3)}
     slots = {
         slot.replace("VAR", name): np.full_like(value, 2) if "VAR" in slot else np.float32(0.5)
@@ -197,8 +196,7 @@ def test_slots_of_every_optimizer(tmp_path, optimizer, kind):
     slots |= {n: np.float32(1) for n in slots if n.endswith("local_step")}
     source = weights_of(weights | slots)
     assert (source.names, source.slots) == (sorted(weights), sorted(slots))
-    for changed in (without_slots(source), average([source, source])):
-        model_files.assert_same(model_files.all_tensors(changed), weights)
+    model_files.assert_same(model_files.all_tensors(without_slots(source)), weights)
     parameters = sum(np.size(value) for value in weights.values())
     assert f"  {len(weights)} weights, {parameters:,} parameters\n" in description(source)
     assert "own/temperature" in head_weights(source)
@@ -213,69 +211,6 @@ def test_a_second_encoder_has_weights_of_its_own():
     # Only of a weight's shape.
     own = {"bert/pooler/dense/bias/scale": np.ones(3, np.float32)}
     assert weights_of(one | other | own).slots == []
-
-
-def test_average():
-    """Computed by hand; integers of a step do not take part."""
-    values = [np.array(v, np.float32) for v in ([1, 10, 0.5], [2, 20, 0.25], [6, -60, 0])]
-    several = [weights_of({"bert/x": v, "global_step": np.int64(i)}) for i, v in enumerate(values)]
-    mean = average(several)
-    expected = {"bert/x": np.array([3, -10, 0.25], np.float32)}
-    model_files.assert_same(model_files.all_tensors(mean), expected)
-    np.testing.assert_array_equal(values[0], [1, 10, 0.5])  # what was read is left as it was
-    # In float32 alone the sum of many would lose a small difference.
-    grown = {"bert/x": np.array([1 + 2**-23], np.float32)}
-    mean = average([weights_of(grown)] * 33)
-    model_files.assert_same(model_files.all_tensors(mean), grown)
-
-
-FACTS = ModelMetadata(
-    do_lower_case=True, architecture="BertForSequenceClassification", labels=("a", "b", "c"),
-    task="classification", max_seq_length=7,
-)  # fmt: skip
-OTHER_FACTS = {"labels": ("b", "a", "c"), "do_lower_case": False, "task": "multi_label",
-               "max_seq_length": 8}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"shapes": {"bert/x": (2,)}}, "bert/x"),
-        ({"shapes": {"bert/x": (1,), "bert/y": (1,)}}, "bert/y"),
-        ({"config": dataclasses.replace(CONFIG, num_attention_heads=11)}, "num_attention_heads"),
-        ({"pieces": (*model_files.PIECES[:7], "zz", *model_files.PIECES[8:])}, "vocabulary"),
-        ({"pieces": model_files.PIECES[:-1]}, "vocabulary"),
-        *(({"metadata": dataclasses.replace(FACTS, **{name: value})}, name)
-          for name, value in OTHER_FACTS.items()),
-    ],
-)  # fmt: skip
-def test_average_of_different_models(changes, says):
-    one = weights_of({"bert/x": np.ones(1, np.float32)}, metadata=FACTS)
-    with pytest.raises(InputError) as caught:
-        average([one, one, dataclasses.replace(one, path="/other", **changes)])
-    assert caught.value.received == f"{one.path} and /other, which differ in {says}"
-
-
-def test_average_where_some_do_not_tell(caplog):
-    """The known is taken, wherever it is, and that is logged."""
-    known = weights_of({"bert/x": np.ones(1, np.float32)}, metadata=FACTS)
-    unknown = dataclasses.replace(
-        known, path="/silent", config=None, pieces=None, vocab_file=None, metadata=ModelMetadata()
-    )
-    for several in ([unknown, known], [known, unknown]):
-        caplog.clear()
-        mean = average(several)
-        assert (mean.config, mean.metadata) == (CONFIG, FACTS)
-        assert (mean.pieces, mean.vocab_file) == (known.pieces, known.vocab_file)
-        (message,) = caplog.messages
-        assert message.startswith("/silent does not tell its architecture, ")
-        assert "vocab_size" in message
-    caplog.clear()
-    assert average([known, known]).metadata == FACTS
-    assert not caplog.messages
-    tuned = [dataclasses.replace(FACTS, null_score_diff_threshold=x) for x in (1.5, -7.5)]
-    assert average([dataclasses.replace(known, metadata=x) for x in tuned]).metadata == FACTS
-    assert "The mean has no threshold of no answer" in caplog.text
 
 
 # ---------------------------------------------------------------------------- padding

@@ -264,7 +264,6 @@ VERBS = {  # several calls of a verb: a word behind its name
                                   further=FILES)
        for name in sorted(WRITTEN)},
     "convert strip": Call("strip --from=MODEL --to=OUT/new", weights_in),
-    "convert average": Call("average --from=MODEL,MODEL --to=OUT/new", weights_in),
     "convert inspect": Call("inspect --from=MODEL", weights_printed),
     "plan": Call(f"--bert_config_file=IN/bert_config.json {LENGTH}", printed, None),
     "plot": Call("--output_dir=IN/run --picture=OUT/p.png", bytes_in("p.png"), None),

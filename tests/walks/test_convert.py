@@ -65,8 +65,6 @@ def test_verbs(model, tmp_path, convert, capsys):
         assert text in shown
     convert("strip", **{"from": model, "to": tmp_path / "s"})
     assert read_tensors(tmp_path / "s").keys() == read_tensors(model).keys() - {"global_step"}
-    convert("average", **{"from": f"{model},{tmp_path}/s", "to": tmp_path / "m"})
-    np.testing.assert_array_equal(read_tensors(tmp_path / "m")[BIAS], read_tensors(model)[BIAS])
 
 
 @pytest.mark.parametrize("to_format", ["tf1", "hugging_face"])
@@ -117,7 +115,8 @@ def test_weights_that_do_not_fit(model, tmp_path, convert):
     ("words", "flags", "says"),
     [
         ("shrink", {}, "'shrink'"),
-        ("strip average", {}, "'strip average'"),
+        ("strip inspect", {}, "'strip inspect'"),
+        ("average", {"from": "a,b"}, "To do: average in Python, as docs/"),
         ("", {"to": ""}, "convert without --to"),
         ("strip", {"from": "a,b"}, "several checkpoints, a,b,"),
         ("", {"to": "{}/bert_model.ckpt"}, r"ckpt, the name of a file(?s:.*)--to=.*made$"),
