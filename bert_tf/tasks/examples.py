@@ -278,7 +278,7 @@ class ChoiceColumns(Layout):
     Attributes:
       text_a: the context.
       start: the words with which every ending begins; its cells may be empty.
-      endings: a column for each; a file may have more or fewer, numbered alike from 0.
+      endings: a column for each; a csv file may have more or fewer, numbered alike from 0.
       label: the number of the right ending, from 0.
     """
 
@@ -289,9 +289,12 @@ class ChoiceColumns(Layout):
     example: ClassVar[type] = ChoiceExample
 
     def fitted(self, path: str) -> "ChoiceColumns":
-        """This layout with as many endings as the header of a file has."""
-        stem, (_, header) = self.endings[0].rstrip("0123456789"), next(_csv_lines(path), ("", ()))
-        count = len([name for name in header if re.fullmatch(rf"{stem}\d+", name.strip())])
+        """This layout with as many endings as the header of a csv file has, if it numbers them."""
+        first = str(self.endings[0])
+        if self.file_format != "csv" or not first.endswith("0") or first.isdecimal():
+            return self
+        stem, (_, header) = first[:-1], next(_csv_lines(path), ("", ()))
+        count = len([x for x in header if re.fullmatch(rf"{re.escape(stem)}\d+", x.strip())])
         endings = tuple(f"{stem}{number}" for number in range(max(count, len(self.endings[:2]))))
         return dataclasses.replace(self, endings=endings)
 

@@ -310,11 +310,10 @@ def read_vocabulary(vocab_file: str) -> list[str]:
 
 def accents_beside(vocab_file: str) -> bool | None:
     """The strip_accents that a model's files beside its vocabulary say; None if none does."""
-    for name in ("model_facts.json", "tokenizer_config.json"):
-        path = os.path.join(os.path.dirname(vocab_file), name)
-        if gfile(path).exists(path) and isinstance(read_json(path).get("strip_accents"), bool):
-            return read_json(path)["strip_accents"]
-    return None
+    names = "model_facts.json", "tokenizer_config.json"
+    paths = [os.path.join(os.path.dirname(vocab_file), name) for name in names]
+    said = (read_json(path).get("strip_accents") for path in paths if gfile(path).exists(path))
+    return next((value for value in said if isinstance(value, bool)), None)
 
 
 def vocabulary_sha256(pieces: Iterable[str]) -> str:
