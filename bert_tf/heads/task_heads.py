@@ -114,7 +114,7 @@ class LabelHead(Head):
 
         Args:
           labels: of the task.
-          label_ids: of each example, as `ids` gives them.
+          label_ids: of each example, as `ids` gives them; of a sentence in words its tags.
           probabilities: of each example.
         """
         gold = np.asarray(label_ids)

@@ -214,10 +214,7 @@ BAD = {
 @pytest.mark.parametrize(
     ("options", "content"),
     [
-        (
-            {"file_format": "jsonl"},
-            '{"c": "say \\"A\\"", "s": "B", "e0": "x", "e1": "y", "l": 1}\n',
-        ),
+        ({"file_format": "jsonl"}, '{"c":"say \\"A\\"","s":"B","e0":"x","e1":"y","l":1}\n'),
         ({"file_format": "tsv"}, 'c\ts\te0\te1\tl\nsay "A"\tB\tx\ty\t1\n'),
         ({}, 'c,s,e0,e1,l\n"say ""A""",B,x,y,1\n'),
         ({"endings": ("e1", "e2")}, 'c,s,e1,e2,l\n"say ""A""",B,x,y,1\n'),
