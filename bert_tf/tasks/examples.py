@@ -343,7 +343,11 @@ class WordColumns(Layout):
     def _examples(
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
     ) -> list[AnyExample]:
-        """As of `Layout`; where the labels have no names, those in all rows are of one scheme."""
+        """As of `Layout`; where the labels have no names, those in all rows are of one scheme.
+
+        Raises:
+          InputError: as of `Layout`, or no tag is one of the names.
+        """
         rows = [*rows]
         if not labels.names:
             cells = (row.cells.get("label") for row in rows)
@@ -354,9 +358,14 @@ class WordColumns(Layout):
             logging.info("%s: the tags %s, read as %s", source, *shown)
         examples = super()._examples(source, rows, labels, labelled)
         own = labels.names_in(example.label for example in examples if example.label)
-        if others := sorted(own.difference(labels.names)):
+        if others := ", ".join(sorted(own.difference(labels.names))):
+            if own.isdisjoint(labels.names):
+                remedy = "give data with tags of the model, or a model of these tags"
+                raise InputError(
+                    f"{source} with the tags {others}", labels.head.describe(labels), remedy
+                )
             says = "%s: tags that the model does not have, which count as missed: %s"
-            logging.warning(says, source, ", ".join(others))
+            logging.warning(says, source, others)
         return examples
 
 

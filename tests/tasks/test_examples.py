@@ -212,6 +212,17 @@ BAD = {
 
 
 @pytest.mark.parametrize(
+    "names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("DET", "NOUN"), ("O-", "B", "I")]
+)
+def test_tags_of_which_the_model_has_none_are_refused(write, names):
+    """As a warning it would be a score of 0."""
+    labels = Labels(head="token_labels", names=names)
+    with pytest.raises(InputError, match=r"with the tags B-X, I-X, O\n.*one of the") as caught:
+        WordColumns().read(write("A B-X\nB I-X\n\nC O\n"), labels)
+    assert caught.value.expected == f"one of the {len(names)} labels {', '.join(names)}"
+
+
+@pytest.mark.parametrize(
     ("options", "content"),
     [
         ({"file_format": "jsonl"}, '{"c":"say \\"A\\"","s":"B","e0":"x","e1":"y","l":1}\n'),
