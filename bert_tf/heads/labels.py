@@ -150,9 +150,9 @@ class Labels:
         return dataclasses.replace(self, names=tuple(self.head.in_order(self.names_in(labels))))
 
     def _with_scale_of(self, scores: Sequence) -> "Labels":
-        """These labels with the scale of scores that a new head, which gives about 0, is far from.
+        """These labels, with a scale if the scores are too large or too close for a new head.
 
-        Not of tasks with limits, nor of the usual -10 to 10.
+        Tasks with limits have none, nor have scores from -10 to 10 with a usual deviation.
         """
         if math.isfinite(self.limits[0]):
             return self

@@ -230,7 +230,7 @@ def _are_positions(columns: Mapping[str, str | int]) -> bool:
 def read_table(
     path: str, columns: Mapping[str, str | int], file_format: str
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """The place and the item of each row of a file with columns, or sentence in words.
+    """The place and the item of each row, or in CoNLL's format of each sentence.
 
     A column `id` is passed on.
 

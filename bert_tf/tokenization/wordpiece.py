@@ -148,7 +148,7 @@ class FullTokenizer:
 
     @property
     def case(self) -> dict[str, Any]:
-        """What a text becomes before it is cut, for `basic.load_unicode_table`."""
+        """Case and accents of the text, as arguments of `basic.load_unicode_table`."""
         return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
 
     @property
@@ -369,7 +369,7 @@ def _words(pieces: Iterable[str]) -> list[str]:
 
 
 def without_accents(text: str) -> str:
-    """The text as it is taken apart for an uncased model, in NFD without combining marks."""
+    """The text in NFD, without combining marks."""
     decomposed = unicodedata.normalize("NFD", text)
     return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 
