@@ -38,6 +38,7 @@ MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write 
 INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))  # without width, of no script
 SEPARATORS = (",", ";", "|", "\t")  # usual ones
 BINARY = {"0", "1", "0.0", "1.0", "false", "true"}  # what vectors of labels are made of
+SCALED = "regression"  # the head whose labels may have a scale
 MOST_USUAL, LEAST_DEVIATION = 10.0, 0.01  # of scores that are learned as they are
 IGNORED, UNKNOWN = -1, -2  # label ids: of no label, and of a tag that the model does not have
 
@@ -145,15 +146,15 @@ class Labels:
         I- of every type.
         """
         if self.are_fixed:
-            return self if self.head.has_names else self._with_scale_of([*labels])
+            return self._with_scale_of([*labels]) if self.head.name == SCALED else self
         return dataclasses.replace(self, names=tuple(self.head.in_order(self.names_in(labels))))
 
     def _with_scale_of(self, scores: Sequence) -> "Labels":
-        """These labels with the scale of scores that a new head, which gives about 0, is far from.
+        """These labels, with a scale if the scores are too large or too close for a new head.
 
-        Not of tasks with limits, of the usual -10 to 10, nor of numbers of answers, which are text.
+        Tasks with limits have none, nor have scores from -10 to 10 with a usual deviation.
         """
-        if isinstance(scores[0], str) or math.isfinite(self.limits[0]):
+        if math.isfinite(self.limits[0]):
             return self
         mean = math.fsum(scores) / len(scores)
         deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))

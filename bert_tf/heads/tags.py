@@ -45,7 +45,7 @@ def normal_tags(tags: Iterable[str]) -> list[str]:
 
 
 def tags_in(names: Iterable[str], normal: Sequence[str]) -> tuple[str, ...]:
-    """Normal tags by the names of a model with any prefixes; as they are where it has none."""
+    """Normal tags, spelled as a model's names are; one that the model lacks is unchanged."""
     known = {(m[1].upper(), m[2]): name for name in names if (m := TAG.fullmatch(name))}
     found = []
     for tag, following in itertools.zip_longest(normal, normal[1:], fillvalue=OUTSIDE):

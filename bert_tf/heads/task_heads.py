@@ -114,7 +114,7 @@ class LabelHead(Head):
 
         Args:
           labels: of the task.
-          label_ids: of each example, as `ids` gives them.
+          label_ids: of each example, as `ids` gives them; of a sentence in words its tags.
           probabilities: of each example.
         """
         gold = np.asarray(label_ids)
@@ -464,7 +464,7 @@ class TokenLabels(LabelHead):
         return {"token": is_likeliest(outputs["logits"], batch["label_ids"])}
 
     def parse(self, labels: Labels, values: Sequence | None) -> tuple[str, ...]:
-        """The tags of a sentence, by the names of the labels, or else of these tags.
+        """The tags of a sentence, spelled as the labels' names; without names as B- and I-.
 
         Published files mark entities in different ways: some have B- only for an entity that
         directly follows another of its type, others mark the last word. All mean the same
@@ -498,7 +498,7 @@ class TokenLabels(LabelHead):
         return [labels.numbers.get(tag, UNKNOWN) for tag in label]
 
     def for_metrics(self, labels, label_ids, probabilities):
-        """Tags of each sentence, of the tags given, and of probabilities [W, L] for each.
+        """The gold tags of each sentence, and those that its probabilities [W, L] predict.
 
         A model of a scheme where I- begins an entity predicts the same entities.
         """

@@ -246,11 +246,11 @@ class Lstm(keras.layers.LSTM):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Bidirectional(keras.layers.Bidirectional):
-    """Keras's; as part of a loaded model, too, it names the weights inside after itself."""
+    """Keras's layer, whose weights keep the layer's name in a loaded model too."""
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """As Keras's own, which builds what is inside by itself, and so without this name."""
+        """As Keras's own, which builds the inner layers before they get this name."""
         inner = {n: dict(config[n]) for n in ("layer", "backward_layer") if n in config}
         for layer in inner.values():
             layer.pop("build_config", None)

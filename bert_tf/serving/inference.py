@@ -198,7 +198,7 @@ class InferenceModel(tf.Module):
         super().__init__()
         self._config, self._activations, self.outputs = config, activations, tuple(outputs)
         tensors = {name: np.asarray(v.value) for name, v in named_variables(model).items()}
-        # A BiLSTM may read lower layers; where nothing else does, the others are not there.
+        # The model has no layers above those that a BiLSTM reads.
         found = {layer.name for layer in model.layers}
         names = [f"layer_{i}" for i in range(config.num_hidden_layers) if f"layer_{i}" in found]
         scope = "bert/embeddings"

@@ -28,6 +28,7 @@ import numpy as np
 
 from bert_tf import files
 from bert_tf.errors import InputError
+from bert_tf.heads.tags import normal_tags, tags_in
 from bert_tf.serving.options import DEFAULT
 from bert_tf.tasks import examples
 from bert_tf.terminal import number_of
@@ -180,7 +181,8 @@ def _has_tags(path: str, labels: Sequence[str]) -> bool:
     """Whether the first two lines of a file are words with tags of a model, in any scheme."""
     lines = (line.split() for line in files.read_text_lines(path))
     first = [words for words in itertools.islice(filter(None, lines), 2) if len(words) > 1]
-    return len(first) == 2 and all(re.sub("^[A-Z]-", "I-", one[-1]) in labels for one in first)
+    tags = itertools.chain(*(tags_in(labels, normal_tags(one[-1:])) for one in first))
+    return len(first) == 2 and {*tags} <= {*labels}
 
 
 def columns_of(
@@ -228,7 +230,7 @@ def _are_positions(columns: Mapping[str, str | int]) -> bool:
 def read_table(
     path: str, columns: Mapping[str, str | int], file_format: str
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """The place and the item of each row of a file with columns, or sentence in words.
+    """The place and the item of each row, or in CoNLL's format of each sentence.
 
     A column `id` is passed on.
 

@@ -58,12 +58,9 @@ def read_sentences(
 
 def _first_column_counts(lines: Iterable[Sequence[str]]) -> bool:
     """Whether the first of several columns counts up from line to line of every sentence."""
-    steps = set()
-    words = [line for line in lines if not NO_WORD.match(line[0])]
-    for (before, *_), (cell, *others) in itertools.pairwise([[""], *words]):
-        if cell not in ENDS:
-            if not others or not re.fullmatch("[0-9]{1,9}", cell):
-                return False
-            if before not in ENDS:
-                steps.add(int(cell) - int(before))
-    return steps == {1}
+    lines = [line for line in lines if not NO_WORD.match(line[0])]
+    words = [line for line in lines if line[0] not in ENDS]
+    if not all(len(line) > 1 and re.fullmatch("[0-9]{1,9}", line[0]) for line in words):
+        return False
+    pairs = [(a, b) for (a, *_), (b, *_) in itertools.pairwise(lines) if not {a, b} & {*ENDS}]
+    return {int(b) - int(a) for a, b in pairs} == {1}

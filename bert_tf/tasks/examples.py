@@ -278,7 +278,7 @@ class ChoiceColumns(Layout):
     Attributes:
       text_a: the context.
       start: the words with which every ending begins; its cells may be empty.
-      endings: a column for each; a file may have more or fewer, numbered alike from 0.
+      endings: a column for each; a csv file may have more or fewer, numbered alike from 0.
       label: the number of the right ending, from 0.
     """
 
@@ -289,9 +289,12 @@ class ChoiceColumns(Layout):
     example: ClassVar[type] = ChoiceExample
 
     def fitted(self, path: str) -> "ChoiceColumns":
-        """This layout with as many endings as the header of a file has."""
-        stem, (_, header) = self.endings[0].rstrip("0123456789"), next(_csv_lines(path), ("", ()))
-        count = len([name for name in header if re.fullmatch(rf"{stem}\d+", name.strip())])
+        """This layout with as many endings as the header of a csv file has, if it numbers them."""
+        first = str(self.endings[0])
+        if self.file_format != "csv" or not first.endswith("0") or first.isdecimal():
+            return self
+        stem, (_, header) = first[:-1], next(_csv_lines(path), ("", ()))
+        count = len([x for x in header if re.fullmatch(rf"{re.escape(stem)}\d+", x.strip())])
         endings = tuple(f"{stem}{number}" for number in range(max(count, len(self.endings[:2]))))
         return dataclasses.replace(self, endings=endings)
 
@@ -340,7 +343,11 @@ class WordColumns(Layout):
     def _examples(
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
     ) -> list[AnyExample]:
-        """As of `Layout`; where the labels have no names, those in all rows are of one scheme."""
+        """As of `Layout`; where the labels have no names, those in all rows are of one scheme.
+
+        Raises:
+          InputError: as of `Layout`, or no tag is one of the names.
+        """
         rows = [*rows]
         if not labels.names:
             cells = (row.cells.get("label") for row in rows)
@@ -351,9 +358,14 @@ class WordColumns(Layout):
             logging.info("%s: the tags %s, read as %s", source, *shown)
         examples = super()._examples(source, rows, labels, labelled)
         own = labels.names_in(example.label for example in examples if example.label)
-        if others := sorted(own.difference(labels.names)):
+        if others := ", ".join(sorted(own.difference(labels.names))):
+            if own.isdisjoint(labels.names):
+                remedy = "give data with tags of the model, or a model of these tags"
+                raise InputError(
+                    f"{source} with the tags {others}", labels.head.describe(labels), remedy
+                )
             says = "%s: tags that the model does not have, which count as missed: %s"
-            logging.warning(says, source, ", ".join(others))
+            logging.warning(says, source, others)
         return examples
 
 

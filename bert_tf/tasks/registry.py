@@ -37,7 +37,7 @@ GLUE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the original's order
 TWO_SENTENCES = {"text_a": "sentence1", "text_b": "sentence2"}
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
-OWN_HINT = "; --text_a_column, --label_column and so on name the columns, --labels all the labels"
+OWN_HINT = "; --text_a_column, --label_column and so on name the columns"
 FIRST_COLUMN = ""  # which has no name in SWAG
 YES_NO = Labels(names=("entailment", "not_entailment"))
 
@@ -293,10 +293,11 @@ def _own_files(file_format: str, **options) -> Task:
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
     head, metrics = LABEL_KINDS[own.label_kind]
+    hint = OWN_HINT + ", --labels all the labels" * (own.label_kind != "regression")
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
-        layout=TextColumns(**columns, id_required=True, file_format=file_format, hint=OWN_HINT),
+        layout=TextColumns(**columns, id_required=True, file_format=file_format, hint=hint),
         labels=Labels(head=head, names=tuple(labels), separator=separator),
         metrics=metrics,
         splits=splits(

@@ -61,7 +61,10 @@ def _f1_over_labels(average: str, sklearn: Any, gold, predicted) -> float:
 
 
 def _correlation(function: str, library: Any, gold, predicted) -> float:
-    """A correlation; where all of one side are the same, of classes 0, of scores undefined: NaN."""
+    """A correlation. Where all values of one side are equal it is undefined.
+
+    Then it is 0 for classes, as scikit-learn has it, and NaN for scores.
+    """
     if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
         return 0.0 if library.__name__ == SKLEARN else np.nan
     found = getattr(library, function)(gold, predicted)

@@ -13,7 +13,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import BINARY, DECIMAL, INVISIBLE, SEPARATORS, Label, Labels
+from bert_tf.heads.labels import BINARY, DECIMAL, SEPARATORS, Label, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
@@ -174,10 +174,14 @@ class Task:
         Warns of labels that look like a mistake.
 
         Raises:
-          InputError: there are too few to learn anything, or 0 and 1 stand for names.
+          InputError: there are too few to learn anything, 0 and 1 stand for names, or a tag is none
+            of fixed names.
         """
         labels = [example.label for example in examples]
         found = self.labels.with_names_in(labels)
+        if self.head.is_per_word and (others := found.names_in(labels) - {*found.names}):
+            received = f"training data of the task {self.name} with the tag {min(others)}"
+            raise InputError(received, self.head.describe(found), "correct the rows")
         if found.scale:
             text = "Scores are learned as (score - %g) / %g; predictions are scores again."
             logging.info(text, *found.scale)
@@ -215,11 +219,8 @@ class Task:
         if are_many and spread >= len(numbers) and not self.head.may_be_empty:
             yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
         for alike in found.look_alikes():
-            if len({name.translate(INVISIBLE) for name in alike}) < len(alike):
-                received = f"training data with the labels {', '.join(map(ascii, alike))}"
-                remedy = "delete the invisible characters (\\u...)"
-                raise InputError(received, "labels that differ in what can be seen", remedy)
-            yield f"These labels look alike, but are different classes: {', '.join(alike)}."
+            shown = ", ".join(map(repr, alike))  # with characters that have no width as \\u200b
+            yield f"These labels look alike, but are different classes: {shown}."
         for separator in () if self.head.is_per_word else SEPARATORS:
             if names := [name for name in found.names if separator in name]:
                 kind = "" if self.head.may_be_empty else "--label_kind=multi_label "

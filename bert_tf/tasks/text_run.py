@@ -211,7 +211,10 @@ class TextRun(Run):
         logging.info("%s", load_weights(self.trainer.model, source, skip=skip))
 
     def _in_order_of_task(self) -> Weights | None:
-        """The initial weights, their classes in the task's order; None if others."""
+        """The initial weights, with the classes in the task's order.
+
+        None if the classes are others, or if scores are learned in a scale.
+        """
         source, labels = self.model.source, self.task.labels
         if self.head.has_names:
             return classes.in_order_of(source, labels.names, self._own_names())

@@ -84,7 +84,7 @@ def is_ideograph(point: Any) -> Any:
 
 
 def is_east_asian(point: Any) -> Any:
-    """Whether code points [...] that are words of their own are ideographs, or marks among them."""
+    """Whether characters [...] that are words of their own are ideographs or East Asian marks."""
     marks = (point >= 0x3000) & (point < 0x3040) | (point >= 0xFF00) & (point < 0xFFF0)
     return is_ideograph(point) | marks
 

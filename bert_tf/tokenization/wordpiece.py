@@ -148,7 +148,7 @@ class FullTokenizer:
 
     @property
     def case(self) -> dict[str, Any]:
-        """What a text becomes before it is cut, for `basic.load_unicode_table`."""
+        """Case and accents of the text, as arguments of `basic.load_unicode_table`."""
         return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
 
     @property
@@ -310,11 +310,10 @@ def read_vocabulary(vocab_file: str) -> list[str]:
 
 def accents_beside(vocab_file: str) -> bool | None:
     """The strip_accents that a model's files beside its vocabulary say; None if none does."""
-    for name in ("model_facts.json", "tokenizer_config.json"):
-        path = os.path.join(os.path.dirname(vocab_file), name)
-        if gfile(path).exists(path) and isinstance(read_json(path).get("strip_accents"), bool):
-            return read_json(path)["strip_accents"]
-    return None
+    names = "model_facts.json", "tokenizer_config.json"
+    paths = [os.path.join(os.path.dirname(vocab_file), name) for name in names]
+    said = (read_json(path).get("strip_accents") for path in paths if gfile(path).exists(path))
+    return next((value for value in said if isinstance(value, bool)), None)
 
 
 def vocabulary_sha256(pieces: Iterable[str]) -> str:
@@ -370,7 +369,7 @@ def _words(pieces: Iterable[str]) -> list[str]:
 
 
 def without_accents(text: str) -> str:
-    """The text as it is taken apart for an uncased model, in NFD without combining marks."""
+    """The text in NFD, without combining marks."""
     decomposed = unicodedata.normalize("NFD", text)
     return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
 

@@ -232,6 +232,8 @@ WORDS = SINGLE | {"task": "token_labels", "options": {"labels": ["O", "B-LOC", "
         ("EU NNP B-LOC\nsays VBZ O\n", "conll"),
         ("-DOCSTART- -X- -X- O\n\nNew\tS-LOC\n\nin\tO\n", "conll"),  # in any scheme
         ("\n\nYork E-LOC\r\nin O\r\n", "conll"),
+        ("York b-LOC\nis o\n", "conll"),
+        ("New B_LOC\nYork I_LOC\n", "conll"),
         ("I live in York.\nHe does not\n", "text"),
         ("Vitamin B-12\nMy blood type is O\n", "text"),
         ("My blood type is O", "text"),

@@ -211,6 +211,41 @@ BAD = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "names", [("LABEL_0", "LABEL_1", "LABEL_2"), ("DET", "NOUN"), ("O-", "B", "I")]
+)
+def test_tags_of_which_the_model_has_none_are_refused(write, names):
+    """As a warning it would be a score of 0."""
+    labels = Labels(head="token_labels", names=names)
+    with pytest.raises(InputError, match=r"with the tags B-X, I-X, O\n.*one of the") as caught:
+        WordColumns().read(write("A B-X\nB I-X\n\nC O\n"), labels)
+    assert caught.value.expected == f"one of the {len(names)} labels {', '.join(names)}"
+
+
+@pytest.mark.parametrize(
+    ("options", "content"),
+    [
+        ({"file_format": "jsonl"}, '{"c":"say \\"A\\"","s":"B","e0":"x","e1":"y","l":1}\n'),
+        ({"file_format": "tsv"}, 'c\ts\te0\te1\tl\nsay "A"\tB\tx\ty\t1\n'),
+        ({}, 'c,s,e0,e1,l\n"say ""A""",B,x,y,1\n'),
+        ({"endings": ("e1", "e2")}, 'c,s,e1,e2,l\n"say ""A""",B,x,y,1\n'),
+        ({"endings": ("e(0", "e(1")}, 'c,s,e(0,e(1,l\n"say ""A""",B,x,y,1\n'),
+        ({"endings": ("yes", "no")}, 'c,s,yes,no,l\n"say ""A""",B,x,y,1\n'),
+        (
+            {"text_a": 0, "start": 1, "endings": (2, 3), "label": 4},
+            '"say ""A""",B,x,y,1\n',
+        ),
+    ],
+)
+def test_endings_in_any_format_and_columns(write, options, content):
+    layout = ChoiceColumns(
+        **{"text_a": "c", "start": "s", "endings": ("e0", "e1"), "label": "l"} | options
+    )
+    (example,) = layout.read(write(content), Labels(head="multiple_choice", names=("0", "1")))
+    assert example.pairs == (('say "A"', "B x"), ('say "A"', "B y"))
+    assert (example.label, layout.fitted(write(content)).endings) == ("1", layout.endings)
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input(write, case):
     layout, labels, content, line, received = BAD[case]

@@ -227,6 +227,19 @@ def test_remedies_name_no_flag_that_the_task_refuses(name, tmp_path):
     assert bool(named & own) is (name in FORMATS)
 
 
+@pytest.mark.parametrize(
+    ("kind", "labels", "cell"),
+    [("regression", (), "much"), ("classes", ("x", "y"), "z"), ("multi_label", ("x", "y"), "z")],
+)
+def test_the_remedy_for_a_label_names_labels_where_there_are_names(tmp_path, kind, labels, cell):
+    (tmp_path / "train.csv").write_text(f"text_a,label\nA,{cell}\n")
+    task = get_task("csv", label_kind=kind, labels=labels)
+    with pytest.raises(InputError, match=f"the label '{cell}'") as caught:
+        task.read(str(tmp_path), "train")
+    assert ("--labels" in caught.value.remedy) is (kind != "regression")
+    assert "--label_column" in caught.value.remedy
+
+
 def test_submissions():
     found = {s.submission for name in list_tasks() for s in get_task(name).splits_of("test")}
     expected = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI AX"
