@@ -52,11 +52,9 @@ FORMATS = {
 WRITTEN = tuple(name for name, one in FORMATS.items() if one.writer)
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _OWN_HEAD = "for a head of your own run the program that registers it, else correct task"
-# The original's and ours; and numbers that any optimizer keeps for all weights.
-_SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
-_COUNTERS = re.compile(
+_COUNTERS = re.compile(  # numbers that optimizers keep for all weights; and what our runs keep
     r"(.*/)?(global_step|local_step|iter(ations)?|beta_?[12](_power)?|learning_rate|decay"
-    r"|(current_)?loss_scale|good_steps)(_\d+)?"
+    r"|(current_)?loss_scale|good_steps)(_\d+)?|bert_tf/.*"
 )
 
 
@@ -155,8 +153,7 @@ class Weights:
 
         So any optimizer's moments are named, and means over steps: WEIGHT/Adam_1, SCOPE/WEIGHT/m.
         """
-        is_number = math.prod(self.shapes[name]) == 1
-        if _SLOTS.search(name) or (is_number and _COUNTERS.fullmatch(name)):
+        if math.prod(self.shapes[name]) == 1 and _COUNTERS.fullmatch(name):
             return True
         parts = name.split("/")
         inside = itertools.combinations(range(len(parts)), 2)  # the last part is of no weight

@@ -198,7 +198,7 @@ BASIC, MEAN = ("Transformer", "Pooling"), modes("mean_tokens")
 def test_vectors_that_are_computed(tmp_path, tensors, caplog, files, is_mean):
     weights = open_weights(write(tmp_path, tensors, files=files))
     model_files.assert_same(model_files.all_tensors(weights), tensors)
-    assert ("vectors are not means over all pieces" in caplog.text) != is_mean
+    assert ("vectors are those of [CLS]" in caplog.text) != is_mean
 
 
 @pytest.mark.parametrize(
