@@ -52,9 +52,11 @@ FORMATS = {
 WRITTEN = tuple(name for name, one in FORMATS.items() if one.writer)
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _OWN_HEAD = "for a head of your own run the program that registers it, else correct task"
-_COUNTERS = re.compile(  # numbers that optimizers keep for all weights; and what our runs keep
+# The original's, also where their weight is missing, and ours; and numbers for all weights.
+_SLOTS = re.compile("/adam_[mv]$|^bert_tf/")
+_COUNTERS = re.compile(
     r"(.*/)?(global_step|local_step|iter(ations)?|beta_?[12](_power)?|learning_rate|decay"
-    r"|(current_)?loss_scale|good_steps)(_\d+)?|bert_tf/.*"
+    r"|(current_)?loss_scale|good_steps)(_\d+)?"
 )
 
 
@@ -153,7 +155,8 @@ class Weights:
 
         So any optimizer's moments are named, and means over steps: WEIGHT/Adam_1, SCOPE/WEIGHT/m.
         """
-        if math.prod(self.shapes[name]) == 1 and _COUNTERS.fullmatch(name):
+        is_number = math.prod(self.shapes[name]) == 1
+        if _SLOTS.search(name) or (is_number and _COUNTERS.fullmatch(name)):
             return True
         parts = name.split("/")
         inside = itertools.combinations(range(len(parts)), 2)  # the last part is of no weight
