@@ -52,8 +52,8 @@ FORMATS = {
 WRITTEN = tuple(name for name, one in FORMATS.items() if one.writer)
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _OWN_HEAD = "for a head of your own run the program that registers it, else correct task"
-# The original's, also where their weight is missing, and ours; and numbers for all weights.
-_SLOTS = re.compile("/adam_[mv]$|^bert_tf/")
+# The original's and ours; and numbers that any optimizer keeps for all weights.
+_SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 _COUNTERS = re.compile(
     r"(.*/)?(global_step|local_step|iter(ations)?|beta_?[12](_power)?|learning_rate|decay"
     r"|(current_)?loss_scale|good_steps)(_\d+)?"
