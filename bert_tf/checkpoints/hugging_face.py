@@ -221,7 +221,7 @@ def _check_modules(folder: str, weight_file: str) -> None:
         source = os.path.join(place, CONFIG)
         modes = _pooling_modes(source) if kind == "Pooling" else ["mean"]
         if kind not in _COMPUTED or modes not in (["mean"], ["cls"]):
-            what = kind if kind not in _COMPUTED else f"{kind} of {' and '.join(modes)}"
+            what = kind if kind not in _COMPUTED else f"{kind} of {' and '.join(modes) or 'nothing'}"
             received = f"{source} with the module {what}"
             expected = "a Transformer with one Pooling, mean or cls, and no layers behind it"
             remedy = f"give {weight_file} for the encoder alone, without what makes its vectors"
@@ -235,7 +235,7 @@ def _pooling_modes(path: str) -> list[str]:
     values = {"pooling_mode_mean_tokens": True} | read_json(path)
     switches = [name for name, value in values.items() if value and "pooling_mode_" in name]
     modes = values.get("pooling_mode") or switches  # newer, and older
-    modes = [modes] if isinstance(modes, str) else modes
+    modes = modes if isinstance(modes, list) else [modes]
     return [re.sub("^pooling_mode_|_tokens?$", "", str(mode)) for mode in modes]
 
 

@@ -218,6 +218,7 @@ def test_vectors_that_are_computed(tmp_path, tensors, caplog, files, is_mean):
          "of mean and cls"),
         (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode": ["max", "mean"]}},
          "of max and mean"),
+        (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode": 5}}, "Pooling of 5\n"),
         (modules(*BASIC, pooling="pool") | {"pool/config.json": modes("max_tokens")},
          "pool/config.json with the module Pooling of max\n"),
         ({"1_Pooling/config.json": modes("mean_tokens", "cls_token")}, "of mean and cls"),
