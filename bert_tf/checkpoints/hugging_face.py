@@ -221,7 +221,7 @@ def _check_modules(folder: str, weight_file: str) -> None:
         source = os.path.join(place, CONFIG)
         modes = _pooling_modes(source) if kind == "Pooling" else ["mean"]
         if kind not in _COMPUTED or modes not in (["mean"], ["cls"]):
-            what = kind if kind not in _COMPUTED else f"{kind} of {' and '.join(modes) or 'nothing'}"
+            what = kind if kind not in _COMPUTED else f"{kind} of {' and '.join(modes) or 'none'}"
             received = f"{source} with the module {what}"
             expected = "a Transformer with one Pooling, mean or cls, and no layers behind it"
             remedy = f"give {weight_file} for the encoder alone, without what makes its vectors"
