@@ -82,8 +82,7 @@ def main(_: Sequence[str]) -> None:
 
 def write_features() -> None:
     """Model -> vectors of the lines -> --output_file."""
-    of_ending = shared_flags.written_format(FLAGS.output_file, FEATURE_FORMATS)
-    write = pretrained.WRITERS[FLAGS.output_format or of_ending]
+    written = FLAGS.output_format or shared_flags.written_format(FLAGS.output_file, FEATURE_FORMATS)
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
     default = ",".join(default.split(",")[: model.config.num_hidden_layers])
@@ -103,7 +102,7 @@ def write_features() -> None:
         is_jsonl = FLAGS.input_format == "jsonl"
     lines = pretrained.read_lines(FLAGS.input_file, jsonl=is_jsonl)
     vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
-    count = write(FLAGS.output_file, vectors, layers)
+    count = pretrained.WRITERS[written](FLAGS.output_file, vectors, layers)
     logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), FLAGS.output_file)
 
 

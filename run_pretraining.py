@@ -170,11 +170,11 @@ def main(_: Sequence[str]) -> None:
             model = loading.PretrainedModel(source, given.config, given.tokenizer)
             from_flags.export(model, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
     results = f"Wrote {FLAGS.output_dir}"
-    model = FLAGS.output_dir if folder.latest() else FLAGS.init_checkpoint
     if given.tokenizer:
+        model = FLAGS.output_dir if folder.latest() else FLAGS.init_checkpoint
         log_end(results, "fill-mask", "A [MASK].", init_checkpoint=model)
     else:
-        log_end(results, "plot", output_dir=model, picture="curves.png")
+        log_end(results, "plot", output_dir=FLAGS.output_dir, picture="curves.png")
 
 
 # ---------------------------------------------------------------------------- config, tokenizer
@@ -330,7 +330,8 @@ def data_order(records: int) -> tuple[int, int]:
     """The batch size that the run began these records with, which orders them; and their offset.
 
     A run of 8 records a step that goes on after step 50 with 16 has read 400 records, as if there
-    had been 25 steps: the offset is -400. Of other records than before none have been read.
+    had been 25 steps: the offset is -400. With other records than before the offset is 0, as if all
+    steps had been made with these.
     """
     size, latest = FLAGS.train_batch_size, tf1.CheckpointFolder(FLAGS.output_dir).latest()
     saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
@@ -401,12 +402,12 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
         loading.config_of(source, FLAGS.bert_config_file)
         loading.refuse_other_case(source, given.facts.do_lower_case)
         refuse_lost_pieces(source, given.facts.never_split or ())
-        data, own = given.data, source.metadata.strip_accents
-        is_known = source.metadata.do_lower_case is not None
-        if data and is_known and own not in (data.strip_accents, data.do_lower_case):
-            received = f"data made with strip_accents {data.strip_accents}, for {source.path}"
+        data, own = given.data, source.metadata
+        if data and own.do_lower_case is not None and strips_accents(data) != strips_accents(own):
+            received = f"data made with strip_accents {strips_accents(data)}, for {source.path}"
+            expected = f"strip_accents {strips_accents(own)}, as the model has it"
             remedy = "make the data again with the --vocab_file in the model's folder"
-            raise InputError(received, f"strip_accents {own}, as the model has it", remedy)
+            raise InputError(received, expected, remedy)
         if given.tokenizer:  # which `describe_data` has compared with the data
             loading.refuse_other_pieces(source, given.tokenizer.pieces, FLAGS.vocab_file)
         elif data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
@@ -424,6 +425,11 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
     if models := paths_in(folder.path, _MODEL):
         raise tf1.no_run(folder.path, models[0].removesuffix(tf1.INDEX))
     return given
+
+
+def strips_accents(of: DataDescription | metadata.ModelMetadata) -> bool | None:
+    """Whether text loses its accents: as lower-casing says, if nothing else is said."""
+    return of.do_lower_case if of.strip_accents is None else of.strip_accents
 
 
 def refuse_lost_pieces(weights: metadata.Weights, kept: Sequence[str]) -> None:

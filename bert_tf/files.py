@@ -31,19 +31,16 @@ BEST = "best"  # in the folder of a run, the folder of its best checkpoint
 READ_BYTES = 1 << 20
 LONGEST_LINE = 16 << 20  # bytes; a long novel has up to 6 MB
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hold it, UTF-8 cannot
-# Encodings that other texts may have. Not ISO-8859-1: it reads any bytes.
-_OTHERS = ("GBK", "BIG5", "SHIFT_JIS", "EUC-KR", "WINDOWS-1252", "WINDOWS-1251")
 # What a clone without Git LFS has in the place of large files; and how files begin that are no
-# text, with what they are and what to do.
+# text, with what they are and what to do. In a file of records the length of the first one comes
+# there: a mark of two bytes might be that.
 _POINTER = b"version https://git-lfs.github.com/spec/"
 _NO_TEXT = {
-    b"\x1f\x8b": ("compressed with gzip", "uncompress it with gunzip"),
+    b"\x1f\x8b\x08": ("compressed with gzip", "uncompress it with gunzip"),
     b"BZh9": ("compressed with bzip2", "uncompress it with bunzip2"),
     b"\xfd7zXZ": ("compressed with xz", "uncompress it with unxz"),
-    b"\x28\xb5\x2f\xfd": ("compressed with Zstandard", "uncompress it with unzstd"),
     b"PK\x03\x04": ("a zip archive, such as xlsx", "unpack it; save a spreadsheet as csv"),
-    b"\xd0\xcf\x11\xe0": ("a document of Office, such as xls", "save it as csv or as text"),
-    b"\x80\x02": ("a pickle, such as pytorch_model.bin", "name the file of text"),
+    b"\x80\x02\x8a": ("a pickle, such as pytorch_model.bin", "name the file of text"),
     b"\x89HDF": ("an HDF5 file of weights", "name the file of text"),
     b"PAR1\x15": ("a Parquet file", "save its rows as jsonl"),
     b"%PDF-": ("a PDF", "save its text"),
@@ -222,20 +219,9 @@ def decoded(line: bytes, name: str, number: int) -> str:
     except UnicodeDecodeError as error:
         wrong = line[error.start : error.start + 8]
         received = f"{name}, line {number}: bytes that are not UTF-8 ({wrong!r})"
-        readings = ", ".join(f"{text!r} in {other}" for other, text in _readings(line, error.start))
-        remedy = f"convert it: iconv -f ENCODING -t UTF-8 IN > OUT; it reads {readings}"
-        remedy = remedy if readings else "check that it is a text, and save it as UTF-8"
+        remedy = "convert it from its encoding, which may be WINDOWS-1252 (Western Europe) or GBK "
+        remedy += "(China), and look at the result: iconv -f ENCODING -t UTF-8 IN > OUT"
         raise InputError(received, "text in UTF-8, or in UTF-16 with its mark", remedy) from None
-
-
-def _readings(line: bytes, start: int) -> Iterator[tuple[str, str]]:
-    """How a line would read from `start` on in each other encoding that it can have."""
-    for encoding in _OTHERS:
-        with contextlib.suppress(UnicodeDecodeError):
-            text = line.decode(encoding)
-            if "".join(text.split()).isprintable():
-                behind = len(line[:start].decode(encoding, "ignore"))
-                yield encoding, text[behind : behind + 12].rstrip()
 
 
 def refuse_no_text(name: str, content: bytes) -> None:

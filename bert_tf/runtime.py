@@ -17,8 +17,6 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from absl import logging
-
 from bert_tf.errors import InputError, first_line
 from bert_tf.terminal import Progress
 
@@ -64,13 +62,11 @@ _of_command: list[bool] = []  # whether `prepare_command` was called
 def prepare_command() -> None:
     """Prepares the process of a command: `prepare_process`, and TensorFlow logs errors alone.
 
-    Keras computes by TensorFlow, and in float32, whatever the user's own programs take.
+    Keras computes by TensorFlow, and in float32, whatever is set for other programs.
     """
     _of_command[:] = [True]
     prepare_process()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if (backend := os.environ.get("KERAS_BACKEND", "tensorflow")) != "tensorflow":
-        logging.warning("KERAS_BACKEND=%s is not used: commands take tensorflow.", backend)
     os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
 
 
@@ -121,10 +117,7 @@ def load_tensorflow() -> ModuleType:
         with Progress("load TensorFlow"), without_notices():
             tensorflow = importlib.import_module("tensorflow")
             tensorflow.config.list_physical_devices()
-        config = importlib.import_module("keras").config
-        if (floatx := config.floatx()) != "float32":
-            logging.warning("floatx %s of keras.json is not used: commands take float32.", floatx)
-            config.set_floatx("float32")
+        importlib.import_module("keras").config.set_floatx("float32")
         return tensorflow
     finally:
         for name in hidden:

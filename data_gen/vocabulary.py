@@ -91,10 +91,10 @@ def warn_of_lost_letters(block: Block) -> None:
     """Logs how many words lose accents in an uncased vocabulary, and some of them."""
     lines = itertools.chain.from_iterable(block)
     words = WordCounts(word.strip(string.punctuation) for line in lines for word in line.split())
-    left = {word: unicodedata.normalize("NFC", without_accents(word)) for word in words}
-    lost = {word: words[word] for word in words if unicodedata.normalize("NFC", word) != left[word]}
-    if (share := sum(lost.values()) / max(1, words.total())) > MOST_LOST:
-        shown = ", ".join(f"{word} -> {left[word]}" for word, _ in WordCounts(lost).most_common(5))
+    whole = {word: unicodedata.normalize("NFD", word) for word in words}
+    lost = WordCounts({w: words[w] for w in words if without_accents(w) != whole[w]})
+    if (share := lost.total() / max(1, words.total())) > MOST_LOST:
+        shown = ", ".join(f"{word} -> {without_accents(word)}" for word, _ in lost.most_common(5))
         says = "%.1f %% of the words lose letters or accents: %s. --nodo_lower_case keeps them."
         logging.warning(says, 100 * share, shown)
 

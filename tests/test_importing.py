@@ -102,7 +102,7 @@ print(keras.config.backend(), keras.config.floatx(), keras.layers.Dense(3).compu
 """
 
 
-def test_a_command_computes_in_float32_on_tensorflow_and_says_so(tmp_path):
+def test_a_command_computes_in_float32_on_tensorflow(tmp_path):
     """Whatever the user has chosen for Keras in other programs."""
     (tmp_path / "keras.json").write_text('{"floatx": "float16", "backend": "torch"}')
     chosen = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
@@ -110,8 +110,6 @@ def test_a_command_computes_in_float32_on_tensorflow_and_says_so(tmp_path):
     command = [sys.executable, "-c", OTHER_KERAS]
     ended = subprocess.run(command, env=os.environ | chosen, capture_output=True, text=True)
     assert ended.stdout == "tensorflow float32 float32\n", ended.stderr
-    assert "KERAS_BACKEND=jax is not used" in ended.stderr
-    assert "floatx float16 of keras.json is not used" in ended.stderr
 
 
 def test_editors_know_the_names_of_heads():

@@ -142,14 +142,6 @@ class SentenceConfig(OtherKeys):
     do_lower_case: bool | None = None  # of a text before the tokenizer has it
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Module(OtherKeys):
-    """An entry of a modules.json."""
-
-    type: str
-    path: str = ""  # of its folder
-
-
 def architecture_of(names: Iterable[str]) -> str:
     """The class that has just the heads among these original names."""
     names = {*names}
@@ -216,28 +208,26 @@ def _read_metadata(
 def _check_modules(folder: str, weight_file: str) -> None:
     """Refuses a folder of sentence-transformers whose vectors are others than those made here.
 
-    Warns if they are not means over all pieces. A folder without modules.json may have a pooling.
+    Warns if they are those of [CLS]. A folder without modules.json may have a pooling.
     """
-    path, modules = os.path.join(folder, MODULES), (Module(type="Pooling", path=POOLING),)
-    if tf.io.gfile.exists(path):
-        with damage_errors(path, "a list of modules"):
-            values = json.loads("".join(read_text_lines(path)))
-        modules = typed(tuple[Module, ...], values, source=path)
-    elif not tf.io.gfile.exists(os.path.join(folder, POOLING, CONFIG)):
-        return
-    for module in modules:
-        kind, source = module.type.rpartition(".")[2], os.path.join(folder, module.path, CONFIG)
+    path, modules = os.path.join(folder, MODULES), [{"type": "Pooling", "path": POOLING}]
+    with damage_errors(path, "a list of modules, each with its type and path"):
+        if tf.io.gfile.exists(path):
+            modules = json.loads("".join(read_text_lines(path)))
+        elif not tf.io.gfile.exists(os.path.join(folder, POOLING, CONFIG)):
+            return
+        found = [(x["type"].split(".")[-1], os.path.join(folder, x["path"])) for x in modules]
+    for kind, place in found:
+        source = os.path.join(place, CONFIG)
         modes = _pooling_modes(source) if kind == "Pooling" else ["mean"]
-        if kind not in _COMPUTED or len(modes) > 1 or not {"mean", "cls"}.issuperset(modes):
-            what = kind if kind not in _COMPUTED else f"{kind} of {' and '.join(modes)}"
+        if kind not in _COMPUTED or modes not in (["mean"], ["cls"]):
+            what = kind if kind not in _COMPUTED else f"{kind} of {' and '.join(modes) or 'none'}"
             received = f"{source} with the module {what}"
             expected = "a Transformer with one Pooling, mean or cls, and no layers behind it"
             remedy = f"give {weight_file} for the encoder alone, without what makes its vectors"
             raise InputError(received, expected, remedy)
-        if modes != ["mean"]:
-            says = "%s: its vectors are not means over all pieces, as those named mean are here. "
-            says += "If they are those of [CLS]: bert-tf features --pooling=cls."
-            logging.warning(says, source)
+        if modes == ["cls"]:
+            logging.warning("%s: its vectors are those of [CLS]: features --pooling=cls.", source)
 
 
 def _pooling_modes(path: str) -> list[str]:
@@ -245,7 +235,7 @@ def _pooling_modes(path: str) -> list[str]:
     values = {"pooling_mode_mean_tokens": True} | read_json(path)
     switches = [name for name, value in values.items() if value and "pooling_mode_" in name]
     modes = values.get("pooling_mode") or switches  # newer, and older
-    modes = [modes] if isinstance(modes, str) else modes
+    modes = modes if isinstance(modes, list) else [modes]
     return [re.sub("^pooling_mode_|_tokens?$", "", str(mode)) for mode in modes]
 
 

@@ -61,9 +61,7 @@ def by_name(variables: Iterable[keras.Variable], model: str) -> dict[str, keras.
     for variable in variables:
         if named.setdefault(name := checkpoint_name(variable), variable) is not variable:
             received = f"{model} with two weights that are both named {name}"
-            remedy = (
-                "give the layers in it different names, or save it anew by the code that made it"
-            )
+            remedy = "give its layers different names, or save it anew by the code that made it"
             raise InputError(received, "a name of its own for each weight", remedy)
     return named
 
@@ -529,7 +527,7 @@ def check_finished_run(
 
 def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Logs the settings in which a resumed run differs from its beginning."""
-    for name in changed_settings(saved, given):
+    for name in changed_settings(saved, given, besides=("data_order",)):  # of train_batch_size
         what = {"train_records": "other records, whose checksum is"}.get(name, name)
         logging.warning(
             "Resuming with %s %s; the run was started with %s. Training continues from the last "

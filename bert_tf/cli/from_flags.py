@@ -17,8 +17,6 @@ from bert_tf.training import distribution
 # What a run reads again and again or leaves behind.
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
-_OF_TPU = ("tpu_name", "tpu_zone", "gcp_project")
-
 # ---------------------------------------------------------------------------- devices
 
 
@@ -40,7 +38,7 @@ def make_strategy() -> tf.distribute.Strategy:
             raise InputError(received, "auto or tpu, to run on a TPU", "leave out one of the two")
         _check_tpu_paths(tpu)
         name = "tpu"
-    elif unused := [f"--{flag}" for flag in _OF_TPU if FLAGS[flag].value]:
+    elif unused := [f"--{n}" for n in ("tpu_name", "tpu_zone", "gcp_project") if FLAGS[n].value]:
         logging.warning("%s without --use_tpu: no TPU is used.", " and ".join(unused))
     options = ("tpu_zone", "gcp_project", "num_cpu_devices", "max_restarts")
     given = {option: FLAGS[option].value for option in options}

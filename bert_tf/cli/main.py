@@ -65,9 +65,9 @@ def prepare() -> None:
     sys.unraisablehook = lambda lost: logging.warning("%s", first_line(lost.exc_value))
     open_standard_streams()
     stop_on_signals()
+    runtime.prepare_command()
     terminal.format_log_lines()
     terminal.SCREEN.open()
-    runtime.prepare_command()
 
 
 def run(main: Callable[[list[str]], None]) -> None:

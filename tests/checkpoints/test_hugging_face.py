@@ -198,7 +198,7 @@ BASIC, MEAN = ("Transformer", "Pooling"), modes("mean_tokens")
 def test_vectors_that_are_computed(tmp_path, tensors, caplog, files, is_mean):
     weights = open_weights(write(tmp_path, tensors, files=files))
     model_files.assert_same(model_files.all_tensors(weights), tensors)
-    assert ("vectors are not means over all pieces" in caplog.text) != is_mean
+    assert ("vectors are those of [CLS]" in caplog.text) != is_mean
 
 
 @pytest.mark.parametrize(
@@ -218,6 +218,7 @@ def test_vectors_that_are_computed(tmp_path, tensors, caplog, files, is_mean):
          "of mean and cls"),
         (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode": ["max", "mean"]}},
          "of max and mean"),
+        (modules(*BASIC) | {"1_Pooling/config.json": {"pooling_mode": 5}}, "Pooling of 5\n"),
         (modules(*BASIC, pooling="pool") | {"pool/config.json": modes("max_tokens")},
          "pool/config.json with the module Pooling of max\n"),
         ({"1_Pooling/config.json": modes("mean_tokens", "cls_token")}, "of mean and cls"),

@@ -129,8 +129,9 @@ def test_a_cased_tokenizer_behind_lower_casing(opened):
 
 @pytest.mark.parametrize("is_mean", [True, False])
 def test_vectors_that_are_no_means_are_said(opened, caplog, is_mean):
-    opened({"1_Pooling/config.json": {"pooling_mode_mean_tokens": is_mean}})
-    assert ("vectors are not means over all pieces" in caplog.text) != is_mean
+    pooling = {"pooling_mode_mean_tokens": is_mean, "pooling_mode_cls_token": not is_mean}
+    opened({"1_Pooling/config.json": pooling})
+    assert ("vectors are those of [CLS]" in caplog.text) != is_mean
 
 
 NONE = 1000000000000000019884624838656  # what transformers writes for no limit

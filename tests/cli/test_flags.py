@@ -270,6 +270,11 @@ def test_an_output_whose_ending_is_of_another_format_is_refused(command, names, 
             with pytest.raises(InputError, match=r"--output_file=.*\n.* ends in \.jsonl"):
                 main(**given, input_file="no/such", output_file=path)
     assert not [*tmp_path.iterdir()]
+    with in_process("extract_features.py") as main:  # what --output_format says goes before
+        (tmp_path / "in.txt").touch()
+        given = {"init_checkpoint": str(tmp_path), "input_file": tmp_path / "in.txt"}
+        with pytest.raises(InputError, match="where there is no checkpoint"):
+            main(**given, output_file=tmp_path / "x.csv", output_format="jsonl")
     assert flags.written_format("a/x.NPZ", ("jsonl", "npz")) == "npz"
     assert flags.written_format("/dev/stdout", ("jsonl", "npz")) == "jsonl"
 

@@ -84,10 +84,8 @@ OTHERS = {
     "gzip": gzip.compress(b"text,label\nw1,a\n"),
     "bzip2": b"BZh91AY&SY\x01\xd2",
     "xz": b"\xfd7zXZ\x00\x00\x04\xe6",
-    "Zstandard": b"\x28\xb5\x2f\xfd\x24\x10",
     "Parquet": b"PAR1\x15\x04\x15\x10",
     "a PDF": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n",
-    "Office": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
     "HDF5": b"\x89HDF\r\n\x1a\n\x00",
 }
 

@@ -312,7 +312,9 @@ def test_two_phases_are_one_schedule(main, tmp_path, caplog):
         main(**flags, output_dir=tmp_path / "none", stop_at_step=9)
 
 
-def test_another_batch_size_goes_on_with_the_records_that_are_left(main, tmp_path, monkeypatch):
+def test_another_batch_size_goes_on_with_the_records_that_are_left(
+    main, tmp_path, monkeypatch, caplog
+):
     """Steps 1 to 3 of 2 records, 4 to 6 of 3, 7 to 13 of 1: 22, of two epochs of 11.
 
     Then steps of 4 of others, as if they had been read from the beginning.
@@ -328,6 +330,8 @@ def test_another_batch_size_goes_on_with_the_records_that_are_left(main, tmp_pat
     monkeypatch.setattr(Trainer, "train", spied)
     for step, size in ((3, 2), (6, 3), (13, 1)):
         main(**flags | {"num_train_steps": step, "train_batch_size": size})
+    changed = {r.args[0] for r in caplog.records if r.msg.startswith("Resuming with")}
+    assert {"train_batch_size", "data_order"} & changed == {"train_batch_size"}  # said once
     begin, rows = 0, []
     for batches, end in read:
         rows += batches.rows(range(begin, end)).ravel().tolist()
@@ -435,6 +439,10 @@ def test_pieces_that_the_data_keep_whole_go_with_the_model(main, tmp_path, caplo
         main("--verbosity=0", **flags | only, output_dir=tmp_path / "eval",
              init_checkpoint=tmp_path / "new")  # fmt: skip
     assert f"--init_checkpoint={tmp_path}/new" in caplog.text.split("Next: bert-tf fill-mask")[-1]
+    with caplog.at_level("INFO", logger="absl"):
+        main("--verbosity=0", **flags | only | {"vocab_file": ""}, output_dir=tmp_path / "eval",
+             init_checkpoint=tmp_path / "new")  # fmt: skip
+    assert f"plot --output_dir={tmp_path}/eval" in caplog.text
 
 
 def test_accents_of_the_data_go_with_the_model(main, tmp_path):
@@ -445,9 +453,14 @@ def test_accents_of_the_data_go_with_the_model(main, tmp_path):
     found = bert_tf.open_weights(tmp_path / "run")
     assert tokenizer_of(found, found.config).strip_accents is True
     describe(tmp_path / "t.tfrecord", vocabulary)
-    with pytest.raises(InputError, match="data made with strip_accents None") as caught:
+    with pytest.raises(InputError, match="data made with strip_accents False") as caught:
         main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
     assert caught.value.expected == "strip_accents True, as the model has it"
+    describe(tmp_path / "t.tfrecord", vocabulary, do_lower_case=True, strip_accents=False)
+    facts = tmp_path / "run/model_facts.json"
+    facts.write_text(facts.read_text().replace('"do_lower_case": false', '"do_lower_case": true'))
+    with pytest.raises(InputError, match="data made with strip_accents False"):
+        main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
 
 
 def test_data_of_which_the_case_is_unknown(main, tmp_path, caplog):
