@@ -110,8 +110,10 @@ class Steps:
             return tf.function(function, jit_compile=True, autograph=False)
 
         # XLA compiles the whole update of a single replica. With several replicas it compiles only
-        # loss and gradients: XLA on CPU and GPU cannot reduce over replicas.
-        is_single = self.strategy.num_replicas_in_sync == 1
+        # loss and gradients: XLA on CPU and GPU cannot reduce over replicas. Nor does it compile a
+        # `merge_call` of MirroredStrategy on GPUs, whose replicas are threads.
+        mirrored = isinstance(self.strategy, tf.distribute.MirroredStrategy)
+        is_single = self.strategy.num_replicas_in_sync == 1 and not mirrored
         is_whole = self.config.gradient_accumulation_steps == 1
         self.update = compiled(self._update, is_single)
         gradients = self._gradients if is_whole else self._gradients_by_parts

@@ -13,14 +13,20 @@ import tensorflow as tf
 from small_runs import HEADS, largest_difference, make_batch, make_trainer, take_steps, tensors
 from tensorflow.python.distribute import mirrored_run
 
-from bert_tf.training.distribution import make_strategy
+from bert_tf.training import distribution
 
-TRIED = HEADS if "BERT_TF_MATRIX_ALL" in os.environ else ["classification"]
+WHOLE = [(head, devices) for head in HEADS for devices in (1, 2)]
+PAIRS = WHOLE if "BERT_TF_MATRIX_ALL" in os.environ else [("classification", 1)]
 
 
 @pytest.fixture(autouse=True)
 def _devices_are_gpus(monkeypatch):
     monkeypatch.setattr(mirrored_run, "_is_gpu_device", lambda device: True)
+
+
+@pytest.fixture(scope="module")
+def one_replica():
+    return tf.distribute.MirroredStrategy([tf.config.list_logical_devices("CPU")[0].name])
 
 
 def results(trainer, batch) -> tuple[dict, dict]:
@@ -40,16 +46,10 @@ def results(trainer, batch) -> tuple[dict, dict]:
     return sums, {name: np.concatenate(local(rows)) for name, rows in outputs.items()}
 
 
-@pytest.mark.parametrize("devices", [1, 2])
-@pytest.mark.parametrize("head", TRIED)
-def test_every_head(head, devices, request, monkeypatch):
+@pytest.mark.parametrize(("head", "devices"), PAIRS)
+def test_every_head(head, devices, one_replica, request):
     """Evaluation, prediction and updates equal those of one device without a strategy."""
-    if devices == 1:  # --strategy=mirrored on one GPU
-        device = tf.config.list_logical_devices("CPU")[:1]
-        monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: device)
-        mirrored = make_strategy("mirrored")
-    else:
-        mirrored = request.getfixturevalue("two_replicas")
+    mirrored = one_replica if devices == 1 else request.getfixturevalue("two_replicas")
     batch, found = make_batch(head, 4), []
     for strategy in (None, mirrored):
         trainer = make_trainer(strategy=strategy, head=head, xla=strategy is not None)
@@ -60,3 +60,8 @@ def test_every_head(head, devices, request, monkeypatch):
     tf.nest.map_structure(lambda x, y: np.testing.assert_allclose(x, y, 1e-5), same_sums, sums)
     assert largest_difference(outputs, same_outputs) < 1e-5
     assert largest_difference(weights, same_weights) < 1e-4
+
+
+def test_mirrored_of_one_device_is_that_device(monkeypatch):
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: ["/GPU:0"])
+    assert distribution.make_strategy("mirrored") is tf.distribute.get_strategy()
