@@ -120,9 +120,10 @@ def weights_in(ended: Answering) -> list:
 
 
 def predictions_in(ended: Answering) -> list:
-    """Scores, and probabilities of test data."""
+    """Scores, and probabilities of test data; not the step, which some formats do not keep."""
     table = (ended.out / "run/test_results.tsv").read_text()
-    return [walking.read_results(ended.out / "run"), [*map(float, table.split())]]
+    scores = walking.read_results(ended.out / "run")
+    return [scores | {"global_step": None}, [*map(float, table.split())]]
 
 
 def predictions_beside(ended: Answering) -> list:

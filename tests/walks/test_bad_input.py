@@ -129,7 +129,7 @@ CASES = {
     },
     CREATE: {
         "cased vocabulary": Case(
-            "use --nodo_lower_case", {"vocab_file": "{}/cased.txt"},
+            "use --nodo_lower_case", {"vocab_file": "{}/cased.txt", "do_lower_case": True},
             text("cased.txt", *SPECIAL_PIECES, *WORDS),
         ),
     },
