@@ -48,7 +48,7 @@ LABEL_IDS = {
     "classification": (0, 2),
     "regression": (-GREATEST, GREATEST),
     "multi_label": (0, 1),
-    "token_labels": (-1, 2),
+    "token_labels": (-2, 2),
     "multiple_choice": (0, 1),
 }
 

@@ -177,7 +177,8 @@ def run_settings(folder: pathlib.Path) -> Reader:
     prefix = str(folder / "model.ckpt-90")
 
     def read(folder: pathlib.Path) -> None:
-        tensors = {tf1.RUN_SETTINGS: (folder / "settings.json").read_bytes()}
+        settings = (folder / "settings.json").read_bytes()
+        tensors = {tf1.RUN_SETTINGS: settings, tf1.GLOBAL_STEP: np.int64(90)}
         tf1.write_checkpoint(prefix, tensors, temporary=f"{prefix}.new")
         settings = tf1.CheckpointReader(prefix).run_settings()
         changed_settings(settings, RUN)

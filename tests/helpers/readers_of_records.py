@@ -93,6 +93,7 @@ def data_description(folder: pathlib.Path) -> Reader:
         **dict.fromkeys(("random_share", "unchanged_share"), 0.1),
         **dict.fromkeys(("dupe_factor", "random_seed", "shard", "num_shards"), 1),
         "never_split": ("<e1>",),
+        "strip_accents": True,
         "num_records": 3,
         "pack": False,
         "num_bytes": len(reader.valid["train.tfrecord"]),
@@ -104,6 +105,7 @@ def data_description(folder: pathlib.Path) -> Reader:
         found = dataclasses.asdict(read_description(str(folder / "train.tfrecord")))
         for name, value in found.items():
             kind = int | float if isinstance(content[name], float) else type(content[name])
+            kind = kind | None if name == "strip_accents" else kind  # as do_lower_case
             assert isinstance(value, kind), name
         reader.read(folder)
 

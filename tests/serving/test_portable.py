@@ -108,7 +108,7 @@ def test_files_answer_as_the_model(kind, weights_of, tmp_path):
 
 CONFIGURATIONS = {
     "causal": {"attention": "causal"},
-    "bilstm": {"bilstm_layers": 1, "bilstm_size": 5, "features": "sum_all"},
+    "bilstm": {"num_hidden_layers": 2, "bilstm_layers": 1, "bilstm_size": 5, "features": "sum_all"},
 }
 
 
