@@ -143,7 +143,7 @@ def train(output_dir: pathlib.Path) -> None:
         learning_rate=1e-3,
         train_batch_size=16,  # small batches: many updates, and so few texts are soon learned
         eval_batch_size=24,
-        log_steps=FLAGS.num_train_steps // 25,
+        log_steps=max(1, FLAGS.num_train_steps // 25),
         eval_steps=FLAGS.num_train_steps // 5,
     )
 

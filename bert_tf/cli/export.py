@@ -40,7 +40,8 @@ class Export:
         texts with token labels are cut into windows; default: as trained, else 384 for questions,
         and the model's maximum for the rest.
       doc_stride: Tokens from the start of a window to the next; default: as trained, else 128.
-      max_query_length: Most tokens of a question; default: as trained, else 64.
+      max_query_length: Most tokens of a question; default: as trained, else 64; where a window
+        has no room beside that, half of it.
       top_k: Tokens to list for each [MASK], or answers for each question.
       n_best_size: Starts and ends tried in a window; answers ranked for a question.
       max_answer_length: Most tokens of an answer.

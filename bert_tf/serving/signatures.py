@@ -33,7 +33,7 @@ from bert_tf.serving.options import (
     TASKS,
     ServingOptions,
 )
-from bert_tf.squad.windows import WindowSizes
+from bert_tf.squad.windows import SPECIAL_PIECES, WindowSizes
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 Answers = dict[str, tf.Tensor]
@@ -341,4 +341,9 @@ def _completed(
         key: next(v for v in (getattr(options, key), *values) if v is not None)
         for key, values in defaults.items()
     }
+    longest = chosen["max_seq_length"] - SPECIAL_PIECES - 1  # beside which a piece of context fits
+    has_windows = "max_query_length" in class_of(head).own_options
+    if has_windows and options.max_query_length is None and chosen["max_query_length"] > longest:
+        chosen["max_query_length"] = longest // 2
+        logging.info("Questions are cut to %d tokens, as windows are short.", longest // 2)
     return dataclasses.replace(options, task=head.name, **chosen)

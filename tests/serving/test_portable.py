@@ -16,6 +16,7 @@ from served_models import CONFIG, LENGTH, TOKENIZER
 from bert_tf.errors import InputError
 from bert_tf.serving import portable, predictor
 from bert_tf.serving.export import export_checkpoint
+from bert_tf.serving.options import ServingOptions
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="installed with the extra onnx")
 Interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
@@ -215,3 +216,15 @@ def test_what_is_large_may_differ_by_more(monkeypatch, score, off, difference):
         None,
     )
     assert found == (pytest.approx(difference), 0.0)
+
+
+@pytest.mark.parametrize("length", [9, 13, 29])
+@pytest.mark.parametrize("file_format", ["litert", "onnx"])
+def test_questions_of_short_windows(weights_of, tmp_path, caplog, file_format, length):
+    """Shorter than 64 tokens of a question, [CLS], two [SEP] and a piece of context."""
+    caplog.set_level("INFO", logger="absl")
+    options = ServingOptions(task="question_answering", max_seq_length=length)
+    arguments = weights_of("no_answer"), CONFIG, TOKENIZER, str(tmp_path)
+    folder = export_checkpoint(*arguments, options=options, file_format=file_format)
+    assert metadata_of(folder)["signatures"].keys() == {"ids"}
+    assert f"Questions are cut to {(length - 4) // 2} tokens" in caplog.text
