@@ -447,9 +447,10 @@ def refuse_lost_pieces(weights: metadata.Weights, kept: Sequence[str]) -> None:
 
 def run_settings_of(given: Given, strategy: tf.distribute.Strategy) -> dict[str, Any]:
     """What decides the result of the run; recorded in its checkpoints."""
-    records = given.batches.fingerprint()
-    settings = {"num_records": given.batches.num_records, "train_records": records}
-    if (order := data_order(records)) != (FLAGS.train_batch_size, 0):
+    batches = given.batches
+    settings = {"num_records": batches.num_records, "train_records": batches.fingerprint()}
+    order = batches.sampler.batch_size, batches.offset
+    if order != (FLAGS.train_batch_size, 0):
         settings["data_order"] = order
     return from_flags.all_run_settings(strategy, given.config) | settings
 

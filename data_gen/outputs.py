@@ -56,7 +56,7 @@ def output_paths(output_file: str, num_shards: int) -> list[str]:
     """
     if not num_shards:
         return output_file.split(",")
-    if "," in output_file or not os.path.basename(output_file) or os.path.isdir(output_file):
+    if "," in output_file or not os.path.basename(output_file):
         received = f"--output_file={output_file} with --num_shards={num_shards}"
         expected = "one name, which the names of all files begin with"
         raise InputError(received, expected, "give one such name, or leave out --num_shards")

@@ -129,12 +129,12 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
 # to be reached: 4,800; 6,400; 5,900; 2,900.
 BUDGET = {
-    "run_pretraining.py": (30, 5_521),
-    "run_classifier.py": (42, 7_423),
-    "run_squad.py": (38, 6_534),
-    "create_pretraining_data.py": (20, 3_110),
+    "run_pretraining.py": (30, 5_524),
+    "run_classifier.py": (42, 7_425),
+    "run_squad.py": (38, 6_536),
+    "create_pretraining_data.py": (20, 3_113),
 }
-WHOLE, TESTS = 17_070, 24_073
+WHOLE, TESTS = 17_073, 24_075
 
 
 @functools.cache

@@ -52,7 +52,7 @@ class Choice(NamedTuple):
 
 
 class Path(NamedTuple):
-    """A path, or several or patterns with commas between; each as `files.own_path` gives it."""
+    """A path, or several or patterns with commas between, as a shell would give them."""
 
     default: str | None = None
     required: bool = False
@@ -74,10 +74,13 @@ class _FloatParser(flags.FloatParser):
 
 
 class PathParser(flags.ArgumentParser):
-    """The value of a `Path`."""
+    """The value of a `Path`. A slash behind the name of a file stays: there it is a mistake."""
+
+    def __init__(self, *, of_file: bool):
+        self._as_meant = os.path.expanduser if of_file else own_path
 
     def parse(self, argument: str) -> str:
-        return ",".join(map(own_path, argument.split(",")))
+        return ",".join(map(self._as_meant, argument.split(",")))
 
 
 def define(group: type) -> None:
@@ -127,7 +130,8 @@ def _defined(name: str, kind: Any, text: str) -> flags.Flag:
         case Choice(default, choices):
             flags.DEFINE_enum(name, default, list(choices), text)
         case Path(default, required):
-            flags.DEFINE(PathParser(), name, default, text, flags.FLAGS, flags.ArgumentSerializer())
+            parser, writer = PathParser(of_file=name.endswith("_file")), flags.ArgumentSerializer()
+            flags.DEFINE(parser, name, default, text, flags.FLAGS, writer)
             if required:
                 mark_required(name)
         case tuple():

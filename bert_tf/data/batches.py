@@ -87,7 +87,7 @@ class ShuffledSampler:
           seed: of the order.
         """
         self._sizes = np.asarray(block_records, np.int64)
-        self._batch_size, self._seed = batch_size, seed
+        self.batch_size, self._seed = batch_size, seed
         self._num_lanes = number_of_lanes(batch_size, len(block_records))
         # In the sequence of an epoch, where each lane begins, and at last where all end.
         self._bounds = np.arange(self._num_lanes + 1) * int(self._sizes.sum()) // self._num_lanes
@@ -98,14 +98,14 @@ class ShuffledSampler:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """As of `Sampler`."""
-        size = self._batch_size // self._num_lanes  # rows of a batch from one lane
-        first, last = start // self._batch_size, -(-stop // self._batch_size)
+        size = self.batch_size // self._num_lanes  # rows of a batch from one lane
+        first, last = start // self.batch_size, -(-stop // self.batch_size)
         by_lane = [
             joined(first * size, last * size, functools.partial(self._rows_from, lane))
             for lane in range(self._num_lanes)
         ]  # lanes, [batches * size] each
         by_batch = np.stack(by_lane).reshape(self._num_lanes, -1, size).swapaxes(0, 1)
-        before = first * self._batch_size
+        before = first * self.batch_size
         return by_batch.ravel()[start - before : stop - before]
 
     def _rows_from(self, lane: int, position: int) -> np.ndarray:
@@ -171,6 +171,7 @@ class Batches:
     With `packing` a batch also has `PACKED_TOKENS`, of one shape on all replicas.
 
     Attributes:
+      sampler: which record comes at which position.
       batch_size: B, rows of a batch, over all replicas together.
       offset: of positions, as given.
       num_records: in the files.
@@ -200,7 +201,7 @@ class Batches:
             the first batches have been read.
           packing: how the examples are put into rows, a `packing.Packing`; None: they are not.
         """
-        self._files, self._sampler = files, sampler
+        self._files, self.sampler = files, sampler
         self.batch_size, self._num_examples, self.offset = batch_size, num_examples, offset
         self.num_records = len(files)
         self.packing = packing
@@ -292,7 +293,7 @@ class Batches:
         start, stop = (n * self.batch_size + self.offset for n in (batches.start, batches.stop))
         end = stop if self._num_examples is None else min(stop, self._num_examples)
         rows = np.zeros(stop - start, np.int64)  # the first record fills up
-        rows[: end - start] = self._sampler.rows(start, end)
+        rows[: end - start] = self.sampler.rows(start, end)
         is_real = np.arange(start, stop) < end
         return rows.reshape(len(batches), -1), is_real.reshape(len(batches), -1)
 

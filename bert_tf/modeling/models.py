@@ -283,9 +283,8 @@ def encode(
         unpack = layers.UnpackTokens()
         x, first = unpack(x, cells, inputs["input_mask"])  # [B, S, D], [B, 1, D]
         if all_layers:
-            every_layer = {
-                k: unpack(v, cells, inputs["input_mask"])[0] for k, v in every_layer.items()
-            }
+            for name, value in every_layer.items():
+                every_layer[name], _ = unpack(value, cells, inputs["input_mask"])
     if config.is_causal or (numbers is not None and cells is None):
         tokens = layers.last_tokens if config.is_causal else layers.first_tokens
         first = tokens(x, inputs.get("input_mask", numbers), num_sequences)  # [B, K, D]

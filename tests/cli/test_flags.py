@@ -93,6 +93,7 @@ TAKEN = {  # of a path that is given: the path that is used
     "~/a/*.t,~/b,c": "/home/ada/a/*.t,/home/ada/b,c", "~nobody-of-this-name/x": None,
     "hf:google/x@main": None, "lr=[1e-4]": None, "": None,
 }  # fmt: skip
+OF_FILES = {"~/m1/": "/home/ada/m1/", "m//": None, "./": None, "a~/~b": None, "gs://b/m1/": None}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -108,6 +109,7 @@ def test_a_path_is_taken_as_a_shell_would(command, monkeypatch):
             if absl_flags.FLAGS[name].flag_type() == "string":
                 parse = absl_flags.FLAGS[name].parser.parse
                 wanted = TAKEN if is_path[name] else dict.fromkeys(TAKEN)
+                wanted = TAKEN | OF_FILES if name.endswith("_file") else wanted
                 assert {given: parse(given) for given in TAKEN} == {
                     given: given if path is None else path for given, path in wanted.items()
                 }, name
