@@ -14,6 +14,13 @@ Each measurement is a line of --results with its seconds of CPU and a digest of 
 is there already is not measured again, and a pre-training that was stopped goes on, its seconds
 then unknown. --jobs run side by side, each on a core of its own. All of it is printed as tables at
 the end: means over the seeds with half their range, and the minutes of a core that one seed takes.
+
+With --scale=gpu three starts of one larger model on a GPU, with --jobs sharing it: the released
+vocabulary, all of SST-2, more of SQuAD, seconds of wall clock. --seeds are then those of the small
+tasks; the rest has the first. A pre-training ends after --pretraining_seconds if it is not done:
+
+    BERT_TF_DATA=... python benchmarks/ablations.py --scale=gpu --jobs=8 --folder=ablations \\
+        --results=ablations_gpu.jsonl
 """
 
 import argparse
@@ -32,7 +39,9 @@ import statistics
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+import traceback
+from collections.abc import Callable
 
 from bert_tf.runtime import import_extra
 
@@ -272,20 +281,106 @@ TABLES = {
 }  # fmt: skip
 
 
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The sizes of all runs.
+
+    Attributes:
+      config: bert_config.json.
+      batch: sequences of a step of pre-training.
+      rate: its peak learning rate.
+      steps: of a pre-training.
+      tasks: those of its tables, the first ones measured first.
+      recipe: flags of every fine-tuning.
+      sizes: rows of SST-2, articles of SQuAD to train on and to answer, sentences of names; None:
+        all.
+      tables: by name; the first ones are measured first.
+      data, train: flags of `bert-tf data` and `run_pretraining.py` for all models.
+      vocab: a file of BERT_TF_DATA/vocab; "": learned from the text.
+      repeated: on a GPU the tasks that are fine-tuned with every seed.
+      on_gpu: runs share a GPU and are timed by wall clock; otherwise each has a core.
+    """
+
+    config: dict
+    batch: int
+    rate: float
+    steps: int
+    tasks: dict[str, Task]
+    recipe: dict
+    sizes: tuple
+    tables: dict[str, Table]
+    data: dict = dataclasses.field(default_factory=dict)
+    train: dict = dataclasses.field(default_factory=dict)
+    vocab: str = ""
+    repeated: tuple[str, ...] = ()
+    on_gpu: bool = False
+
+
+ON_GPU = (SQUAD, SST_2, STS_B, MRPC, NAMES)
+BFLOAT16 = {"precision": "bfloat16"}
+SCALES = {
+    "cpu": Scale(
+        CONFIG, BATCH, RATE, 5000, TASKS, RECIPE, (NUM_SST_2, ARTICLES, DEV_ARTICLES, NUM_NAMES),
+        TABLES,
+    ),
+    "gpu": Scale(
+        config=CONFIG | DROPOUT | {
+            "vocab_size": 30522, "hidden_size": 512, "num_hidden_layers": 4,
+            "num_attention_heads": 8, "intermediate_size": 2048, "initializer_range": 0.02,
+        },
+        batch=256,
+        rate=5e-4,
+        steps=6000,
+        tasks={
+            SQUAD: Task("run_squad.py", {"num_train_epochs": 2, "max_seq_length": 384}, "f1"),
+            SST_2: dataclasses.replace(
+                of_sst_2 := sentences("sst-2", "eval_accuracy", 2),
+                flags=of_sst_2.flags | {"train_batch_size": 64},
+            ),
+            STS_B: TASKS[STS_B], MRPC: TASKS[MRPC], NAMES: TASKS[NAMES],
+        },
+        recipe=BFLOAT16 | {"learning_rate": 1e-4, "save_checkpoints_steps": 1_000_000},
+        sizes=(None, 150, None, NUM_NAMES),
+        tables={
+            "table 5": Table(
+                "Three starts of L4 H512",
+                (LOSS, *ON_GPU),
+                {NEW: row(BERT, (LOSS, *ON_GPU), percent=0)}
+                | {name: row(name, (LOSS, *ON_GPU)) for name in (BERT, "LTR, no NSP")},
+                *(TABLES["table 5"].paper, {
+                    name: TABLES["table 5"].figures[name] for name in (BERT, "LTR, no NSP")
+                }),
+            ),
+            "figure 5": Table(
+                "Figure 5: BERT after so much of its steps",
+                ON_GPU,
+                {f"{x} %": row(BERT, ON_GPU, percent=x) for x in (0, 10, 30, 100)},
+            ),
+        },
+        data={"dupe_factor": 10},
+        train=BFLOAT16,
+        vocab="uncased_en_30522.txt",
+        repeated=(STS_B, MRPC, NAMES),
+        on_gpu=True,
+    ),
+}  # fmt: skip
+
+
 def main() -> None:
     """Measures what is missing, then prints the tables."""
     options = parse_options()
-    results = Results(pathlib.Path(options.results))
+    results, failed = Results(pathlib.Path(options.results)), 0
     if options.measure:
         prepare(options)
-        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            runs = [pool.submit(measure, *one, results, options) for one in chains(options)]
-            for done in concurrent.futures.as_completed(runs):
-                done.result()
-    for table in TABLES.values():
+        failed = 0 if options.only_data else run_jobs(first_jobs(results, options), options.jobs)
+    for table in options.scale.tables.values():
         print_table(table, results, options)
+    if options.scale.on_gpu:
+        print_runs(results, options)
     if options.picture:
         draw(options.picture, results, options)
+    if failed:
+        sys.exit(f"{failed} runs failed")
 
 
 def parse_options() -> argparse.Namespace:
@@ -297,12 +392,20 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=pathlib.Path, default="ablations", help="of all models")
     parser.add_argument("--results", default="ablations.jsonl")
-    parser.add_argument("--measure", type=names, default=list(TABLES), help="tables, or none")
+    parser.add_argument("--scale", choices=list(SCALES), default="cpu")
+    parser.add_argument("--measure", type=names, help="tables, or none; default: all")
     parser.add_argument("--seeds", type=lambda x: [*map(int, x.split(","))], default=[1, 2])
-    parser.add_argument("--steps", type=int, default=5000, help="of a pre-training")
+    parser.add_argument("--steps", type=int, help="of a pre-training")
+    parser.add_argument("--pretraining_seconds", type=float, help="the most, each; default: any")
+    parser.add_argument("--only_data", action="store_true", help="make the data and end")
     parser.add_argument("--jobs", type=int, default=1, help="processes, each on a core of its own")
     parser.add_argument("--picture")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.scale = SCALES[options.scale]
+    options.steps = options.steps or options.scale.steps
+    if options.measure is None:
+        options.measure = list(options.scale.tables)
+    return options
 
 
 class Results:
@@ -325,37 +428,113 @@ class Results:
         print(line, flush=True)
 
 
-def chains(options: argparse.Namespace) -> Iterator[tuple[str, int, list[Cell]]]:
-    """A pre-trained model and all that starts from it, for each seed."""
-    cells = [cell for name in options.measure for row in TABLES[name].rows.values() for cell in row]
-    for seed in options.seeds:
+# -------------------------------------------------------------------------------- jobs
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Something to do, those of the lowest rank first; it gives the jobs that it leads to."""
+
+    rank: int
+    do: Callable[[], list["Job"]]
+
+
+def run_jobs(jobs: list[Job], number: int) -> int:
+    """Runs jobs, and those that they lead to, so many at once; counts those that failed."""
+    failed, running = 0, set()
+    with concurrent.futures.ThreadPoolExecutor(number) as pool:
+        while jobs or running:
+            jobs.sort(key=lambda job: job.rank)
+            while jobs and len(running) < number:
+                running.add(pool.submit(jobs.pop(0).do))
+            done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
+            for one in done:
+                try:
+                    jobs += one.result()
+                except (Exception, SystemExit) as error:  # the others go on
+                    failed += 1
+                    print(f"FAILED: {error}", flush=True)
+                    if not isinstance(error, SystemExit):
+                        traceback.print_exception(error)
+    return failed
+
+
+def first_jobs(results: "Results", options: argparse.Namespace) -> list[Job]:
+    """For each model and seed its pre-training and its new weights, if something of it is missing.
+
+    All that starts from them follows: the quickest tasks first, on a GPU in the order of its tasks.
+    """
+    tasks, tables = list(options.scale.tasks), options.scale.tables
+    cells = [cell for name in options.measure for row in tables[name].rows.values() for cell in row]
+    cells = list(dict.fromkeys(cells))
+    jobs = []
+    for seed in options.seeds[:1] if options.scale.on_gpu else options.seeds:
         for model in dict.fromkeys(cell.model for cell in cells):
-            of_model = [cell for cell in cells if cell.model == model and cell.task in TASKS]
-            of_model.sort(key=lambda cell: (list(TASKS).index(cell.task), not cell.top))
-            yield model, seed, list(dict.fromkeys(of_model))  # the quickest first
+            of_model = [cell for cell in cells if cell.model == model and cell.task in tasks]
+            of_model.sort(key=lambda cell: (tasks.index(cell.task), not cell.top))
+            own = [cell for cell in of_model if cell.percent]
+            new = [cell for cell in of_model if not cell.percent]
+            jobs.append(Job(0, functools.partial(measure, model, seed, own, results, options)))
+            if new:
+                do = functools.partial(measure_new, model, seed, new, results, options)
+                jobs.append(Job(1, do))
+    return jobs
 
 
-def measure(model: str, seed: int, cells: list[Cell], results: Results, options) -> None:
-    """Pre-trains, then fine-tunes, each in a process."""
+def measure(model: str, seed: int, cells: list[Cell], results: Results, options) -> list[Job]:
+    """Pre-trains; its held-out losses and fine-tunings follow."""
     key = {"model": model, "seed": seed, "task": "", "settings": settings(model, options)}
-    keys = {cell: key_of(cell, options) | {"seed": seed} for cell in cells}
-    missing = [cell for cell in cells if not results.find(**keys[cell])]
+    jobs = fine_tunings(cells, seed, results, options)
+    has_losses = any("loss" in line for line in results.find(**key))
     whole = folder_of(model, seed, options) / f"model.ckpt-{last_step(model, options)}.index"
-    if not results.find(**key) or (missing and not whole.exists()):
-        found = key | pretrain(model, seed, options)
+    if not has_losses or (jobs and not whole.exists()):
+        found = pretrain(model, seed, options)
         if not results.find(**key):
-            results.add(found)
-    for cell in missing:
-        results.add(keys[cell] | fine_tune(cell, seed, options))
+            results.add(key | found)
+    if not has_losses:
+
+        def add_losses() -> list[Job]:
+            results.add(key | held_out(model, seed, options))
+            return []
+
+        jobs.append(Job(1, add_losses))
+    return jobs
+
+
+def measure_new(model: str, seed: int, cells: list[Cell], results: Results, options) -> list[Job]:
+    """Makes new weights; their fine-tunings follow."""
+    if jobs := fine_tunings(cells, seed, results, options):
+        make_new(model, seed, options)
+    return jobs
+
+
+def fine_tunings(cells: list[Cell], seed: int, results: Results, options) -> list[Job]:
+    """The fine-tunings that are missing, each in a process; other seeds and figure 5 are last."""
+    jobs = []
+    for cell in cells:
+        repeated = cell.task in options.scale.repeated and cell.percent in (0, 100)
+        for own in options.seeds if repeated else [seed]:
+            key = key_of(cell, options) | {"seed": own}
+
+            def tune(cell: Cell = cell, own: int = own, key: dict = key) -> list[Job]:
+                results.add(key | fine_tune(cell, seed, own, options))
+                return []
+
+            if not results.find(**key):
+                jobs.append(Job(2 if own == seed and cell.percent in (0, 100) else 3, tune))
+    return jobs
 
 
 def settings(model: str, options: argparse.Namespace, cell: Cell | None = None) -> str:
     """A digest of all that decides a result but the seed."""
-    own = [CONFIG, BATCH, RATE, options.steps, dataclasses.asdict(MODELS[model])]
+    scale = options.scale
+    own = [scale.config, scale.batch, scale.rate, options.steps, dataclasses.asdict(MODELS[model])]
     if cell:
-        recipe = FIXED_RECIPE if cell.top.startswith("fixed") else RECIPE | DROPOUT
-        sizes = [NUM_SST_2, ARTICLES, DEV_ARTICLES, NUM_NAMES]
-        own += [dataclasses.asdict(TASKS[cell.task]), TOPS[cell.top], recipe, sizes]
+        recipe = FIXED_RECIPE if cell.top.startswith("fixed") else scale.recipe | DROPOUT
+        task = dataclasses.asdict(scale.tasks[cell.task])
+        own += [task, TOPS[cell.top], recipe, list(scale.sizes)]
+    if scale.on_gpu:
+        own += [scale.data, scale.train, scale.vocab]
     return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:8]
 
 
@@ -366,68 +545,127 @@ def key_of(cell: Cell, options: argparse.Namespace) -> dict:
 
 def last_step(model: str, options: argparse.Namespace) -> int:
     """The steps of a whole pre-training."""
-    own = MODELS[model]
-    return own.times * options.steps * BATCH // own.train.get("train_batch_size", BATCH)
+    own, batch = MODELS[model], options.scale.batch
+    return own.times * options.steps * batch // own.train.get("train_batch_size", batch)
 
 
 # -------------------------------------------------------------------------------- commands
 
 
-def run(script: str, log: pathlib.Path, **given) -> float:
-    """Runs a script, or a verb of bert-tf, on a core of this thread's; gives its seconds of CPU."""
+def run(options: argparse.Namespace, script: str, log: pathlib.Path, **given) -> float:
+    """Runs a script, or a verb of bert-tf; gives its seconds.
+
+    On a GPU they are those of the clock; otherwise of CPU, on a core of this thread's. A
+    pre-training is stopped after --pretraining_seconds, and has then saved a checkpoint.
+    """
     command = [str(ROOT / script)] if script.endswith(".py") else ["-m", "bert_tf", script]
     command += [f"--{name}={value}" for name, value in given.items()]
     cores = sorted(os.sched_getaffinity(0))
-    if (number := threading.current_thread().name.rpartition("_")[2]).isdigit():
+    number = threading.current_thread().name.rpartition("_")[2]
+    if number.isdigit() and not options.scale.on_gpu:
         cores = [cores[int(number) % len(cores)]]
     pin = functools.partial(os.sched_setaffinity, 0, cores)
+    own = {} if script.endswith(".py") else {"CUDA_VISIBLE_DEVICES": "-1"}  # of data
+    is_limited = script == "run_pretraining.py" and given.get("do_train") == "true"
+    limit = options.pretraining_seconds if is_limited else None
+    start = time.monotonic()
     with log.open("a") as file:
         process = subprocess.Popen(
-            [sys.executable, *command], stdout=file, stderr=file, cwd=ROOT, preexec_fn=pin
-        )
+            [sys.executable, *command],
+            stdout=file, stderr=file, cwd=ROOT, preexec_fn=pin, env=os.environ | own,
+        )  # fmt: skip
+        timer = threading.Timer(limit or threading.TIMEOUT_MAX, process.terminate)
+        timer.daemon = True
+        timer.start()
         _, status, used = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{script} failed: see {log}")
-    return used.ru_utime + used.ru_stime
+        is_stopped = not timer.is_alive()
+        timer.cancel()
+    if status and not (is_stopped and os.waitstatus_to_exitcode(status) == 143):
+        end = log.read_text(errors="replace").splitlines()[-5:]
+        sys.exit("\n".join([f"{script} failed: see {log}", *(line[:500] for line in end)]))
+    return time.monotonic() - start if options.scale.on_gpu else used.ru_utime + used.ru_stime
+
+
+def log_of(name: str, seed: int, options: argparse.Namespace) -> pathlib.Path:
+    """The log of a pre-training."""
+    return options.folder.resolve() / f"{folder_name(name)}-{seed}.log"
+
+
+def flags_of(name: str, seed: int, options: argparse.Namespace) -> dict:
+    """The flags of a pre-training but its data; writes its configuration."""
+    model, folder, scale = MODELS[name], options.folder.resolve(), options.scale
+    config = folder / f"{folder_name(name)}.json"
+    write_json(config, scale.config | model.config)
+    steps = model.times * options.steps
+    given = {
+        "bert_config_file": config, "vocab_file": folder / "vocab.txt",
+        "output_dir": folder_of(name, seed, options), "do_train": "true", "seed": seed,
+        "num_train_steps": steps, "learning_rate": scale.rate, "num_warmup_steps": steps // 10,
+        "save_checkpoints_steps": steps // 10, "keep_checkpoint_max": 0,
+        "train_batch_size": scale.batch,
+    } | scale.train | model.train  # fmt: skip
+    for count in ("num_train_steps", "num_warmup_steps", "save_checkpoints_steps"):
+        given[count] = given[count] * scale.batch // given["train_batch_size"]  # equal examples
+    return given
+
+
+def write_json(path: pathlib.Path, values: dict) -> None:
+    """Writes a file at once: runs beside this one may read it."""
+    part = path.with_suffix(f".{threading.get_ident()}")
+    part.write_text(json.dumps(values, indent=1))
+    part.replace(path)
 
 
 def pretrain(name: str, seed: int, options: argparse.Namespace) -> dict:
-    """Records -> a model of all steps -> its scores on held-out records."""
-    model, folder = MODELS[name], options.folder.resolve()
-    output, log = folder_of(name, seed, options), folder / f"{folder_name(name)}-{seed}.log"
-    is_new = not output.exists()
-    config = folder / f"{folder_name(name)}.json"
-    config.write_text(json.dumps(CONFIG | model.config, indent=1))
-    steps = model.times * options.steps
-    given = {
-        "bert_config_file": config, "vocab_file": folder / "vocab.txt", "output_dir": output,
-        "do_train": "true", "seed": seed, "num_train_steps": steps, "learning_rate": RATE,
-        "num_warmup_steps": steps // 10, "save_checkpoints_steps": steps // 10,
-        "keep_checkpoint_max": 0, "train_batch_size": BATCH,
-    }  # fmt: skip
-    held_out = {"do_eval": "true", "eval_batch_size": 32, "max_eval_steps": 200}
-    given |= model.train
-    for count in ("num_train_steps", "num_warmup_steps", "save_checkpoints_steps"):
-        given[count] = given[count] * BATCH // given["train_batch_size"]  # equal examples
-    data, seconds, done = make_records(folder, "train", seed, **model.data), 0.0, 0
+    """Records -> a model of all steps; its seconds, unless it had been begun before."""
+    model, output = MODELS[name], folder_of(name, seed, options)
+    log, is_new = log_of(name, seed, options), not output.exists()
+    given = flags_of(name, seed, options)
+    data, seconds, done = make_records(options, "train", seed, **model.data), 0.0, 0
     if model.long_steps:
-        given["stop_at_step"] = given["num_train_steps"] - round(model.long_steps * steps)
+        of_all = round(model.long_steps * model.times * options.steps)
+        given["stop_at_step"] = given["num_train_steps"] - of_all
         done = max([0, *map(step_of, output.glob("model.ckpt-*.index"))])
     if done <= given.get("stop_at_step", given["num_train_steps"]):  # else in the second phase
-        seconds = run("run_pretraining.py", log, input_file=data, **given)
+        seconds = run(options, "run_pretraining.py", log, input_file=data, **given)
     if model.long_steps:
-        given["stop_at_step"], long = given["num_train_steps"], {"train_batch_size": BATCH // 4}
-        data = make_records(folder, "train", seed, **LONG)
-        seconds += run("run_pretraining.py", log, input_file=data, **(given | LONG | long))
-    found = {}
+        given["stop_at_step"] = given["num_train_steps"]
+        long = LONG | {"train_batch_size": options.scale.batch // 4}
+        data = make_records(options, "train", seed, **LONG)
+        seconds += run(options, "run_pretraining.py", log, input_file=data, **(given | long))
+    found = {"seconds": round(seconds, 1)} if is_new else {}
+    if options.scale.on_gpu:
+        found |= {"steps": step_of(newest(output)), "card": card()}
+    return found
+
+
+def held_out(name: str, seed: int, options: argparse.Namespace) -> dict:
+    """The scores of a pre-trained model on held-out records."""
+    given, found = flags_of(name, seed, options), {}
+    given |= {"do_train": "false", "do_eval": "true", "eval_batch_size": 32, "max_eval_steps": 200}
     for length, flags in {"": {}, " at 512": LONG}.items():
-        if not flags or name in (BERT, "128, then 512"):
-            own = {k: v for k, v in given.items() if k not in ("do_train", "stop_at_step")}
-            own["eval_input_file"] = make_records(folder, "dev", 1, **flags)
-            run("run_pretraining.py", log, input_file=data, **(own | held_out | flags))
-            scores = scores_in(output / "eval_results.txt")
+        if not flags or (name in (BERT, "128, then 512") and not options.scale.on_gpu):
+            data = make_records(options, "dev", 1, **flags)
+            own = given | {"input_file": data, "eval_input_file": data} | flags
+            run(options, "run_pretraining.py", log_of(name, seed, options), **own)
+            scores = scores_in(given["output_dir"] / "eval_results.txt")
             found |= {f"{key}{length}": value for key, value in scores.items()}
-    return found | ({"seconds": round(seconds, 1)} if is_new else {})
+    return found
+
+
+def card() -> str:
+    """The name of the GPU, or "CPU"."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "CPU"
+    return found.splitlines()[0].strip()
+
+
+def newest(output: pathlib.Path) -> pathlib.Path:
+    """The index of the last checkpoint of a folder."""
+    return max(output.glob("model.ckpt-*.index"), key=step_of)
 
 
 def step_of(path: pathlib.Path) -> int:
@@ -435,10 +673,10 @@ def step_of(path: pathlib.Path) -> int:
     return int(path.suffixes[0].rpartition("-")[2])
 
 
-def fine_tune(cell: Cell, seed: int, options: argparse.Namespace) -> dict:
-    """A checkpoint -> the scores of a task."""
-    folder, task = options.folder.resolve(), TASKS[cell.task]
-    name = folder_name(f"{cell.model}-{seed}-{cell.percent}-{cell.task}-{cell.top}")
+def fine_tune(cell: Cell, seed: int, own_seed: int, options: argparse.Namespace) -> dict:
+    """A checkpoint of a seed -> the scores of a task, fine-tuned with a seed of its own."""
+    folder, scale, task = options.folder.resolve(), options.scale, options.scale.tasks[cell.task]
+    name = folder_name(f"{cell.model}-{own_seed}-{cell.percent}-{cell.task}-{cell.top}")
     output, log = folder / "tuned" / name, folder / f"{name}.log"
     config = json.loads((folder / f"{folder_name(cell.model)}.json").read_text()) | TOPS[cell.top]
     given = dict(task.flags)
@@ -447,14 +685,14 @@ def fine_tune(cell: Cell, seed: int, options: argparse.Namespace) -> dict:
     if cell.top.startswith("fixed"):
         given |= FIXED_RECIPE
     else:
-        given |= RECIPE
+        given |= scale.recipe
         config |= DROPOUT
     own = folder / f"{name}.json"
-    own.write_text(json.dumps(config, indent=1))
+    write_json(own, config)
     given |= {
         "bert_config_file": own, "vocab_file": folder / "vocab.txt", "output_dir": output,
         "init_checkpoint": checkpoint(cell, seed, options), "do_train": "true", "do_eval": "true",
-        "seed": seed,
+        "seed": own_seed,
     }  # fmt: skip
     if cell.task == SQUAD:
         files = {"train_file": folder / "squad-train.json", "predict_file": folder / "squad.json"}
@@ -462,11 +700,13 @@ def fine_tune(cell: Cell, seed: int, options: argparse.Namespace) -> dict:
     else:
         given |= {"data_dir": folder / folder_name(cell.task), "eval_batch_size": 32}
     shutil.rmtree(output, ignore_errors=True)  # of a run that was stopped
-    seconds = round(run(task.script, log, **given), 1)
-    score = scores_in(output / "eval_results.txt")[task.metric]
+    seconds = round(run(options, task.script, log, **given), 1)
+    scores = scores_in(output / "eval_results.txt")
     shutil.rmtree(output)
     log.unlink()
-    return {"score": score if cell.task == SQUAD else 100 * score, "seconds": seconds}
+    score = scores[task.metric] * (1 if cell.task == SQUAD else 100)
+    more = {"scores": scores} if scale.on_gpu else {}
+    return {"score": score, "seconds": seconds, **more}
 
 
 def folder_name(name: str) -> str:
@@ -482,9 +722,21 @@ def folder_of(model: str, seed: int, options: argparse.Namespace) -> pathlib.Pat
 def checkpoint(cell: Cell, seed: int, options: argparse.Namespace) -> pathlib.Path:
     """The model after so many percent of its steps; before the first they are new weights."""
     output = folder_of(cell.model, seed, options)
+    if cell.percent == 100:  # or where it was stopped
+        return newest(output).with_suffix("")
     if cell.percent:
         return output / f"model.ckpt-{last_step(cell.model, options) * cell.percent // 100}"
-    path = options.folder.resolve() / f"new-{folder_name(cell.model)}-{seed}"
+    return path_of_new(cell.model, seed, options)
+
+
+def path_of_new(model: str, seed: int, options: argparse.Namespace) -> pathlib.Path:
+    """Where the new weights of a model are."""
+    return options.folder.resolve() / f"new-{folder_name(model)}-{seed}"
+
+
+def make_new(model: str, seed: int, options: argparse.Namespace) -> None:
+    """Writes new weights, once."""
+    path, config = path_of_new(model, seed, options), flags_of(model, seed, options)
     if not path.exists():
         code = (
             "import bert_tf, keras, sys; keras.utils.set_random_seed(int(sys.argv[1]));"
@@ -493,10 +745,10 @@ def checkpoint(cell: Cell, seed: int, options: argparse.Namespace) -> pathlib.Pa
             "model.tokenizer = bert_tf.FullTokenizer(sys.argv[3]);"
             "bert_tf.save_weights(sys.argv[4], model, to_format='tf1')"
         )
-        files = [output.parent / f"{folder_name(cell.model)}.json", output.parent / "vocab.txt"]
+        files = [config["bert_config_file"], config["vocab_file"]]
         command = [sys.executable, "-c", code, str(seed), *map(str, files), str(path)]
-        subprocess.run(command, check=True, cwd=ROOT, stderr=subprocess.DEVNULL)
-    return path
+        own = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+        subprocess.run(command, check=True, cwd=ROOT, stderr=subprocess.DEVNULL, env=own)
 
 
 # -------------------------------------------------------------------------------- data
@@ -506,46 +758,61 @@ LOCK = threading.Lock()
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """The text, the vocabulary and the data of the tasks."""
+    """The text, the vocabulary and the data of the tasks; on a GPU also the records."""
     data, folder = pathlib.Path(os.environ["BERT_TF_DATA"]), options.folder.resolve()
-    if (folder / "names" / "dev.txt").exists():  # written last
-        return
+    if not (folder / "names" / "dev.txt").exists():  # written last
+        prepare_tasks(data, folder, options)
+    if options.scale.on_gpu:
+        make_records(options, "train", options.seeds[0])
+
+
+def prepare_tasks(data: pathlib.Path, folder: pathlib.Path, options: argparse.Namespace) -> None:
+    """Text, vocabulary, data of the tasks."""
+    scale = options.scale
+    num_sst_2, articles, dev_articles, num_names = scale.sizes
     folder.mkdir(parents=True, exist_ok=True)
     for part in ("train", "dev"):
         (folder / "text" / part).mkdir(parents=True, exist_ok=True)
     for path in sorted((data / "wiki" / "extracted").iterdir()):
         shutil.copy(path, folder / "text" / ("dev" if path.name in HELD_OUT else "train"))
     log, text = folder / "data.log", {"input_format": "wikiextractor"}
-    vocab = {"output_file": folder / "vocab.txt", "vocab_size": CONFIG["vocab_size"]}
-    run("vocab", log, input_file=f"{folder}/text/*/*", **text, **vocab)
+    if scale.vocab:
+        shutil.copy(data / "vocab" / scale.vocab, folder / "vocab.txt")
+    else:
+        vocab = {"output_file": folder / "vocab.txt", "vocab_size": scale.config["vocab_size"]}
+        run(options, "vocab", log, input_file=f"{folder}/text/*/*", **text, **vocab)
     for task in (SST_2, MRPC, STS_B):
         (folder / folder_name(task)).mkdir(exist_ok=True)
         for part in ("train", "dev"):
             lines = (data / "glue" / task / f"{part}.tsv").read_text("utf-8").split("\n")
-            kept = lines[: NUM_SST_2 + 1] if task == SST_2 else lines  # with its header
-            (folder / folder_name(task) / f"{part}.tsv").write_text("\n".join(kept) + "\n", "utf-8")
-    cuts = {"squad-train": ("train", ARTICLES), "squad": ("dev", DEV_ARTICLES)}
+            kept = lines[: num_sst_2 + 1] if task == SST_2 and num_sst_2 else lines  # with header
+            text_of_part = "\n".join(kept).rstrip("\n") + "\n"
+            (folder / folder_name(task) / f"{part}.tsv").write_text(text_of_part, "utf-8")
+    cuts = {"squad-train": ("train", articles), "squad": ("dev", dev_articles)}
     for name, (part, number) in cuts.items():
         whole = json.loads((data / "squad" / f"{part}-v1.1.json").read_text("utf-8"))
         whole["data"] = whole["data"][:number]
         (folder / f"{name}.json").write_text(json.dumps(whole), "utf-8")
-    write_names(folder)
+    write_names(folder, num_names)
 
 
-def make_records(folder: pathlib.Path, part: str, seed: int, **flags) -> str:
+def make_records(options: argparse.Namespace, part: str, seed: int, **flags) -> str:
     """The records of a part of the text, made once."""
-    name = "-".join([part, str(seed), *(f"{k}_{v}" for k, v in flags.items())])
+    folder, name = options.folder.resolve(), "-".join(
+        [part, str(seed), *(f"{k}_{v}" for k, v in flags.items())]
+    )  # fmt: skip
     path = f"{folder}/records/{name}.tfrecord"
     with LOCK:
         if not os.path.exists(path):
-            given = {"max_seq_length": 128, "max_predictions_per_seq": 20} | flags
+            given = {"max_seq_length": 128, "max_predictions_per_seq": 20, "dupe_factor": 1}
+            given |= (options.scale.data if part == "train" else {}) | flags
             given |= {"input_format": "wikiextractor", "vocab_file": folder / "vocab.txt"}
             given |= {"input_file": f"{folder}/text/{part}/*", "output_file": path}
-            run("data", folder / "data.log", dupe_factor=1, random_seed=seed, **given)
+            run(options, "data", folder / "data.log", random_seed=seed, **given)
     return path
 
 
-def write_names(folder: pathlib.Path) -> None:
+def write_names(folder: pathlib.Path, numbers: dict[str, int]) -> None:
     """Sentences of the text with their names as tags, in CoNLL's format.
 
     A name is a run of words that begin with a capital letter; the first word of a sentence, which
@@ -556,7 +823,7 @@ def write_names(folder: pathlib.Path) -> None:
 
     split, words_of = sentence_splitter("wikiextractor", "en"), re.compile(r"\w+|[^\w\s]")
     kept = {}
-    for part, number in NUM_NAMES.items():
+    for part, number in numbers.items():
         paths = [str(path) for path in sorted((folder / "text" / part).iterdir())]
         lines = itertools.chain(*DocumentReader(paths, input_format="wikiextractor").documents())
         found = (words_of.findall(sentence) for line in lines for sentence in split(line))
@@ -581,7 +848,7 @@ def write_names(folder: pathlib.Path) -> None:
 
 def lines_of(cell: Cell, results: Results, options: argparse.Namespace) -> list[dict]:
     """The lines of a cell, one for each seed."""
-    if cell.task in TASKS:
+    if cell.task in options.scale.tasks:
         return results.find(**key_of(cell, options))
     return results.find(model=cell.model, task="", settings=settings(cell.model, options))
 
@@ -589,13 +856,15 @@ def lines_of(cell: Cell, results: Results, options: argparse.Namespace) -> list[
 def values(cell: Cell, results: Results, options: argparse.Namespace) -> list[float]:
     """What the seeds gave."""
     of_model = "masked_lm_loss" + cell.task.removeprefix("loss")
-    name = "score" if cell.task in TASKS else of_model
+    if cell.task not in options.scale.tasks and not cell.percent:  # new weights have none
+        return []
+    name = "score" if cell.task in options.scale.tasks else of_model
     return [line[name] for line in lines_of(cell, results, options) if name in line]
 
 
 def shown(cell: Cell, results: Results, options: argparse.Namespace) -> str:
     """Mean, and half the range of the seeds."""
-    found, digits = values(cell, results, options), 1 if cell.task in TASKS else 3
+    found, digits = values(cell, results, options), 1 if cell.task in options.scale.tasks else 3
     if not found:
         return ""
     spread = f" ± {(max(found) - min(found)) / 2:.{digits}f}" if len(found) > 1 else ""
@@ -615,7 +884,7 @@ def print_table(table: Table, results: Results, options: argparse.Namespace) -> 
         cells = table.rows.get(name, ())
         ours = [shown(cell, results, options) for cell in cells] or [""] * len(table.columns)
         paper = [f"{x:g}" for x in table.figures.get(name, ())] or [""] * len(table.paper)
-        parts = {cell for cell in cells if cell.task in TASKS}
+        parts = {cell for cell in cells if cell.task in options.scale.tasks}
         parts |= {Cell(cell.model, LOSS) for cell in cells if cell.percent}
         found = [lines_of(cell, results, options) for cell in parts]
         seconds = [[x["seconds"] for x in lines if "seconds" in x] for lines in found]
@@ -624,12 +893,25 @@ def print_table(table: Table, results: Results, options: argparse.Namespace) -> 
         print(f"| {name} | {' | '.join([*ours, *paper])} | {minutes} |")
 
 
+def print_runs(results: Results, options: argparse.Namespace) -> None:
+    """The pre-trainings: on what, how long."""
+    print("\nMeasured on a card\n\n| | card | steps | sequences | seconds |\n|---|---|---|---|---|")
+    models = (
+        c.model for t in options.scale.tables.values() for row in t.rows.values() for c in row
+    )
+    for model in dict.fromkeys(models):
+        for x in results.find(model=model, task="", settings=settings(model, options)):
+            if "steps" in x:
+                shown = [x["card"], f"{x['steps']:,}", f"{x['steps'] * options.scale.batch:,}"]
+                print(f"| {model} | {' | '.join(shown)} | {x.get('seconds', '')} |")
+
+
 def draw(path: str, results: Results, options: argparse.Namespace) -> None:
     """Figure 5: the scores of the tasks over the steps of pre-training, every seed a point."""
     options_of = {"package": "matplotlib", "extra": "plot", "needed_by": "a picture"}
     pyplot = import_extra("matplotlib.pyplot", **options_of)
     pyplot.switch_backend("agg")
-    table = TABLES["figure 5"]
+    table, tasks = options.scale.tables["figure 5"], options.scale.tasks
     _, axes = pyplot.subplots(1, len(table.columns), figsize=(13, 2.6), constrained_layout=True)
     for number, (column, panel) in enumerate(zip(table.columns, axes, strict=True)):
         found = {}
@@ -638,7 +920,7 @@ def draw(path: str, results: Results, options: argparse.Namespace) -> None:
                 found[cell.percent] = statistics.mean(scores)
                 panel.plot([cell.percent] * len(scores), scores, "C0o", ms=4)
         panel.plot([*found], [*found.values()], "C0-")
-        metric = TASKS[column if column in TASKS else NAMES].metric.removeprefix("eval_")
+        metric = tasks[column if column in tasks else NAMES].metric.removeprefix("eval_")
         panel.set(title=column, xlabel="% of the steps", ylabel=metric.replace("_", " "))
     pyplot.savefig(path, dpi=90)
 
