@@ -106,6 +106,7 @@ setup(
             "playground/page.*",
             "serving/card*.md",
             "planning/gpus/*.txtpb",
+            "goldens/*",
         ],
         "data_gen": ["sample_text/*.txt", "sample_topics/*.csv"],
     },

@@ -6,6 +6,7 @@ Commands make the settings; a program that uses the library may call `prepare_pr
 import contextlib
 import ctypes
 import importlib
+import importlib.metadata
 import os
 import pathlib
 import re
@@ -13,6 +14,7 @@ import shlex
 import signal
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -25,23 +27,57 @@ from bert_tf.terminal import Progress
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
 
 
-def prepare_process() -> None:
-    """Makes settings that speed up models on CPUs, for the whole process.
+# Before a first step XLA tries out kernels of its own for each product and each fusion: a minute of
+# BERT-Base's start, for less than 2 % of its speed (docs/accelerators.md has a figure for each).
+_OF_GPUS = {"xla_gpu_enable_triton_gemm": 0, "xla_gpu_experimental_enable_fusion_autotuner": 0}
+_SINCE = (
+    "2.21"  # TensorFlow, that knows all of these: a flag that XLA does not know ends the process
+)
 
-    Call it before TensorFlow loads. It sets `TF_ENABLE_ONEDNN_OPTS` unless it is set, adds the
-    width of vectors to `XLA_FLAGS` unless it is there, and lets glibc's malloc keep freed memory.
+
+def prepare_process() -> None:
+    """Makes settings that speed up models, for the whole process.
+
+    Call it before TensorFlow loads. It sets `TF_ENABLE_ONEDNN_OPTS` unless it is set, adds flags to
+    `XLA_FLAGS` that are not there, and lets glibc's malloc keep freed memory.
 
     With 512-bit vectors oneDNN's products are faster than TensorFlow's own kernels, and XLA should
     use the full width; without, oneDNN is up to 1.8 times slower. Measured with
-    benchmarks/train_step.py.
+    benchmarks/train_step.py. Where there is a GPU, XLA tries out fewer kernels before a first step.
     """
     cpus = pathlib.Path("/proc/cpuinfo")  # of Linux
     wide = cpus.exists() and b" avx512f" in cpus.read_bytes()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", str(int(wide)))
-    flag, flags = "--xla_cpu_prefer_vector_width", os.environ.get("XLA_FLAGS", "")
-    if wide and flag not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {flag}=512".strip()
+    flags = {"xla_cpu_prefer_vector_width": 512} if wide else {}
+    flags |= _OF_GPUS if gpus() and importlib.metadata.version("tensorflow") >= _SINCE else {}
+    given = os.environ.get("XLA_FLAGS", "")
+    if new := [f"--{name}={value}" for name, value in flags.items() if name not in given]:
+        os.environ["XLA_FLAGS"] = " ".join([*given.split(), *new])
     keep_freed_memory()
+
+
+def gpus() -> list[str]:
+    """What the driver calls each NVIDIA GPU of this machine; loads nothing."""
+    paths = sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    return [re.search("Model: *(.*)", path.read_text())[1] for path in paths]
+
+
+def keep_programs() -> None:
+    """Lets XLA keep the programs that it compiles for GPUs, for the next process.
+
+    They are in the user's cache folder, apart for each TensorFlow, driver, kind of GPU and set of
+    flags; nothing is kept where `TF_XLA_FLAGS` is set.
+    """
+    if not gpus() or "TF_XLA_FLAGS" in os.environ:
+        return
+    driver = pathlib.Path("/proc/driver/nvidia/version").read_text()
+    of = [importlib.metadata.version("tensorflow"), driver, *gpus(), os.environ["XLA_FLAGS"]]
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = cache / "bert_tf" / f"xla-{zlib.crc32(repr(of).encode()):08x}"
+    with contextlib.suppress(OSError):  # a home that cannot be written to
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = "--tf_xla_persistent_cache"
+        os.environ["TF_XLA_FLAGS"] = f"{name}_directory={folder} {name}_device_types=GPU"
 
 
 def keep_freed_memory() -> None:
@@ -66,6 +102,7 @@ def prepare_command() -> None:
     """
     _of_command[:] = [True]
     prepare_process()
+    keep_programs()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
 

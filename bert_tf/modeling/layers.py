@@ -14,12 +14,14 @@ less the leading `bert/`, `bert/encoder/` or `cls/` (checkpoints/tf1.py).
 """
 
 import contextlib
+import dataclasses
 import math
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 from keras.initializers import TruncatedNormal
 
@@ -111,8 +113,10 @@ class SelfAttention(BertLayer):
 
     In a causal model (section 5.1) a token sees itself and those before it.
 
-    With `recompute` the probabilities, S * S of each head, are not kept for the gradient but
-    computed again from query and key: one product of the six that attention takes is made twice.
+    The gradient is written out: that of soft-max needs no sums over S * S, as those of P * dP are
+    those of the context and its gradient (Dao et al., 2022, appendix B.2). With `recompute` the
+    probabilities are not kept for it but computed again from query and key: one product of the six
+    that attention takes is made twice.
     """
 
     recompute = False  # set by `Steps`
@@ -145,17 +149,55 @@ class SelfAttention(BertLayer):
             y = ops.reshape(y, (batch, length, heads, hidden // heads))
             return ops.transpose(y, (0, 2, 1, 3))
 
-        def attend(query, key, value):  # [B, N, S, H] each -> [B, N, S, H]
-            scale = (hidden // heads) ** -0.5
-            scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale  # [B, N, S, S]
-            scores = ops.cast(scores, "float32") + mask_scores
-            probabilities = ops.cast(ops.softmax(scores, axis=-1), self.compute_dtype)
-            return ops.matmul(self.dropout(probabilities, training=training), value)
-
         parts = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        context = recomputed(attend, *parts) if self.recompute and training else attend(*parts)
-        context = ops.transpose(context, (0, 2, 1, 3))  # [B, S, N, H]
+        context = self._context(*parts, mask_scores, bool(training))  # [B, S, N, H]
         return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
+
+    def _context(self, query, key, value, mask_scores: Tensor, training: bool) -> Tensor:
+        """softmax(Q K^T / sqrt(H) + mask) V, with dropout: [B, N, S, H] each -> [B, S, N, H]."""
+        scale, across, swapped = query.shape[-1] ** -0.5, (0, 1, 3, 2), (0, 2, 1, 3)
+
+        def scores_of(query, key):  # -> float32 [B, N, S, S]
+            scores = ops.matmul(query, ops.transpose(key, across)) * scale
+            return ops.cast(scores, "float32") + mask_scores
+
+        def dropped(p):
+            return self.dropout(ops.cast(p, self.compute_dtype), training=training)
+
+        if not (training and _keys):  # otherwise a second pass draws the masks of the first
+            p = ops.softmax(scores_of(query, key), axis=-1)
+            return ops.transpose(ops.matmul(dropped(p), value), swapped)
+
+        @ops.custom_gradient
+        def attend(query, key, value):
+            scores = scores_of(query, key)
+            most = ops.max(scores, axis=-1, keepdims=True)  # [B, N, S, 1]
+            powers = ops.exp(scores - most)
+            share = 1.0 / ops.sum(powers, axis=-1, keepdims=True)
+            context = ops.transpose(ops.matmul(dropped(powers * share), value), swapped)
+
+            def gradient(*arguments: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
+                g = arguments[0] if upstream is None else upstream  # [B, S, N, H]
+                inner = ops.cast(g, "float32") * ops.cast(context, "float32")
+                inner = ops.transpose(ops.sum(inner, axis=-1, keepdims=True), swapped)
+                g = ops.transpose(g, swapped)  # [B, N, S, H]; inner: [B, N, S, 1]
+                masks, q, k, v = _keys[-1], query, key, value
+                if self.recompute:  # plus a 0 that no compiler knows: else it keeps what was there
+                    zero = g[:1, :1, :1, :1] * 0
+                    q, k, v = (x + zero for x in (q, k, v))
+                    masks = masks.again(ops.cast(zero[0, 0, 0, 0], "int32"))
+                p = ops.exp(scores_of(q, k) - most) * share  # [B, N, S, S]
+                with dropout_key(masks):
+                    to_value = ops.matmul(ops.transpose(dropped(p), across), g)
+                    of_p = dropped(ops.matmul(g, ops.transpose(v, across)))
+                of_scores = p * (ops.cast(of_p, "float32") - inner)
+                of_scores = ops.cast(of_scores, self.compute_dtype) * scale
+                to_key = ops.matmul(ops.transpose(of_scores, across), q)
+                return ops.matmul(of_scores, k), to_key, to_value
+
+            return context, gradient
+
+        return attend(query, key, value)
 
     def _mask_scores(self, padding_mask: Tensor, batch: Tensor, length: Tensor) -> Tensor:
         """0 for what is seen, -10000 for what is not: float32 [B, 1, 1 or S, S], [S, S], or 0."""
@@ -519,7 +561,64 @@ def dense_layers(layer: keras.layers.Layer) -> list["Dense"]:
 GOLDEN_RATIO = -0x61C88647  # 0x9E3779B9 as int32; spreads consecutive counters
 
 
-_keys: list[tuple] = []  # seed, first_row and num_rows of each `dropout_key` that is entered
+@dataclasses.dataclass
+class DropoutKey:
+    """What masks are drawn from; see `dropout_key`."""
+
+    seed: Tensor
+    first_row: Tensor = 0
+    num_rows: int | None = None
+    packed_tokens: Tensor = None
+    input_shape: Any = ()
+    lines: dict[tuple, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
+
+    def places(self, shape: Any, *, is_packed: bool) -> tuple[Tensor, Tensor]:
+        """Of each element a hash of its line, along the last axis, and of its place in the line.
+
+        They broadcast to `shape` and are made once for all layers: what is left for each element is
+        what counts on GPUs, and what is left for each layer is what a step's start takes.
+        """
+        key = (*shape, is_packed)
+        if key not in self.lines:
+            self.lines[key] = self._packed(shape) if is_packed else self._of_rows(shape)
+        return self.lines[key]
+
+    def again(self, zero: Tensor) -> "DropoutKey":
+        """A key of the same masks, which are computed again: `zero`, an int32, is 0 unknown."""
+        lines = {key: (line + zero, element) for key, (line, element) in self.lines.items()}
+        return dataclasses.replace(self, seed=self.seed + zero, lines=lines)
+
+    def _of_rows(self, shape: Any) -> tuple[Tensor, Tensor]:
+        first = self.first_row
+        if self.num_rows is not None:
+            first *= shape[0] // self.num_rows
+        rows = ops.arange(shape[0], dtype="int32") + first  # [B]
+        rows = ops.reshape(rows, (shape[0],) + (1,) * (len(shape) - 1))
+        lines = np.reshape(spread(math.prod(shape[1:-1])), (1, *shape[1:-1], 1))
+        return self._hashed(rows, lines), spread(shape[-1])
+
+    def _packed(self, shape: Any) -> tuple[Tensor, Tensor]:
+        cells, length = self.packed_tokens, self.input_shape[-1]
+        first = self.first_row * math.prod(self.input_shape[1:-1])
+        rows, places = first + cells // length, cells % length  # [R, W]
+        if len(shape) != 4:
+            lines = self._hashed(rows[..., None], places[..., None] * GOLDEN_RATIO)  # [R, W, 1]
+            return lines, spread(shape[-1])
+        lines = ops.arange(shape[1], dtype="int32")[:, None] * length + places[:, None, :]
+        lines = self._hashed(rows[:, None, :, None], lines[..., None] * GOLDEN_RATIO)
+        return lines, places[:, None, None, :] * GOLDEN_RATIO  # [R, N, W, 1], [R, 1, 1, W]
+
+    def _hashed(self, rows: Tensor, lines: Tensor) -> Tensor:
+        row = mix(ops.bitwise_xor(rows * GOLDEN_RATIO, mix(self.seed)))
+        return mix(ops.bitwise_xor(row, lines))
+
+
+def spread(n: int) -> np.ndarray:
+    """0 to n - 1, times the golden ratio: int32 [n]."""
+    return (np.arange(n, dtype=np.uint32) * np.uint32(GOLDEN_RATIO % 2**32)).view(np.int32)
+
+
+_keys: list[DropoutKey] = []  # of each `dropout_key` that is entered
 
 
 @contextlib.contextmanager
@@ -533,14 +632,17 @@ def dropout_key(
     """Within this context dropout masks are a pure function of seed, row and place in the model.
 
     Args:
-      seed: int32 scalar, a different one for each step.
+      seed: int32 scalar, a different one for each step; or a `DropoutKey`.
       first_row: int32 scalar, the place in the global batch of row 0 of the model's inputs.
       num_rows: the rows of the model's inputs. A layer whose inputs have several sequences for each
         row (multiple choice) then counts sequences; without it, rows are taken for sequences.
       packed_tokens: of a packed batch; the masks of its tokens are those of the batch unpacked.
       input_shape: [B, S] or [B, C, S], of its ids.
     """
-    _keys.append((seed, first_row, num_rows, packed_tokens, input_shape))
+    if not isinstance(seed, DropoutKey):
+        seed = ops.convert_to_tensor(seed, "int32")
+        seed = DropoutKey(seed, first_row, num_rows, packed_tokens, input_shape)
+    _keys.append(seed)
     try:
         yield
     finally:
@@ -556,16 +658,15 @@ def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
     """
     if not _keys:
         return function(*tensors)
-    seed, *rows = _keys[-1]
+    key = _keys[-1]
 
     def with_seed(high: Tensor, low: Tensor, *tensors: Tensor) -> Tensor:
         seed = ops.left_shift(ops.cast(high, "int32"), 16) + ops.cast(low, "int32")
-        with dropout_key(seed, *rows):
+        with dropout_key(dataclasses.replace(key, seed=seed, lines={})):
             return function(*tensors)
 
     # Halves, which float32 holds exactly: what is not floating has no place in a gradient.
-    seed = ops.convert_to_tensor(seed, "int32")
-    high, low = ops.right_shift(seed, 16), ops.bitwise_and(seed, 0xFFFF)
+    high, low = ops.right_shift(key.seed, 16), ops.bitwise_and(key.seed, 0xFFFF)
     halves = (ops.cast(half, "float32") for half in (high, low))
     return keras.remat(with_seed)(*halves, *tensors)
 
@@ -603,43 +704,20 @@ class Dropout(keras.layers.Layer):
         """x [B, ...] -> [B, ...]; in training a share `rate` becomes 0, the rest is scaled up."""
         if not self.rate or not training:
             return x
-        row, element = self._places(ops.shape(x))
-        # Less than `mix`, for speed: the row's key is well mixed, and only high bits are compared.
-        h = ops.bitwise_xor(element * GOLDEN_RATIO, row) * -0x7A143595
+        if _keys:
+            key = _keys[-1]
+        else:
+            own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
+            key = DropoutKey(ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own))
+        is_packed = key.packed_tokens is not None and self.is_of_encoder
+        line, element = key.places(ops.shape(x), is_packed=is_packed)
+        # Less than `mix`, for speed: the lines are well mixed, and only high bits are compared.
+        place = zlib.crc32(self.path.encode()) - 2**31
+        h = ops.bitwise_xor(ops.bitwise_xor(line, place) * -0x3D4D51CB, element) * -0x7A143595
         h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 15), 0x1FFFF)) * -0x3D4D51CB
         keep = h >= int((self.rate - 0.5) * 2**32)
-        wide = ops.cast(x, "float32") / (1.0 - self.rate)  # which is no bfloat16
-        kept = ops.cast(wide, x.dtype)
-        return ops.where(keep, kept, ops.zeros_like(x))
-
-    def _places(self, shape: Any) -> tuple[Tensor, Tensor]:
-        """Of each element a hash of its row, and its number in the row; they broadcast to x."""
-        seed, first_row, rows_of_inputs, cells, inputs = _keys[-1] if _keys else (None,) * 5
-        if cells is not None and self.is_of_encoder:
-            length = inputs[-1]
-            first_row *= math.prod(inputs[1:-1])
-            rows, places = first_row + cells // length, cells % length  # [R, W]
-            if len(shape) == 4:  # attention, [R, N, W, W]
-                rows, heads = rows[:, None, :, None], ops.arange(shape[1], dtype="int32")
-                of_query = heads[:, None, None] * length + places[:, None, :, None]
-                return self._keys_of(rows, seed), of_query * length + places[:, None, None, :]
-            element = places[..., None] * shape[-1] + ops.arange(shape[-1], dtype="int32")
-            return self._keys_of(rows[..., None], seed), element  # [R, W, 1], [R, W, D]
-        element = ops.reshape(ops.arange(math.prod(shape[1:]), dtype="int32"), (1, *shape[1:]))
-        if not _keys:
-            own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
-            seed, first_row = ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own), 0
-        elif rows_of_inputs is not None:
-            first_row *= shape[0] // rows_of_inputs
-        rows = ops.arange(shape[0], dtype="int32") + first_row  # [B]
-        rows = ops.reshape(rows, (shape[0],) + (1,) * (len(shape) - 1))
-        return self._keys_of(rows, seed), element
-
-    def _keys_of(self, rows: Tensor, seed: Tensor) -> Tensor:
-        """One hash for each row, which its elements are mixed into."""
-        place = zlib.crc32(self.path.encode()) - 2**31
-        site = mix(ops.bitwise_xor(ops.convert_to_tensor(seed, "int32"), place))
-        return mix(ops.bitwise_xor(rows * GOLDEN_RATIO, site))
+        wide = ops.cast(x, "float32") * (1.0 / (1.0 - self.rate))  # which is no bfloat16
+        return ops.where(keep, ops.cast(wide, x.dtype), ops.cast(0, x.dtype))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """The shape of the input."""

@@ -232,22 +232,23 @@ class Steps:
         """Updates every weight and its moments, on every device; cross-replica context."""
         skips = self.loss_scale is not None  # otherwise NaN or infinity ends the run
         skipped = self.loss_scale.skipped_steps if skips else 0
-        rate = self.optimizer.schedule(step)
+        rate, count = self.optimizer.schedule(step), step + 1
+        rates = {scale: rate * scale for scale in {*self._scales.values()}}
         for name, gradient in gradients.items():
 
-            def assign(weight, m, v, gradient, rate, step, skipped, is_finite, name=name):
+            def assign(weight, m, v, gradient, rate, count, skipped, is_finite, name=name):
                 variables = (weight, m, v)
                 new = self._new_values(
                     *map(tf.convert_to_tensor, (*variables, gradient)),
-                    rate=rate * self._scales[name],
-                    count=step + 1 - tf.cast(skipped, tf.int32),
+                    rate=rate,
+                    count=count - tf.cast(skipped, tf.int32) if skips else count,
                     decays=self.optimizer.decays(name),
                 )
                 for variable, value in zip(variables, new, strict=True):
                     variable.assign(tf.where(is_finite, value, variable) if skips else value)
 
             moments = (self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"])
-            args = (*moments, gradient, rate, step, skipped, is_finite)
+            args = (*moments, gradient, rates[self._scales[name]], count, skipped, is_finite)
             strategy.extended.update(self.weights[name], assign, args=args)
         if skips:
             self.loss_scale.update(strategy, is_finite)

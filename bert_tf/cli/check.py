@@ -1,0 +1,220 @@
+"""Does this machine compute what BERT's original code computes? To be run first on a new one.
+
+    bert-tf check
+
+Prints versions and devices; for each CPU and GPU, in each precision, how far a small BERT is from
+the figures of google-research/bert, which come with this package: its vectors, gradients, losses,
+and its weights after twelve updates; then speed and memory of a training step, and whether a
+training that is killed and resumed ends as an undisturbed one. Last comes the verdict, and the exit
+code is 1 if something is wrong. It takes some two minutes. A TPU is not checked. Put all that it
+prints into a bug report.
+"""
+
+import importlib.metadata
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numpy as np
+
+import bert_tf
+from bert_tf.cli import flags as shared_flags
+from bert_tf.cli import main as cli
+from bert_tf.config import BertConfig
+from bert_tf.errors import InputError
+from bert_tf.planning import tables
+from bert_tf.planning.memory import step_memory
+from bert_tf.planning.workload import Workload
+
+PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "protobuf", "nvidia-cudnn-cu12")
+
+
+class Limits(NamedTuple):
+    """How far the figures may be from the original's: some ten times what was seen; and why."""
+
+    vectors: float
+    gradients: float
+    losses: float
+    weights: float
+    why: str
+
+
+LIMITS = {  # by precision
+    "float32": Limits(1e-5, 1e-5, 1e-5, 1e-5, "sums in another order"),
+    "TF32": Limits(2e-2, 1e-2, 5e-3, 1e-3, "products of 11 bits"),
+    "bfloat16": Limits(3e-1, 4e-2, 2e-2, 1e-2, "8 bits between layers"),
+    "float16": Limits(4e-2, 1e-2, 5e-3, 2e-3, "11 bits between layers"),
+}
+BASE = Workload(
+    config=BertConfig(vocab_size=30522), train_batch_size=64, precision="bfloat16"
+)  # on a GPU
+TINY = Workload(  # on a CPU
+    config=BertConfig(
+        vocab_size=30522,
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=512,
+    ),
+    train_batch_size=16,
+)
+SECONDS = 3  # of steps that are timed
+STEPS, EVERY = 6000, 500  # of the run that is killed, and between its checkpoints
+
+
+def main(_: Sequence[str]) -> None:
+    """Versions, figures, speed, a kill and a resume, the verdict."""
+    devices = say_versions()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
+        resume = Resume(pathlib.Path(folder))
+        try:
+            resumed = pool.submit(resume.run)  # it takes its time, most of it for compiling
+            wrong = [*check_figures(devices)]
+            problem = resumed.result()
+        finally:
+            resume.end()
+    say(f"\nA killed and resumed training ends {'otherwise' if problem else 'the same'}.{problem}")
+    wrong += ["a training that is killed and resumed"] if problem else []
+    say_speed(devices)
+    if wrong:
+        raise InputError(
+            "; ".join(wrong),
+            "figures within their limits of the original's, and runs that go on as they began",
+            "try another version of TensorFlow or of the driver; report it with these lines",
+        )
+    say("\nAll is as it should be.")
+
+
+def say(text: str) -> None:
+    """A line of the report."""
+    print(text, flush=True)
+
+
+def say_versions() -> dict[str, str]:
+    """Prints versions and devices; returns what the CPU and each GPU are."""
+    import tensorflow as tf  # here and below: `parse` has loaded it
+
+    found = {d.name: d.version for d in importlib.metadata.distributions()}
+    listed = [f"{name} {found[name]}" for name in PACKAGES if name in found]
+    say(", ".join([f"bert-tf {bert_tf.__version__}", *listed]))
+    say(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores")
+    build = tf.sysconfig.get_build_info()
+    say(", ".join(f"{key} {build[key]}" for key in sorted(build) if key.endswith("_version")))
+    for name in {"XLA_FLAGS", "TF_XLA_FLAGS"} & os.environ.keys():
+        say(f"{name}={os.environ[name]}")
+    devices = {"CPU:0": "the CPU"}
+    for number, device in enumerate(tf.config.list_physical_devices("GPU")):
+        details = tf.config.experimental.get_device_details(device)
+        capability = ".".join(map(str, details.get("compute_capability", "?")))
+        devices[f"GPU:{number}"] = f"{details.get('device_name')}, compute capability {capability}"
+    for name, what in devices.items():
+        say(f"{name}: {what}")
+    return devices
+
+
+def check_figures(devices: dict[str, str]) -> Iterator[str]:
+    """Prints the distance from the original of each device and precision; yields what is wrong."""
+    from bert_tf.training import parity
+
+    say("\nLargest difference from the original, and its limit:")
+    for device in devices:
+        for precision, limits in LIMITS.items():
+            if precision == "TF32" and device == "CPU:0":
+                continue
+            cells = []
+            found = parity.differences(device, precision, parity.GOLDENS)
+            for kind, of in found.items():
+                name, most = max(of.items(), key=lambda item: (item[1] != item[1], item[1]))
+                is_right = most <= getattr(limits, kind)  # not so of NaN
+                sign = "<" if is_right else "NOT <"
+                cells.append(f"{kind} {most:.1e} {sign} {getattr(limits, kind):.0e}")
+                if not is_right:
+                    yield f"{device}, {precision}: {kind}, {name} is {most:.1e} from the original's"
+            say(f"  {device} {precision:<9}{', '.join(cells)} ({limits.why})")
+
+
+def say_speed(devices: dict[str, str]) -> None:
+    """Prints speed and memory of a training step on each device, beside what `plan` says."""
+    from bert_tf.training import parity
+
+    say("\nTraining steps:")
+    for device in devices:
+        work, name = (TINY, "BERT-Tiny") if device == "CPU:0" else (BASE, "BERT-Base")
+        first, rate, peak = parity.timed_steps(work, device, SECONDS)
+        flops = sum(tables.total_flops(work).values()) * rate / work.train_batch_size
+        planned = tables.amount(step_memory(work).total)
+        memory = (
+            f"{tables.amount(peak)} of memory, planned {planned}" if peak else f"plan {planned}"
+        )
+        say(
+            f"  {device} {name}, {work.max_seq_length} tokens, batch {work.train_batch_size}, "
+            f"{work.precision}: {rate:,.0f} examples/s, {tables.amount(flops, 'FLOP/s')}; {memory}; "
+            f"the first two steps took {first:.0f} s"
+        )
+
+
+class Resume:
+    """A training that is killed and resumed, and the same without: by the commands."""
+
+    def __init__(self, folder: pathlib.Path):
+        """Takes the folder of both runs."""
+        self._folder, self._started = folder, []
+        self._log = open(folder / "log", "w+", encoding="utf-8")  # noqa: SIM115 (closed by `end`)
+
+    def run(self) -> str:
+        """What is wrong with the second's end, or ""."""
+        from bert_tf.checkpoints.tf1 import CheckpointReader
+        from bert_tf.training import parity
+
+        flags = parity.write_golden_records(self._folder) | {
+            "do_train": True,
+            "train_batch_size": 4,
+            "num_train_steps": STEPS,
+            "save_checkpoints_steps": EVERY,
+            "learning_rate": 1e-4,
+        }
+        whole, killed = self._start("whole", flags), self._start("killed", flags)
+        while killed.poll() is None and not [*self._folder.glob("killed/*-*.index")]:
+            time.sleep(0.01)
+        killed.kill()
+        code = killed.wait() + signal.SIGKILL  # 0 if that ended it
+        code = code or whole.wait() or self._start("killed", flags).wait()
+        if code:
+            self._log.seek(0)
+            return f"\nOne ended with code {code}:\n{self._log.read()}"
+        ends = (f"{self._folder}/{name}/model.ckpt-{STEPS}" for name in ("whole", "killed"))
+        a, b = map(CheckpointReader, ends)
+        differ = [name for name in a.shapes if not np.array_equal(a.read(name), b.read(name))]
+        return f" These differ: {', '.join(differ)}." if differ else ""
+
+    def _start(self, name: str, flags: dict[str, object]) -> subprocess.Popen:
+        words = [f"--{n}={value}" for n, value in flags.items()]
+        command = [sys.executable, "-m", "bert_tf", "pretrain", *words]
+        command.append(f"--output_dir={self._folder / name}")
+        self._started.append(subprocess.Popen(command, stdout=self._log, stderr=self._log))
+        return self._started[-1]
+
+    def end(self) -> None:
+        """Ends what still runs."""
+        for process in self._started:
+            process.kill()
+        self._log.close()
+
+
+def define_flags() -> None:
+    """There are none."""
+
+
+if __name__ == "__main__":
+    # TensorFlow would take all of a GPU's memory, and leave none to the runs that this starts.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    cli.parse(define_flags, shared_flags.refuse_words)
+    cli.run(main)
