@@ -156,8 +156,8 @@ def say_speed(devices: dict[str, str]) -> None:
         )
         say(
             f"  {device} {name}, {work.max_seq_length} tokens, batch {work.train_batch_size}, "
-            f"{work.precision}: {rate:,.0f} examples/s, {tables.amount(flops, 'FLOP/s')}; {memory}; "
-            f"the first two steps took {first:.0f} s"
+            f"{work.precision}: {rate:,.0f} examples/s, {tables.amount(flops, 'FLOP/s')}; "
+            f"{memory}; the first two steps took {first:.0f} s"
         )
 
 
