@@ -1,4 +1,4 @@
-"""Makes tests/goldens: what google-research/bert itself computes, on texts of this repository.
+"""Makes all goldens: what google-research/bert itself computes, on texts of this repository.
 
     git clone https://github.com/google-research/bert ../bert
     python benchmarks/make_goldens.py --bert=../bert
@@ -98,24 +98,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bert", required=True, type=pathlib.Path, help="checkout of the original")
     parser.add_argument("--output", default=ROOT / "tests" / "goldens", type=pathlib.Path)
+    parser.add_argument("--model", default=ROOT / "bert_tf" / "goldens", type=pathlib.Path)
     options = parser.parse_args()
     if unicodedata.unidata_version != "14.0.0":
         sys.exit(f"Python 3.11 is needed: this one has Unicode {unicodedata.unidata_version}")
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
-    original, folder = Original(options.bert), options.output
-    if (folder / "SHA256SUMS").exists():  # of an earlier run
-        for path in folder.rglob("*"):
-            if path.is_file() and path.name != "README.md":
-                path.unlink()
-    for name in ("vocab", "pretraining_tiny", "squad_v1", "squad_v2"):
+    original, folder, model = Original(options.bert), options.output, options.model
+    for own in (folder, model):
+        if (own / "SHA256SUMS").exists():  # of an earlier run
+            for path in own.rglob("*"):
+                if path.is_file() and path.name != "README.md":
+                    path.unlink()
+    model.mkdir(parents=True, exist_ok=True)
+    for name in ("vocab", "squad_v1", "squad_v2"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     make_tokenization(original, folder)
     make_records(original, folder)
-    make_model(original, folder / "pretraining_tiny")
+    make_model(original, model)
     for version_2 in (False, True):
         make_squad(original, folder, version_2=version_2)
     write_sums(folder)
+    write_sums(model)
 
 
 def write_sums(folder: pathlib.Path) -> None:

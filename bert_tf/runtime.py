@@ -30,9 +30,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
 # Before a first step XLA tries out kernels of its own for each product and each fusion: a minute of
 # BERT-Base's start, for less than 2 % of its speed (docs/accelerators.md has a figure for each).
 _OF_GPUS = {"xla_gpu_enable_triton_gemm": 0, "xla_gpu_experimental_enable_fusion_autotuner": 0}
-_SINCE = (
-    "2.21"  # TensorFlow, that knows all of these: a flag that XLA does not know ends the process
-)
+_SINCE = "2.21"  # TensorFlow that knows them: a flag that XLA does not know ends the process
 
 
 def prepare_process() -> None:
@@ -49,35 +47,11 @@ def prepare_process() -> None:
     wide = cpus.exists() and b" avx512f" in cpus.read_bytes()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", str(int(wide)))
     flags = {"xla_cpu_prefer_vector_width": 512} if wide else {}
-    flags |= _OF_GPUS if gpus() and importlib.metadata.version("tensorflow") >= _SINCE else {}
+    flags |= _OF_GPUS if gpus() and _version() >= _SINCE else {}
     given = os.environ.get("XLA_FLAGS", "")
     if new := [f"--{name}={value}" for name, value in flags.items() if name not in given]:
         os.environ["XLA_FLAGS"] = " ".join([*given.split(), *new])
     keep_freed_memory()
-
-
-def gpus() -> list[str]:
-    """What the driver calls each NVIDIA GPU of this machine; loads nothing."""
-    paths = sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    return [re.search("Model: *(.*)", path.read_text())[1] for path in paths]
-
-
-def keep_programs() -> None:
-    """Lets XLA keep the programs that it compiles for GPUs, for the next process.
-
-    They are in the user's cache folder, apart for each TensorFlow, driver, kind of GPU and set of
-    flags; nothing is kept where `TF_XLA_FLAGS` is set.
-    """
-    if not gpus() or "TF_XLA_FLAGS" in os.environ:
-        return
-    driver = pathlib.Path("/proc/driver/nvidia/version").read_text()
-    of = [importlib.metadata.version("tensorflow"), driver, *gpus(), os.environ["XLA_FLAGS"]]
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    folder = cache / "bert_tf" / f"xla-{zlib.crc32(repr(of).encode()):08x}"
-    with contextlib.suppress(OSError):  # a home that cannot be written to
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = "--tf_xla_persistent_cache"
-        os.environ["TF_XLA_FLAGS"] = f"{name}_directory={folder} {name}_device_types=GPU"
 
 
 def keep_freed_memory() -> None:
@@ -90,6 +64,40 @@ def keep_freed_memory() -> None:
         mallopt(M_MMAP_THRESHOLD, 1 << 30)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(M_TOP_PAD, 256 << 20)
+
+
+def gpus() -> list[str]:
+    """What the driver calls each NVIDIA GPU of this machine; loads nothing."""
+    paths = sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information"))
+    return [re.search("Model: *(.*)", path.read_text())[1] for path in paths]
+
+
+def _version() -> str:
+    """TensorFlow's, which is not loaded; "" for a build of another name."""
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version("tensorflow")
+    return ""
+
+
+def keep_programs() -> None:
+    """Lets XLA keep the programs that it compiles for GPUs, for the next process.
+
+    They are in the user's cache folder, apart for each TensorFlow, driver, kind of GPU and set of
+    flags. Nothing is kept where `TF_XLA_FLAGS` is set, nor with several GPUs, where it has not been
+    tried.
+    """
+    if len(gpus()) != 1 or "TF_XLA_FLAGS" in os.environ:
+        return
+    driver = pathlib.Path("/proc/driver/nvidia/version")
+    of = [_version(), *gpus(), os.environ.get("XLA_FLAGS"), driver.exists() and driver.read_text()]
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    folder = cache / "bert_tf" / f"xla-{zlib.crc32(repr(of).encode()):08x}"
+    if " " in str(folder):  # which these flags cannot hold
+        return
+    with contextlib.suppress(OSError):  # a home that cannot be written to
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = "--tf_xla_persistent_cache"
+        os.environ["TF_XLA_FLAGS"] = f"{name}_directory={folder} {name}_device_types=GPU"
 
 
 _of_command: list[bool] = []  # whether `prepare_command` was called

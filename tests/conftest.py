@@ -86,6 +86,14 @@ def goldens_dir(request) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
+def tiny(goldens_dir) -> pathlib.Path:
+    """The original's small model: its checkpoint, figures and updates."""
+    shipped = goldens_dir == SHIPPED
+    own = pathlib.Path(bert_tf.__file__).parent / "goldens"
+    return own if shipped else goldens_dir / "pretraining_tiny"
+
+
+@pytest.fixture(scope="session")
 def vocab_dir(goldens_dir) -> pathlib.Path:
     """The vocabularies of the goldens: uncased*.txt, cased*.txt ..."""
     shipped = goldens_dir == SHIPPED

@@ -1,10 +1,13 @@
-"""tests/goldens: every file is the one that benchmarks/make_goldens.py wrote."""
+"""Goldens: every file is the one that benchmarks/make_goldens.py wrote."""
 
 import hashlib
 import pathlib
 import shutil
 
+import bert_tf
+
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
+FOLDERS = [GOLDENS, pathlib.Path(bert_tf.__file__).parent / "goldens"]
 
 
 def changed(folder: pathlib.Path) -> list[str]:
@@ -18,8 +21,9 @@ def changed(folder: pathlib.Path) -> list[str]:
 
 
 def test_no_golden_has_changed():
-    assert changed(GOLDENS) == []
-    assert sum(path.stat().st_size for path in GOLDENS.rglob("*") if path.is_file()) < 2e6
+    assert [changed(folder) for folder in FOLDERS] == [[], []]
+    paths = [path for folder in FOLDERS for path in folder.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in paths) < 2e6
 
 
 def test_a_flipped_bit_is_found(tmp_path):

@@ -72,8 +72,8 @@ def test_tf1_ours_hugging_face_tf1(tmp_path, kind):
     assert values.keys() == CONFIG.to_dict().keys() - {"layer_norm_eps"}  # as the original knows
 
 
-def test_the_originals_own_checkpoint(tmp_path, goldens_dir):
-    first = open_weights(str(goldens_dir / "pretraining_tiny/bert_model.ckpt"))
+def test_the_originals_own_checkpoint(tmp_path, tiny):
+    first = open_weights(str(tiny / "bert_model.ckpt"))
     everything = model_files.all_tensors(first)
     with_slots = open_weights(save_weights(f"{tmp_path}/a", first, to_format="bert_tf"))
     model_files.assert_same(model_files.all_tensors(with_slots), everything)

@@ -47,9 +47,9 @@ def read(prefix) -> dict[str, np.ndarray]:
 # ---------------------------------------------------------------------------- the original's files
 
 
-def test_the_originals_checkpoint_there_and_back(goldens_dir, tmp_path):
+def test_the_originals_checkpoint_there_and_back(tiny, tmp_path):
     """With both heads and Adam's moments, written by the original's graph."""
-    original = goldens_dir / "pretraining_tiny"
+    original = tiny
     theirs = read(original / "bert_model.ckpt")
     assert_same(read(write(tmp_path / "all.ckpt", theirs)), theirs)
     reader = CheckpointReader(original)

@@ -110,9 +110,8 @@ def write_first_batch(path, tiny) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("goldens_dir", ["shipped"], indirect=True)
-def test_four_records_of_the_original(main, goldens_dir, tmp_path):
+def test_four_records_of_the_original(main, tiny, tmp_path):
     """The original's twelve updates over one batch, by the script itself."""
-    tiny = goldens_dir / "pretraining_tiny"
     sizes = write_first_batch(tmp_path / "batch_0.tfrecord", tiny)
     config = json.loads((tiny / "bert_config.json").read_text())
     config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -1,0 +1,115 @@
+"""bert-tf check: a machine that computes as the original, and one that does not."""
+
+import os
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from bert_tf import runtime
+from bert_tf.cli import check
+from bert_tf.errors import InputError
+from bert_tf.training import parity
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch):
+    """One precision, a short run to kill, few steps to time."""
+    monkeypatch.setattr(check, "LIMITS", {"float32": check.LIMITS["float32"]})
+    monkeypatch.setattr(check, "SECONDS", 0.1)
+    monkeypatch.setattr(check, "STEPS", 1500)
+    monkeypatch.setattr(check, "EVERY", 100)
+
+
+def test_a_machine_that_computes_as_the_original(capsys):
+    check.main([])
+    text = capsys.readouterr().out
+    assert re.search(r"tensorflow 2\.\d+\.\d+.*\nPython 3", text)
+    assert re.search(r"CPU:0 float32 +vectors \S+ < 1e-05, gradients .*, losses .*, weights", text)
+    assert "A killed and resumed training ends the same.\n" in text
+    assert re.search(r"CPU:0 BERT-Tiny, 128 tokens, batch 16, float32: [\d,]+ examples/s", text)
+    assert text.endswith("\nAll is as it should be.\n")
+
+
+CHANGES = {  # by kind of figure: the file, the array, what is added to its first number
+    "vectors": ("forward.npz", "layer_1", 3e-5),
+    "gradients": ("forward.npz", "grad/bert/pooler/dense/kernel", 3e-5),
+    "losses": ("forward.npz", "nsp_loss", np.nan),
+    "weights": ("train_one_hot.npz", "final/bert/encoder/layer_0/output/dense/bias", 3e-5),
+}
+
+
+def test_changed_goldens_are_named(tmp_path, monkeypatch, capsys):
+    goldens = shutil.copytree(parity.GOLDENS, tmp_path / "goldens")
+    for file, name, by in CHANGES.values():
+        arrays = dict(np.load(goldens / file))
+        arrays[name].flat[0] += by
+        np.savez(goldens / file, **arrays)
+    monkeypatch.setattr(parity, "GOLDENS", goldens)
+    wrong = list(check.check_figures({"CPU:0": "the CPU"}))
+    expected = [f"CPU:0, float32: {kind}, {name} is " for kind, (_, name, _) in CHANGES.items()]
+    assert [text.partition(" is ")[0] + " is " for text in wrong] == expected
+    assert capsys.readouterr().out.count(" NOT < ") == len(CHANGES)
+
+
+def test_a_difference_ends_with_an_error(monkeypatch, capsys):
+    monkeypatch.setattr(check, "check_figures", lambda devices: iter(["GPU:0, TF32: far away"]))
+    monkeypatch.setattr(check.Resume, "run", lambda self: " These differ: some/bias.")
+    with pytest.raises(InputError, match="GPU:0, TF32: far away; a training that is killed"):
+        check.main([])
+    assert "ends otherwise. These differ: some/bias." in capsys.readouterr().out
+
+
+# ---------------------------------------------------------------------------- settings for GPUs
+
+
+@pytest.fixture
+def environment(monkeypatch, tmp_path):
+    for name in ("XLA_FLAGS", "TF_XLA_FLAGS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(runtime, "keep_freed_memory", lambda: None)
+    return monkeypatch
+
+
+def prepared(environment, gpus) -> tuple[dict[str, str], str]:
+    """XLA_FLAGS by name, and TF_XLA_FLAGS, as a command sets them."""
+    environment.setattr(runtime, "gpus", lambda: gpus)
+    environment.setattr(runtime, "_of_command", [])
+    runtime.prepare_command()
+    flags = dict(flag.split("=") for flag in os.environ.get("XLA_FLAGS", "").split())
+    return flags, os.environ.get("TF_XLA_FLAGS", "")
+
+
+def test_without_a_gpu_nothing_is_set_for_it(environment):
+    flags, kept = prepared(environment, [])
+    assert not [name for name in flags if "gpu" in name]
+    assert not kept
+
+
+def test_flags_and_programs_for_a_gpu(environment, tmp_path):
+    flags, kept = prepared(environment, ["NVIDIA H200"])
+    for name in runtime._OF_GPUS:
+        assert flags[f"--{name}"] == "0"
+    (folder,) = (tmp_path / ".cache/bert_tf").iterdir()
+    assert kept.endswith(f"_directory={folder} --tf_xla_persistent_cache_device_types=GPU")
+    assert folder.stat().st_mode & 0o777 == 0o700
+    environment.delenv("TF_XLA_FLAGS")
+    assert prepared(environment, ["NVIDIA A100"])[1] != kept  # its own programs
+    environment.delenv("TF_XLA_FLAGS")
+    assert not prepared(environment, ["NVIDIA A100"] * 2)[1]
+
+
+def test_the_users_flags_stay(environment):
+    environment.setenv("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=true")
+    environment.setenv("TF_XLA_FLAGS", "--tf_xla_auto_jit=0")
+    flags, kept = prepared(environment, ["NVIDIA H200"])
+    assert flags["--xla_gpu_enable_triton_gemm"] == "true"
+    assert flags["--xla_gpu_experimental_enable_fusion_autotuner"] == "0"
+    assert kept == "--tf_xla_auto_jit=0"
+
+
+def test_a_home_that_cannot_be_written_to(environment, tmp_path):
+    (tmp_path / ".cache").touch()
+    assert prepared(environment, ["NVIDIA H200"])[1] == ""
