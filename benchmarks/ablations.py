@@ -6,9 +6,9 @@
 Text: the Wikipedia sample, two of its files held out; a vocabulary of 8,000 pieces learned from all
 of it. A pre-training makes --steps updates with 8 sequences of 128 tokens, six times as many for
 figure 5; weights, order and masks are drawn by its seed. `MODELS` says what differs: larger batches
-see as many sequences in fewer steps, and 512 tokens come in batches of as many tokens. A task has
-one recipe (`TASKS`) for all models; a BiLSTM on fixed features, which starts from random weights,
-has its own (`FIXED_RECIPE`). `TABLES` has the rows of the paper with its figures.
+see as many sequences in fewer steps. A task has one recipe (`TASKS`) for all models; a BiLSTM on
+fixed features, which starts from random weights, has its own (`FIXED_RECIPE`). `TABLES` has the
+rows of the paper with its figures.
 
 Each measurement is a line of --results with its seconds of CPU and a digest of its settings; what
 is there already is not measured again, and a pre-training that was stopped goes on, its seconds
@@ -66,14 +66,12 @@ class Model:
       config: keys of bert_config.json.
       data: flags of `bert-tf data`.
       train: flags of `run_pretraining.py`.
-      long_steps: the share of steps with 512 tokens at its end, with as many tokens in a batch.
       times: how many times --steps.
     """
 
     config: dict = dataclasses.field(default_factory=dict)
     data: dict = dataclasses.field(default_factory=dict)
     train: dict = dataclasses.field(default_factory=dict)
-    long_steps: float = 0
     times: int = 1
 
 
@@ -83,27 +81,17 @@ def masks(mask: float, unchanged: float, random_: float) -> Model:
     return Model(data=shares)
 
 
-BERT, LONGER, WIDE, NEW = "BERT", "BERT, six times the steps", "L4 H256", "not pre-trained"
+BERT, LONGER, NEW = "BERT", "BERT, six times the steps", "not pre-trained"
 MODELS = {
     BERT: Model(),
     LONGER: Model(times=6),
     "no NSP": Model(train={"masked_lm_only": "true"}),
     "LTR, no NSP": Model(config={"attention": "causal"}),
-    WIDE: Model(
-        config={
-            "num_hidden_layers": 4,
-            "hidden_size": 256,
-            "num_attention_heads": 4,
-            "intermediate_size": 1024,
-        }
-    ),
     "100/0/0": masks(1, 0, 0),
     "80/0/20": masks(0.8, 0, 0.2),
     "80/20/0": masks(0.8, 0.2, 0),
     "0/20/80": masks(0, 0.2, 0.8),
     "0/0/100": masks(0, 0, 1),
-    "whole words": Model(data={"do_whole_word_mask": "true"}),
-    "128, then 512": Model(long_steps=0.1),
     "Adam, 32": Model(train={"train_batch_size": 32}),
     "LAMB, 512": Model(
         train={
@@ -116,12 +104,12 @@ MODELS = {
 }
 
 # On top of the encoder, as keys of the configuration; "fixed" ones leave its weights as they are.
-FEATURES = {  # of four layers, so the sum of all is that of the last four
-    "embeddings": "embeddings", "second to last": "second_to_last", "last": "last",
-    "sum of the last four": "sum_last_four", "last four": "concat_last_four",
-}  # fmt: skip
-FIXED = {f"fixed, {name}": {"bilstm_layers": 1, "features": x} for name, x in FEATURES.items()}
-TOPS = {"": {}, "BiLSTM": {"bilstm_layers": 1}} | FIXED
+FIXED = "fixed, last four"
+TOPS = {
+    "": {},
+    "BiLSTM": {"bilstm_layers": 1},
+    FIXED: {"bilstm_layers": 1, "features": "concat_last_four"},
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,13 +173,12 @@ FIXED_NAMES = "names, fixed"  # a column: what the vectors hold, whatever fine-t
 def row(model: str, columns: tuple[str, ...], *, top: str = "", percent: int = 100) -> list[Cell]:
     """The cells of a model."""
     return [
-        Cell(model, NAMES, percent, "fixed, last four") if column == FIXED_NAMES
+        Cell(model, NAMES, percent, FIXED) if column == FIXED_NAMES
         else Cell(model, column, percent, top)
         for column in columns
     ]  # fmt: skip
 
 
-LONG = {"max_seq_length": 512, "max_predictions_per_seq": 77}
 LOSS = ""  # a column: the masked-LM loss on held-out records
 ALL = (FIXED_NAMES, NAMES, SST_2, STS_B, MRPC, SQUAD)
 TABLES = {
@@ -215,45 +202,14 @@ TABLES = {
             "+ BiLSTM": (82.1, 84.1, 75.7, 91.6, 84.9),
         },
     ),
-    "table 6": Table(
-        "Table 6: size",
-        (LOSS, *ALL[:3]),
-        {name: row(shown, (LOSS, *ALL[:3]))
-         for name, shown in {"L2 H128": BERT, WIDE: WIDE}.items()},
-        ("perplexity", "MNLI-m", "MRPC", "SST-2"),
-        {
-            "L3 H768": (5.84, 77.9, 79.8, 88.4),
-            "L6 H768, 3 heads": (5.24, 80.6, 82.2, 90.7),
-            "L6 H768": (4.68, 81.9, 84.8, 91.3),
-            "L12 H768": (3.99, 84.4, 86.7, 92.9),
-            "L12 H1024": (3.54, 85.7, 86.9, 93.3),
-            "L24 H1024": (3.23, 86.6, 87.8, 93.7),
-        },
-    ),
-    "table 7": Table(
-        "Table 7: tagging, fine-tuned or by fixed features of L4 H256",
-        (NAMES,),
-        {"fine-tuned": row(WIDE, (NAMES,))}
-        | {top: row(WIDE, (NAMES,), top=top) for top in FIXED},
-        ("NER, BERT-Base",),
-        {
-            "fine-tuned": (96.4,),
-            "fixed, embeddings": (91.0,),
-            "fixed, second to last": (95.6,),
-            "fixed, last": (94.9,),
-            "fixed, sum of the last four": (95.9,),
-            "fixed, last four": (96.1,),
-            "fixed, sum of all": (95.5,),
-        },
-    ),
     "table 8": Table(
-        "Table 8: [MASK] / the same / random, and whole words",
+        "Table 8: [MASK] / the same / random",
         ALL[:3],
         {
             name: row(shown, ALL[:3])
             for name, shown in {
                 "80/10/10": BERT,
-                **{name: name for name in MODELS if "/" in name or "whole" in name},
+                **{name: name for name in MODELS if "/" in name},
             }.items()
         },
         ("MNLI", "NER", "NER, fixed"),
@@ -265,11 +221,6 @@ TABLES = {
             "0/20/80": (83.7, 94.8, 94.6),
             "0/0/100": (83.6, 94.9, 94.6),
         },
-    ),
-    "lengths": Table(
-        "128 tokens, then 512",
-        (LOSS, "loss at 512", SQUAD),
-        {name: row(name, (LOSS, "loss at 512", SQUAD)) for name in (BERT, "128, then 512")},
     ),
     "batches": Table(
         "As many sequences in larger batches",
@@ -373,8 +324,12 @@ def main() -> None:
     if options.measure:
         prepare(options)
         failed = 0 if options.only_data else run_jobs(first_jobs(results, options), options.jobs)
+    printed = set()
     for table in options.scale.tables.values():
-        print_table(table, results, options)
+        cells = {x for cells in table.rows.values() for x in cells if values(x, results, options)}
+        if not cells <= printed:
+            print_table(table, results, options)
+        printed |= cells
     if options.scale.on_gpu:
         print_runs(results, options)
     if options.picture:
@@ -530,7 +485,7 @@ def settings(model: str, options: argparse.Namespace, cell: Cell | None = None) 
     scale = options.scale
     own = [scale.config, scale.batch, scale.rate, options.steps, dataclasses.asdict(MODELS[model])]
     if cell:
-        recipe = FIXED_RECIPE if cell.top.startswith("fixed") else scale.recipe | DROPOUT
+        recipe = FIXED_RECIPE if cell.top == FIXED else scale.recipe | DROPOUT
         task = dataclasses.asdict(scale.tasks[cell.task])
         own += [task, TOPS[cell.top], recipe, list(scale.sizes)]
     if scale.on_gpu:
@@ -621,18 +576,8 @@ def pretrain(name: str, seed: int, options: argparse.Namespace) -> dict:
     model, output = MODELS[name], folder_of(name, seed, options)
     log, is_new = log_of(name, seed, options), not output.exists()
     given = flags_of(name, seed, options)
-    data, seconds, done = make_records(options, "train", seed, **model.data), 0.0, 0
-    if model.long_steps:
-        of_all = round(model.long_steps * model.times * options.steps)
-        given["stop_at_step"] = given["num_train_steps"] - of_all
-        done = max([0, *map(step_of, output.glob("model.ckpt-*.index"))])
-    if done <= given.get("stop_at_step", given["num_train_steps"]):  # else in the second phase
-        seconds = run(options, "run_pretraining.py", log, input_file=data, **given)
-    if model.long_steps:
-        given["stop_at_step"] = given["num_train_steps"]
-        long = LONG | {"train_batch_size": options.scale.batch // 4}
-        data = make_records(options, "train", seed, **LONG)
-        seconds += run(options, "run_pretraining.py", log, input_file=data, **(given | long))
+    data = make_records(options, "train", seed, **model.data)
+    seconds = run(options, "run_pretraining.py", log, input_file=data, **given)
     found = {"seconds": round(seconds, 1)} if is_new else {}
     if options.scale.on_gpu:
         found |= {"steps": step_of(newest(output)), "card": card()}
@@ -641,16 +586,11 @@ def pretrain(name: str, seed: int, options: argparse.Namespace) -> dict:
 
 def held_out(name: str, seed: int, options: argparse.Namespace) -> dict:
     """The scores of a pre-trained model on held-out records."""
-    given, found = flags_of(name, seed, options), {}
+    data = make_records(options, "dev", 1)
+    given = flags_of(name, seed, options) | {"input_file": data, "eval_input_file": data}
     given |= {"do_train": "false", "do_eval": "true", "eval_batch_size": 32, "max_eval_steps": 200}
-    for length, flags in {"": {}, " at 512": LONG}.items():
-        if not flags or (name in (BERT, "128, then 512") and not options.scale.on_gpu):
-            data = make_records(options, "dev", 1, **flags)
-            own = given | {"input_file": data, "eval_input_file": data} | flags
-            run(options, "run_pretraining.py", log_of(name, seed, options), **own)
-            scores = scores_in(given["output_dir"] / "eval_results.txt")
-            found |= {f"{key}{length}": value for key, value in scores.items()}
-    return found
+    run(options, "run_pretraining.py", log_of(name, seed, options), **given)
+    return scores_in(given["output_dir"] / "eval_results.txt")
 
 
 def card() -> str:
@@ -682,7 +622,7 @@ def fine_tune(cell: Cell, seed: int, own_seed: int, options: argparse.Namespace)
     given = dict(task.flags)
     if cell.top:
         config["bilstm_size"] = config["hidden_size"]
-    if cell.top.startswith("fixed"):
+    if cell.top == FIXED:
         given |= FIXED_RECIPE
     else:
         given |= scale.recipe
@@ -855,10 +795,9 @@ def lines_of(cell: Cell, results: Results, options: argparse.Namespace) -> list[
 
 def values(cell: Cell, results: Results, options: argparse.Namespace) -> list[float]:
     """What the seeds gave."""
-    of_model = "masked_lm_loss" + cell.task.removeprefix("loss")
     if cell.task not in options.scale.tasks and not cell.percent:  # new weights have none
         return []
-    name = "score" if cell.task in options.scale.tasks else of_model
+    name = "score" if cell.task in options.scale.tasks else "masked_lm_loss"
     return [line[name] for line in lines_of(cell, results, options) if name in line]
 
 
@@ -872,38 +811,44 @@ def shown(cell: Cell, results: Results, options: argparse.Namespace) -> str:
 
 
 def print_table(table: Table, results: Results, options: argparse.Namespace) -> None:
-    """Ours beside the paper's, once two rows or more are measured."""
+    """Ours beside the paper's: what is measured, once that is two rows or more."""
     rows = table.rows.values()
     if sum(any(values(cell, results, options) for cell in cells) for cells in rows) < 2:
         return
-    heads = [name or "masked-LM loss" for name in table.columns]
+    found = [any(values(x, results, options) for x in cells) for cells in zip(*rows, strict=True)]
+    heads = [name or "masked-LM loss" for name in itertools.compress(table.columns, found)]
     heads += [f"paper: {name}" for name in table.paper]
     print(f"\n{table.title}\n\n| | {' | '.join(heads)} | minutes |")
     print("|---" * (len(heads) + 2) + "|")
-    for name in dict.fromkeys([*table.rows, *table.figures]):
-        cells = table.rows.get(name, ())
-        ours = [shown(cell, results, options) for cell in cells] or [""] * len(table.columns)
+    for name, row in table.rows.items():
+        cells = [*itertools.compress(row, found)]
+        ours = [shown(cell, results, options) for cell in cells]
         paper = [f"{x:g}" for x in table.figures.get(name, ())] or [""] * len(table.paper)
         parts = {cell for cell in cells if cell.task in options.scale.tasks}
         parts |= {Cell(cell.model, LOSS) for cell in cells if cell.percent}
-        found = [lines_of(cell, results, options) for cell in parts]
-        seconds = [[x["seconds"] for x in lines if "seconds" in x] for lines in found]
+        lines = [lines_of(cell, results, options) for cell in parts]
+        seconds = [[x["seconds"] for x in of_cell if "seconds" in x] for of_cell in lines]
         is_known = seconds and all(seconds)
         minutes = f"{sum(map(statistics.mean, seconds)) / 60:.0f}" if is_known else ""
         print(f"| {name} | {' | '.join([*ours, *paper])} | {minutes} |")
 
 
 def print_runs(results: Results, options: argparse.Namespace) -> None:
-    """The pre-trainings: on what, how long."""
-    print("\nMeasured on a card\n\n| | card | steps | sequences | seconds |\n|---|---|---|---|---|")
+    """The pre-trainings: on what, how long, and the loss of a held-out token at the end."""
+    heads = ["", "card", "steps", "sequences", "seconds", "loss of a token"]
+    print(f"\nMeasured on a card\n\n| {' | '.join(heads)} |".replace("|  |", "| |"))
+    print("|---" * len(heads) + "|")
     models = (
         c.model for t in options.scale.tables.values() for row in t.rows.values() for c in row
     )
     for model in dict.fromkeys(models):
-        for x in results.find(model=model, task="", settings=settings(model, options)):
-            if "steps" in x:
-                shown = [x["card"], f"{x['steps']:,}", f"{x['steps'] * options.scale.batch:,}"]
-                print(f"| {model} | {' | '.join(shown)} | {x.get('seconds', '')} |")
+        key = {"model": model, "task": "", "settings": settings(model, options)}
+        names = ("masked_lm_loss", "next_token_loss")
+        losses = {x["seed"]: x[name] for x in results.find(**key) for name in names if name in x}
+        for x in (x for x in results.find(**key) if "steps" in x):
+            loss = f"{losses[x['seed']]:.2f}" if x["seed"] in losses else ""
+            cells = [x["card"], f"{x['steps']:,}", f"{x['steps'] * options.scale.batch:,}"]
+            print(f"| {' | '.join([model, *cells, str(x.get('seconds', '')), loss])} |")
 
 
 def draw(path: str, results: Results, options: argparse.Namespace) -> None:

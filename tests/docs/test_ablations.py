@@ -3,15 +3,22 @@
 import subprocess
 import sys
 
+import pytest
 from documents import ROOT, read
 
 
-def test_the_page_has_the_tables_of_the_results():
-    words = ["--results=docs/ablations.jsonl", "--measure=none"]
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--results=docs/ablations.jsonl"],
+        ["--results=docs/ablations_gpu.jsonl", "--scale=gpu", "--steps=1400"],
+    ],
+)
+def test_the_page_has_the_tables_of_the_results(words):
     done = subprocess.run(
-        [sys.executable, "benchmarks/ablations.py", *words],
+        [sys.executable, "benchmarks/ablations.py", *words, "--measure=none"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line]
-    assert sum(line.startswith("|---") for line in lines) >= 2
-    assert [line for line in lines if line not in read("docs/paper.md").splitlines()] == []
+    rows = [line for line in done.stdout.splitlines() if line.startswith("|")]
+    assert sum(row.startswith("|---") for row in rows) >= 2
+    assert [row for row in rows if row not in read("docs/paper.md").splitlines()] == []

@@ -30,6 +30,7 @@ MADE = {
         "topics_for_transformers/model.safetensors",
     ),
     ("docs/index.md",): ("models/topics/eval_results.txt",),
+    ("docs/accelerators.md",): (),
     tuple(f"docs/{path.name}" for path in sorted(ROOT.glob("docs/api*.md"))): (
         "for_transformers/model.safetensors",
     ),
