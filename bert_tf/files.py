@@ -355,12 +355,12 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
     if name in _held:
         yield _held[name]
         return
-    home = os.path.dirname(name)
-    is_new = (folder or parents) and not os.path.isdir(home)
+    homes = pathlib.Path(name).parents if folder or parents else ()
+    new = [home for home in homes if not home.is_dir()]  # the innermost first
     try:
         with path_errors(path, "written"):
-            if is_new:
-                os.makedirs(home, exist_ok=True)
+            if new:
+                new[0].mkdir(parents=True, exist_ok=True)
             _held[name] = _take_lock(name, path)
         yield _held[name]
     finally:
@@ -369,9 +369,9 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
                 if lock.is_in_place():  # before the lock ends: it is nobody else's
                     os.unlink(name)
             os.close(lock.opened)
-        if is_new:
-            with contextlib.suppress(OSError):  # where something was written
-                os.rmdir(home)
+        with contextlib.suppress(OSError):  # where something was written
+            for home in new:
+                home.rmdir()
 
 
 def _take_lock(name: str, output: str) -> Lock | None:

@@ -258,7 +258,12 @@ class AddAndNorm(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Intermediate(BertLayer):
-    """activation(dense(x)): the wide half of the feed-forward network."""
+    """activation(dense(x)): the wide half of the feed-forward network.
+
+    With `recompute` the gradient of the activation is computed from its input and keeps nothing.
+    """
+
+    recompute = False  # set by `Steps`
 
     def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
@@ -268,9 +273,10 @@ class Intermediate(BertLayer):
         """Makes the projection."""
         self.projection.build(x_shape)
 
-    def call(self, x: Tensor) -> Tensor:
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         """x [..., D] -> [..., F]."""
-        return ACTIVATIONS[self.config.hidden_act](self.projection(x))
+        wide, activation = self.projection(x), ACTIVATIONS[self.config.hidden_act]
+        return keras.remat(activation)(wide) if self.recompute and training else activation(wide)
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
         """The shape of x with F at its end."""
@@ -311,7 +317,7 @@ class EncoderBlock(BertLayer):
 
         def block(x: Tensor) -> Tensor:
             x = self.attention(x, padding_mask, training=training)
-            wide = self.intermediate(x)  # [B, S, F]
+            wide = self.intermediate(x, training=training)  # [B, S, F]
             return self.add_and_norm(wide, x, training=training)
 
         return recomputed(block, x) if self.recompute and training else block(x)

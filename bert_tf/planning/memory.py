@@ -12,8 +12,8 @@ recompute nothing of their own accord (benchmarks/plan_check.py compares the lar
 
     attention      its probabilities are computed again (`StepConfig.recompute_attention`): those
                    before and after dropout exist for one block at a time, with dropout's masks
-    feed-forward   TPUs fuse gelu into the products around it: of its three T * F arrays they keep
-                   one, the product
+    feed-forward   gelu's derivative is computed again, so GPUs keep its input and its result; TPUs
+                   fuse it into the products around it, and keep one T * F array, the product
     weights        GPUs copy them into the precision of the layers for all of the step; TPUs convert
                    them on their way into each product. Both copy the word table for the head
     logits         M * V twice in float32: on GPUs logits and exponentials, on TPUs exponentials,
@@ -32,7 +32,8 @@ import dataclasses
 
 from bert_tf.planning.workload import FLOAT32, INT32, Workload
 
-# T * F arrays that the gradients of an activation function and of the product after it need.
+# T * F arrays that the gradients of an activation function and of the product after it need; those
+# of a function's own are computed again, unless the whole block is.
 WIDE_KEPT = {"gelu": 3, "gelu_erf": 3, "relu": 2, "tanh": 2, "linear": 1}
 
 
@@ -111,15 +112,17 @@ def step_memory(work: Workload, kind: str = "gpu") -> Memory:
 def block_kept(work: Workload, kind: str) -> dict[str, int]:
     """What one encoder block keeps for its gradient.
 
-    Four arrays of T * D each: query, key, value and the heads' joined result; the inputs of the two
-    normalizations and their results, of which the second is the next block's input.
+    Arrays of T * D: query, key, value and the heads' joined result, this on GPUs in two layouts;
+    the inputs of the two normalizations and their results, of which the second is the next block's
+    input.
     """
     narrow = work.hidden_elements * work.activation_bytes
     wide = work.intermediate_elements * work.activation_bytes
+    wide_kept = min(WIDE_KEPT[work.config.hidden_act], 3 if work.recompute else 2)
     return {
-        "query, key, value, context": 4 * narrow,
+        "query, key, value, context": (4 if kind == "tpu" else 5) * narrow,
         "normalizations": 4 * narrow,
-        "feed-forward": wide * (1 if kind == "tpu" else WIDE_KEPT[work.config.hidden_act]),
+        "feed-forward": wide * (1 if kind == "tpu" else wide_kept),
     }
 
 

@@ -97,8 +97,8 @@ class Steps:
         self.loss_names = ["loss", "gradient_norm", *(f"{t}_loss" for t in objective.terms)]
         for block in (layer for layer in model.layers if isinstance(layer, EncoderBlock)):
             block.recompute = config.recompute
-            attention = block.attention.self_attention
-            attention.recompute = config.recompute_attention and not config.recompute
+            for part in (block.attention.self_attention, block.intermediate):
+                part.recompute = config.recompute_attention and not config.recompute
         self._compile()
 
     def _compile(self) -> None:
