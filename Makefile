@@ -30,7 +30,7 @@ again:
 .PHONY: demo test matrix test-2.20 test-tpu lint docs dist audit speed clean
 
 demo: .venv/ready
-	$(BIN)/bert-tf demo --output_dir=demo
+	PATH="$(BIN):$$PATH" examples/demo.sh demo
 
 # In as many processes as there are cores, file by file, the longest files first.
 test: .venv/ready

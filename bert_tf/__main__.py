@@ -33,10 +33,10 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "plan": ("bert_tf.cli.plan", "memory, FLOPs and time of a training"),
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
-    "demo": ("bert_tf.cli.demo", "all of it in minutes: from text to a classifier"),
 }
 MOVED = {  # what was a verb: its command now, in a clone of the repository
-    "reproduce": "python benchmarks/reproduce.py",
+    "demo": "make demo, or examples/demo.sh [FOLDER [STEPS]]",
+    "reproduce": "python benchmarks/reproduce.py, with the same flags",
 }
 
 
@@ -53,7 +53,7 @@ def main() -> int:
         return 0
     if verb in MOVED:
         received = f"bert-tf {verb}, which is no verb any more"
-        remedy = f"in a clone of the repository: {MOVED[verb]}, with the same flags"
+        remedy = f"in a clone of the repository: {MOVED[verb]}"
         error = InputError(received, "a verb that bert-tf --help lists", remedy)
         print(f"bert-tf {verb}: failed.\n{error}", file=sys.stderr)
         return 1

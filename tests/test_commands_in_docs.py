@@ -77,7 +77,7 @@ def test_commands_and_flags_exist_and_are_accepted(command):
 
 def test_every_verb_that_is_mentioned_exists():
     """In documents, docstrings, messages, configurations; not in tests, which misspell some."""
-    kinds = "*.md *.py benchmarks/*.py docs/*.md examples/*.py examples/*/*.ipynb serve/* Makefile"
+    kinds = "*.md *.py benchmarks/*.py docs/*.md examples/*.* examples/*/*.ipynb serve/* Makefile"
     paths = [path for kind in kinds.split() for path in ROOT.glob(kind)]
     paths += [path for top in ("bert_tf", "data_gen") for path in (ROOT / top).rglob("*.py")]
     mentioned = {
@@ -85,7 +85,7 @@ def test_every_verb_that_is_mentioned_exists():
         for path in paths
         for verb in re.findall(r"bert-tf ([a-z][a-z-]*)", path.read_text(encoding="utf-8"))
     }
-    assert {"convert", "export", "demo"} <= mentioned.keys()
+    assert {"convert", "export", "fill-mask"} <= mentioned.keys()
     assert not {verb: path for verb, path in mentioned.items() if verb not in {*VERBS, "help"}}
 
 

@@ -59,7 +59,6 @@ COMMANDS = {
     "fill-mask": "--init_checkpoint=m --top_k=3",
     "score": "--init_checkpoint=m --input_file=x.txt --output_file=o.jsonl --batch_size=4",
     "playground": "m --port=8000 --host=127.0.0.1 --task=classification --max_seq_length=9",
-    "demo": "--output_dir=out",
 }
 PLAN = (
     "--bert_config_file={} --head=classification --max_seq_length=24 --train_batch_size=8 "

@@ -145,6 +145,7 @@ REFUSED = {  # what is said of a command line
         "Received: --init_checkpoint=/root/no, where there is nothing"
     ),
 }
+DEMO = "in a clone of the repository: make demo, or examples/demo.sh [FOLDER [STEPS]]\n"
 MOVED = """bert-tf reproduce: failed.
 Received: bert-tf reproduce, which is no verb any more
 Expected: a verb that bert-tf --help lists
@@ -163,6 +164,7 @@ ANSWERED = {  # what: the command line, the exit code, what is said
     "no verb": (["bert-tf"], 0, "usage: bert-tf VERB"),
     "a misspelt verb": (["bert-tf", "exprot"], 1, "did you mean bert-tf export?"),
     "a verb that has moved": (["bert-tf", "reproduce", "--tasks=rte"], 1, MOVED),
+    "another": (["bert-tf", "demo", "--output_dir=x"], 1, DEMO),
     "help of one": (["bert-tf", "help", "reproduce"], 1, MOVED),
     "an unknown verb": (["bert-tf", "xyzzy"], 1, "bert-tf --help lists them"),
     "a word": (

@@ -69,7 +69,6 @@ class Call(NamedTuple):
       heads: of models that it answers by; others may be refused. None: it takes no model.
       formats: that it takes; others must be refused.
       further: words that only the calls with paths of every kind have.
-      styles: of paths that are tried; None: all.
       writes_model: whether its outputs lie in the folder of the model.
       refused: what its refusal says, where it is refused here.
       start: runs it in a new process, in place of the usual.
@@ -80,7 +79,6 @@ class Call(NamedTuple):
     heads: frozenset[str] | None = ALL
     formats: frozenset[str] = WEIGHTS
     further: str = ""
-    styles: tuple[str, ...] | None = None
     writes_model: bool = False
     refused: str = ""
     start: Callable[..., Ended] | None = None
@@ -270,9 +268,6 @@ VERBS = {  # several calls of a verb: a word behind its name
     "plot": Call("--output_dir=IN/run --picture=OUT/p.png", bytes_in("p.png"), None),
     "playground": Call("MODEL --port=0", page_answer, formats=SERVED, further=FILES,
                        start=start_page),
-    "demo": Call("--output_dir=OUT/demo --num_train_steps=25", lambda ended: sorted(
-                     path.name for path in (ended.out / "demo").iterdir()), None,
-                 styles=("home", "letters")),
 }  # fmt: skip
 SERVED_BY = {"Predictor"}  # functions that take exports too
 WITHOUT_A_MODEL = {"FullTokenizer", "BertConfig"}

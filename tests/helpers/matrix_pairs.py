@@ -91,9 +91,8 @@ def all_pairs() -> list[Pair]:
 def pairs_of(name: str, number: int) -> Iterator[Pair]:
     """Those of a call; of the heads that it answers by one after the other."""
     call = CALLS[name]
-    styles = call.styles or tuple(STYLES)
     if call.heads is None:
-        yield from (Pair(name, style=style) for style in styles)
+        yield from (Pair(name, style=style) for style in STYLES)
         return
     for place, (format_name, written) in enumerate(FORMATS.items(), number):
         fitting = sorted(call.heads & written.heads) or sorted(written.heads)
@@ -104,12 +103,12 @@ def pairs_of(name: str, number: int) -> Iterator[Pair]:
     for head in HEADS:
         yield Pair(name, usual, head, FORMATS[usual].names[0])
     fitting = sorted(call.heads)
-    for place, style in enumerate(styles, number):
+    for place, style in enumerate(STYLES, number):
         yield Pair(name, "run", fitting[place % len(fitting)], style=style)
 
 
 def sample(seed: int, size: int) -> list[Pair]:
-    """Some pairs; those of all seeds together are all but the long ones."""
+    """Some pairs; those of all seeds together are all."""
     pairs = _mixed()
     first = seed * size % len(pairs)
     return pairs[first : first + size]
@@ -117,8 +116,8 @@ def sample(seed: int, size: int) -> list[Pair]:
 
 @functools.cache
 def _mixed() -> list[Pair]:
-    """All pairs but the long ones, in an order that is always the same."""
-    pairs = [pair for pair in all_pairs() if CALLS[pair.call].styles is None]
+    """All pairs, in an order that is always the same."""
+    pairs = all_pairs()
     random.Random(0).shuffle(pairs)
     return pairs
 

@@ -15,14 +15,10 @@ from document_inputs import SIZES, write_inputs
 from documents import DOCUMENTS, ROOT, call_of, command_of, read, shell_commands, snippets
 from walking import in_process
 
-from bert_tf.cli import demo
-
 pytestmark = pytest.mark.walk
 # Documents that run one after the other in one folder, and files which are there in the end.
 MADE = {
     ("README.md", "docs/get_started.md"): (
-        "demo/curves.png",
-        "demo/topics/eval_results.txt",
         "models/topics/eval_results.txt",
         "models/squad/predictions.json",
         "serving/topics/1/saved_model.pb",
@@ -78,7 +74,8 @@ ELSEWHERE = {
     "--tfds_name=": "downloads: tasks/test_task_datasets and squad/test_data, prepared",
     "docker ": "needs Docker, which no test has; the models it serves: serving/test_export",
     "jupyter lab": "runs until it is stopped: examples/test_notebooks",
-    "make demo": "makes an environment for bert-tf demo, which is run here",
+    "examples/demo.sh": "examples/test_demo",
+    "make demo": "makes an environment for the same",
     "make test": "runs this test",
     "git ": "needs a network",
     "--init_checkpoint=hf:": "needs a network: checkpoints/test_hub, with a server of its own",
@@ -123,25 +120,7 @@ def run_command(words: list[str], folder: pathlib.Path, monkeypatch) -> None:
     line = types.SimpleNamespace(buffer=io.BytesIO(f"{text}\n".encode()), isatty=lambda: False)
     monkeypatch.setattr(sys, "stdin", line)
     verb, rest = command_of(call)
-    if verb == "demo":
-        run_demo(monkeypatch)
-    else:
-        run_quickly(verb, *map(smaller, rest))
-
-
-def run_demo(monkeypatch) -> None:
-    """Runs `bert-tf demo`, which starts processes, in this one."""
-
-    def run_step(verb: str, *words: str, lines=(), **values) -> str:
-        run_quickly(verb, *words, *(f"--{name}={value}" for name, value in values.items()))
-        return ""
-
-    asked = types.SimpleNamespace(output_dir="demo", num_train_steps=7500)
-    with monkeypatch.context() as patch:
-        patch.setitem(QUICKLY, "classify", ("--num_train_epochs=0.1", *TRAIN))
-        patch.setattr(demo, "run", run_step)
-        patch.setattr(demo, "FLAGS", asked)
-        demo.main([])
+    run_quickly(verb, *map(smaller, rest))
 
 
 def run_quickly(verb: str, *words: str) -> None:
