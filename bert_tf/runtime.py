@@ -29,7 +29,7 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
 
 # Before a first step XLA tries out kernels of its own for each product and each fusion: a minute of
 # BERT-Base's start, for less than 2 % of its speed (docs/accelerators.md has a figure for each).
-_OF_GPUS = {"xla_gpu_enable_triton_gemm": 0, "xla_gpu_experimental_enable_fusion_autotuner": 0}
+OF_GPUS = {"xla_gpu_enable_triton_gemm": 0, "xla_gpu_experimental_enable_fusion_autotuner": 0}
 _SINCE = "2.21"  # TensorFlow that knows them: a flag that XLA does not know ends the process
 
 
@@ -47,7 +47,7 @@ def prepare_process() -> None:
     wide = cpus.exists() and b" avx512f" in cpus.read_bytes()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", str(int(wide)))
     flags = {"xla_cpu_prefer_vector_width": 512} if wide else {}
-    flags |= _OF_GPUS if gpus() and _version() >= _SINCE else {}
+    flags |= OF_GPUS if gpus() and _version() >= _SINCE else {}
     given = os.environ.get("XLA_FLAGS", "")
     if new := [f"--{name}={value}" for name, value in flags.items() if name not in given]:
         os.environ["XLA_FLAGS"] = " ".join([*given.split(), *new])

@@ -17,7 +17,7 @@ import contextlib
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 import keras
@@ -150,26 +150,29 @@ class SelfAttention(BertLayer):
             return ops.transpose(y, (0, 2, 1, 3))
 
         parts = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        context = self._context(*parts, mask_scores, bool(training))  # [B, S, N, H]
+        context = self._context(parts, mask_scores, bool(training))  # [B, S, N, H]
         return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
 
-    def _context(self, query, key, value, mask_scores: Tensor, training: bool) -> Tensor:
+    def _context(self, parts: Iterable[Tensor], mask_scores: Tensor, training: bool) -> Tensor:
         """softmax(Q K^T / sqrt(H) + mask) V, with dropout: [B, N, S, H] each -> [B, S, N, H]."""
+        query, key, value = parts
         scale, across, swapped = query.shape[-1] ** -0.5, (0, 1, 3, 2), (0, 2, 1, 3)
 
-        def scores_of(query, key):  # -> float32 [B, N, S, S]
+        def scores_of(query: Tensor, key: Tensor) -> Tensor:  # float32 [B, N, S, S]
             scores = ops.matmul(query, ops.transpose(key, across)) * scale
             return ops.cast(scores, "float32") + mask_scores
 
-        def dropped(p):
+        def dropped(p: Tensor) -> Tensor:
             return self.dropout(ops.cast(p, self.compute_dtype), training=training)
 
         if not (training and _keys):  # otherwise a second pass draws the masks of the first
             p = ops.softmax(scores_of(query, key), axis=-1)
             return ops.transpose(ops.matmul(dropped(p), value), swapped)
 
+        masks = _keys[-1]
+
         @ops.custom_gradient
-        def attend(query, key, value):
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Any:
             scores = scores_of(query, key)
             most = ops.max(scores, axis=-1, keepdims=True)  # [B, N, S, 1]
             powers = ops.exp(scores - most)
@@ -181,13 +184,13 @@ class SelfAttention(BertLayer):
                 inner = ops.cast(g, "float32") * ops.cast(context, "float32")
                 inner = ops.transpose(ops.sum(inner, axis=-1, keepdims=True), swapped)
                 g = ops.transpose(g, swapped)  # [B, N, S, H]; inner: [B, N, S, 1]
-                masks, q, k, v = _keys[-1], query, key, value
+                again, q, k, v = masks, query, key, value
                 if self.recompute:  # plus a 0 that no compiler knows: else it keeps what was there
                     zero = g[:1, :1, :1, :1] * 0
                     q, k, v = (x + zero for x in (q, k, v))
-                    masks = masks.again(ops.cast(zero[0, 0, 0, 0], "int32"))
+                    again = masks.again(ops.cast(zero[0, 0, 0, 0], "int32"))
                 p = ops.exp(scores_of(q, k) - most) * share  # [B, N, S, S]
-                with dropout_key(masks):
+                with dropout_key(again):
                     to_value = ops.matmul(ops.transpose(dropped(p), across), g)
                     of_p = dropped(ops.matmul(g, ops.transpose(v, across)))
                 of_scores = p * (ops.cast(of_p, "float32") - inner)

@@ -25,6 +25,7 @@ from typing import Any
 
 from bert_tf.errors import InputError
 from bert_tf.planning.workload import DEVICES, Accelerator
+from bert_tf.runtime import OF_GPUS
 
 JAX = "0.10.2"  # that of the extras
 PACKAGES = {  # by kind of device: the compiler's module, the extra that brings it
@@ -293,10 +294,11 @@ def _compile_for(device: Any, program: Any, *, as_is: bool) -> dict[str, Any]:
 
 if __name__ == "__main__":
     asked = json.loads(pathlib.Path(sys.argv[1]).read_text(encoding="utf-8"))
-    as_is_flag = "--xla_disable_hlo_passes=rematerialization" if asked["as_is"] else ""
+    given = {f"--{name}={value}" for name, value in OF_GPUS.items()}  # as commands do
+    given |= {"--xla_disable_hlo_passes=rematerialization"} if asked["as_is"] else set()
     os.environ |= {
         "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": as_is_flag,
+        "XLA_FLAGS": " ".join(sorted(given)),
         # No TPU is looked for, neither in this machine nor at the cloud's metadata server.
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",

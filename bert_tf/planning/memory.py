@@ -112,15 +112,14 @@ def step_memory(work: Workload, kind: str = "gpu") -> Memory:
 def block_kept(work: Workload, kind: str) -> dict[str, int]:
     """What one encoder block keeps for its gradient.
 
-    Arrays of T * D: query, key, value and the heads' joined result, this on GPUs in two layouts;
-    the inputs of the two normalizations and their results, of which the second is the next block's
-    input.
+    Arrays of T * D: query, key, value and the heads' joined result, this in two layouts; the inputs
+    of the two normalizations and their results, of which the second is the next block's input.
     """
     narrow = work.hidden_elements * work.activation_bytes
     wide = work.intermediate_elements * work.activation_bytes
     wide_kept = min(WIDE_KEPT[work.config.hidden_act], 3 if work.recompute else 2)
     return {
-        "query, key, value, context": (4 if kind == "tpu" else 5) * narrow,
+        "query, key, value, context": 5 * narrow,
         "normalizations": 4 * narrow,
         "feed-forward": wide * (1 if kind == "tpu" else wide_kept),
     }

@@ -1,4 +1,4 @@
-"""How far a device is from google-research/bert, and how fast: what `bert-tf check` prints.
+"""How far a device is from google-research/bert: what `bert-tf check` prints.
 
 bert_tf/goldens has what the original's own code computed (benchmarks/make_goldens.py): for a model
 of two layers the vectors, losses and gradients of one batch, and the losses and weights of twelve
@@ -8,7 +8,6 @@ updates.
 import dataclasses
 import importlib.resources
 import pathlib
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,8 +21,6 @@ from bert_tf.data.records import pretraining_record
 from bert_tf.heads.head import Batch
 from bert_tf.heads.pretraining import Pretraining
 from bert_tf.modeling.models import BertModel
-from bert_tf.planning.programs import make_trainer, random_batch
-from bert_tf.planning.workload import Workload
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.trainer import Trainer
 
@@ -126,26 +123,6 @@ def _of_one_batch(model: BertModel, batch: Batch) -> dict[str, dict[str, Any]]:
 def _difference(ours: Any, theirs: np.ndarray) -> float:
     ours = np.reshape(tf.cast(ours, tf.float64), theirs.shape)
     return float(np.max(np.abs(ours - theirs) / np.maximum(1, np.abs(theirs))))
-
-
-def timed_steps(work: Workload, device: str, seconds: float) -> tuple[float, float, int]:
-    """Makes training steps on random numbers for some seconds.
-
-    Returns:
-      Seconds until the second step was done, examples a second afterwards, and the most bytes that
-      a GPU held meanwhile, 0 of others.
-    """
-    start = time.monotonic()
-    with tf.device(device):
-        trainer = make_trainer(work)
-        iterator = iter(tf.data.Dataset.from_tensors(random_batch(work)).repeat())
-        trainer.run_steps(iterator, 0, 2)
-        compiled, step = time.monotonic() - start, 2
-        while (took := time.monotonic() - start - compiled) < seconds:
-            step, _ = trainer.run_steps(iterator, step, 2 * step)
-    is_gpu = device.startswith("GPU")
-    peak = tf.config.experimental.get_memory_info(device)["peak"] if is_gpu else 0
-    return compiled, (step - 2) * work.train_batch_size / took, peak
 
 
 def write_golden_records(folder: pathlib.Path) -> dict[str, Any]:

@@ -90,7 +90,7 @@ def test_without_a_gpu_nothing_is_set_for_it(environment):
 
 def test_flags_and_programs_for_a_gpu(environment, tmp_path):
     flags, kept = prepared(environment, ["NVIDIA H200"])
-    for name in runtime._OF_GPUS:
+    for name in runtime.OF_GPUS:
         assert flags[f"--{name}"] == "0"
     (folder,) = (tmp_path / ".cache/bert_tf").iterdir()
     assert kept.endswith(f"_directory={folder} --tf_xla_persistent_cache_device_types=GPU")

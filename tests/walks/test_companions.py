@@ -225,7 +225,7 @@ CALLS = {  # several of a verb: a name behind it
 }  # fmt: skip
 SERVING = {"playground", "export"}  # which take a model as `predict` does
 WITHOUT_A_MODEL = {  # verbs: they read no weights
-    *("data", "beam-data", "vocab", "evaluate-squad", "plan", "plot")
+    *("data", "beam-data", "vocab", "evaluate-squad", "plan", "plot", "check")
 }
 
 
