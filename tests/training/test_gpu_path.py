@@ -29,16 +29,20 @@ def one_replica():
     return tf.distribute.MirroredStrategy([tf.config.list_logical_devices("CPU")[0].name])
 
 
-def results(trainer, batch) -> tuple[dict, dict]:
-    """The sums of an evaluation, and predictions, before any update."""
-    strategy = trainer.strategy
+def distributed(strategy, batch):
+    """The batch, its rows shared out to the replicas."""
     parts = strategy.num_replicas_in_sync
     rows = {name: np.split(value, parts) for name, value in batch.items()}
-    given = strategy.experimental_distribute_values_from_function(
+    return strategy.experimental_distribute_values_from_function(
         lambda context: {
             n: tf.constant(v[context.replica_id_in_sync_group]) for n, v in rows.items()
         }
     )
+
+
+def results(trainer, batch) -> tuple[dict, dict]:
+    """The sums of an evaluation, and predictions, before any update."""
+    strategy, given = trainer.strategy, distributed(trainer.strategy, batch)
     names = tuple(trainer.objective.outputs)
     sums = tf.nest.map_structure(np.asarray, trainer.steps.evaluate(given))
     outputs = trainer.steps.predict(given, names)
@@ -60,6 +64,18 @@ def test_every_head(head, devices, one_replica, request):
     tf.nest.map_structure(lambda x, y: np.testing.assert_allclose(x, y, 1e-5), same_sums, sums)
     assert largest_difference(outputs, same_outputs) < 1e-5
     assert largest_difference(weights, same_weights) < 1e-4
+
+
+def test_three_collectives_a_step(two_replicas):
+    """Sums of denominators, of losses, and of all gradients in one, however many these are."""
+    trainer, batch = make_trainer(strategy=two_replicas), make_batch("pretraining", 4)
+    totals = np.zeros(len(trainer.steps.loss_names) + 1, np.float32)
+    given = distributed(two_replicas, batch)
+    graph = trainer.steps.train_on.get_concrete_function(totals, given, tf.constant(0)).graph
+    definition = graph.as_graph_def()
+    nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
+    assert sum(node.op.startswith("Collective") for node in nodes) == 3 * 2
+    assert len(trainer.steps.weights) > 20
 
 
 def test_mirrored_of_one_device_is_that_device(monkeypatch):
