@@ -331,6 +331,17 @@ def test_one_process_writes_an_output(tmp_path):
     assert names(tmp_path) == {"run"}
 
 
+def test_folders_that_are_made_for_nothing_are_gone(tmp_path):
+    """With those above them, as far as they were not there."""
+    (tmp_path / "a").mkdir()
+    with files.locked(f"{tmp_path}/a/b/c/run", folder=True):
+        assert (tmp_path / "a/b/c/run").is_dir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["a"]
+    with files.locked(f"{tmp_path}/a/b/run", folder=True):
+        (tmp_path / "a/b/kept").touch()
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "b", "kept"]
+
+
 def test_of_several_processes_of_a_run_only_the_chief_locks_and_leaves_files(tmp_path, monkeypatch):
     with files.locked(str(tmp_path / "run"), folder=True):
         monkeypatch.setattr(runtime, "is_chief", lambda: False)
