@@ -587,9 +587,12 @@ class DropoutKey:
         They broadcast to `shape` and are made once for all layers: what is left for each element is
         what counts on GPUs, and what is left for each layer is what a step's start takes.
         """
+        make = self._packed if is_packed else self._of_rows
+        if not all(isinstance(n, int) for n in shape):  # some are tensors
+            return make(shape)
         key = (*shape, is_packed)
         if key not in self.lines:
-            self.lines[key] = self._packed(shape) if is_packed else self._of_rows(shape)
+            self.lines[key] = make(shape)
         return self.lines[key]
 
     def again(self, zero: Tensor) -> "DropoutKey":
@@ -603,7 +606,7 @@ class DropoutKey:
             first *= shape[0] // self.num_rows
         rows = ops.arange(shape[0], dtype="int32") + first  # [B]
         rows = ops.reshape(rows, (shape[0],) + (1,) * (len(shape) - 1))
-        lines = np.reshape(spread(math.prod(shape[1:-1])), (1, *shape[1:-1], 1))
+        lines = ops.reshape(spread(math.prod(shape[1:-1])), (1, *shape[1:-1], 1))
         return self._hashed(rows, lines), spread(shape[-1])
 
     def _packed(self, shape: Any) -> tuple[Tensor, Tensor]:
@@ -622,8 +625,10 @@ class DropoutKey:
         return mix(ops.bitwise_xor(row, lines))
 
 
-def spread(n: int) -> np.ndarray:
-    """0 to n - 1, times the golden ratio: int32 [n]."""
+def spread(n: Any) -> Tensor:
+    """0 to n - 1, times the golden ratio: int32 [n]; a constant where n is known."""
+    if not isinstance(n, int):
+        return ops.arange(n, dtype="int32") * GOLDEN_RATIO
     return (np.arange(n, dtype=np.uint32) * np.uint32(GOLDEN_RATIO % 2**32)).view(np.int32)
 
 

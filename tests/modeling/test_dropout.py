@@ -1,5 +1,6 @@
 """Dropout: shares, independence, and that a mask depends on seed, place and row alone."""
 
+import contextlib
 import itertools
 import math
 
@@ -90,6 +91,22 @@ def test_the_same_mask_in_a_compiled_function():
 
     seeds = tf.constant(11), tf.constant(2)
     np.testing.assert_array_equal(compiled(*seeds), draw(shape=(3, 131, 97), first_row=2))
+
+
+@pytest.mark.parametrize("key", [(), (11, 2)])
+def test_sizes_that_only_the_graph_knows(key):
+    """As Keras's `fit` may have them; with a key the masks are those of known sizes."""
+    layer = Dropout(0.1, name="dropout")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 97])])
+    def masked(x):
+        with dropout_key(*key) if key else contextlib.nullcontext():
+            return layer(x, training=True)
+
+    found = masked(tf.ones([3, 131, 97]))
+    assert 0.09 < np.mean(found == 0) < 0.11
+    if key:
+        np.testing.assert_array_equal(found, draw(shape=(3, 131, 97), first_row=2))
 
 
 @pytest.mark.parametrize("seed", [11, -(2**31), 65535])
