@@ -356,7 +356,7 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
         yield _held[name]
         return
     homes = pathlib.Path(name).parents if folder or parents else ()
-    new = [home for home in homes if not home.is_dir()]  # the innermost first
+    new = [home for home in homes if not os.path.isdir(home)]  # the innermost first
     try:
         with path_errors(path, "written"):
             if new:

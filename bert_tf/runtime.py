@@ -48,7 +48,9 @@ def prepare_process() -> None:
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", str(int(wide)))
     flags = {"xla_cpu_prefer_vector_width": 512} if wide else {}
     flags |= OF_GPUS if gpus() and _version() >= _SINCE else {}
-    given = os.environ.get("XLA_FLAGS", "")
+    given = os.environ.get("XLA_FLAGS", "").strip()
+    if given and not given.startswith("-"):  # the name of a file of flags
+        flags = {}
     if new := [f"--{name}={value}" for name, value in flags.items() if name not in given]:
         os.environ["XLA_FLAGS"] = " ".join([*given.split(), *new])
     keep_freed_memory()
@@ -69,7 +71,7 @@ def keep_freed_memory() -> None:
 def gpus() -> list[str]:
     """What the driver calls each NVIDIA GPU of this machine; loads nothing."""
     paths = sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    return [re.search("Model: *(.*)", path.read_text())[1] for path in paths]
+    return [found[1] for path in paths if (found := re.search("Model: *(.*)", path.read_text()))]
 
 
 def _version() -> str:
@@ -90,14 +92,13 @@ def keep_programs() -> None:
         return
     driver = pathlib.Path("/proc/driver/nvidia/version")
     of = [_version(), *gpus(), os.environ.get("XLA_FLAGS"), driver.exists() and driver.read_text()]
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    folder = cache / "bert_tf" / f"xla-{zlib.crc32(repr(of).encode()):08x}"
-    if " " in str(folder):  # which these flags cannot hold
-        return
-    with contextlib.suppress(OSError):  # a home that cannot be written to
+    with contextlib.suppress(OSError, RuntimeError):  # a home that cannot be written to, or none
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+        folder = cache / "bert_tf" / f"xla-{zlib.crc32(repr(of).encode()):08x}"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        name = "--tf_xla_persistent_cache"
-        os.environ["TF_XLA_FLAGS"] = f"{name}_directory={folder} {name}_device_types=GPU"
+        if os.access(folder, os.W_OK | os.X_OK) and " " not in str(folder):
+            name = "--tf_xla_persistent_cache"
+            os.environ["TF_XLA_FLAGS"] = f"{name}_directory={folder} {name}_device_types=GPU"
 
 
 _of_command: list[bool] = []  # whether `prepare_command` was called

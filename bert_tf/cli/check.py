@@ -14,6 +14,7 @@ import importlib.metadata
 import os
 import pathlib
 import platform
+import re
 import signal
 import subprocess
 import sys
@@ -127,7 +128,7 @@ def check_figures(devices: dict[str, str]) -> Iterator[str]:
     say("\nLargest difference from the original, and its limit:")
     for device in devices:
         for precision, limits in LIMITS.items():
-            if precision == "TF32" and device == "CPU:0":
+            if precision == "TF32" and not re.search(r"capability ([89]|\d\d)\.", devices[device]):
                 continue
             cells = []
             found = parity.differences(device, precision, parity.GOLDENS)
@@ -159,7 +160,7 @@ def say_speed(devices: dict[str, str]) -> None:
             while (took := time.monotonic() - start - first) < SECONDS:
                 step, _ = trainer.run_steps(iterator, step, 2 * step)
         rate = (step - 2) * work.train_batch_size / took
-        memory = f"planned {tables.amount(step_memory(work).total)}"
+        memory = f"planned for GPUs: {tables.amount(step_memory(work).total)}"
         if device != "CPU:0":
             peak = tf.config.experimental.get_memory_info(device)["peak"]
             memory = f"{tables.amount(peak)} of memory, {memory}"
@@ -190,10 +191,11 @@ class Resume:
             "learning_rate": 1e-4,
         }
         whole, killed = self._start("whole", flags), self._start("killed", flags)
-        while killed.poll() is None and not [*self._folder.glob("killed/*-*.index")]:
+        saved = self._folder / "killed" / "checkpoint"  # names what is resumed from; written last
+        while killed.poll() is None and not saved.exists():
             time.sleep(0.01)
         killed.kill()
-        code = killed.wait() + signal.SIGKILL  # 0 if that ended it
+        code = killed.wait() + signal.SIGKILL or not saved.exists()  # 0 if that ended it
         code = code or whole.wait() or self._start("killed", flags).wait()
         if code:
             self._log.seek(0)
@@ -207,7 +209,11 @@ class Resume:
         words = [f"--{n}={value}" for n, value in flags.items()]
         command = [sys.executable, "-m", "bert_tf", "pretrain", *words]
         command.append(f"--output_dir={self._folder / name}")
-        self._started.append(subprocess.Popen(command, stdout=self._log, stderr=self._log))
+        # Otherwise GPUs add up in any order, by the kernels that were fastest when they started.
+        flags_of_xla = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
+        environment = os.environ | {"XLA_FLAGS": flags_of_xla.strip()}
+        out = {"stdout": self._log, "stderr": self._log}
+        self._started.append(subprocess.Popen(command, env=environment, **out))
         return self._started[-1]
 
     def end(self) -> None:

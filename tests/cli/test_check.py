@@ -1,6 +1,7 @@
 """bert-tf check: a machine that computes as the original, and one that does not."""
 
 import os
+import pathlib
 import re
 import shutil
 
@@ -113,3 +114,19 @@ def test_the_users_flags_stay(environment):
 def test_a_home_that_cannot_be_written_to(environment, tmp_path):
     (tmp_path / ".cache").touch()
     assert prepared(environment, ["NVIDIA H200"])[1] == ""
+    environment.setattr(pathlib.Path, "expanduser", raising(RuntimeError))  # a user without one
+    assert prepared(environment, ["NVIDIA H200"])[1] == ""
+
+
+def raising(error):
+    def fail(*_):
+        raise error
+
+    return fail
+
+
+def test_a_file_of_flags_stays_as_it_is(environment, tmp_path):
+    environment.setattr(runtime, "gpus", lambda: ["NVIDIA H200"])
+    environment.setenv("XLA_FLAGS", f"{tmp_path}/flags")
+    runtime.prepare_process()
+    assert os.environ["XLA_FLAGS"] == f"{tmp_path}/flags"
