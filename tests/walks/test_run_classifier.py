@@ -177,7 +177,7 @@ def test_predictions_do_not_depend_on_batches_and_replicas(
 
 
 GRID = {
-    "learning_rate": "1e-9,2e-3",
+    "learning_rate": "1e-9,5e-3",
     "num_train_epochs": 15,
     "eval_steps": 30,  # of 150
     "early_stopping": 3,
@@ -202,10 +202,10 @@ def test_a_grid_keeps_the_best_also_where_it_was_interrupted(
     caplog.set_level("INFO", logger="absl")
     given = {"bucket_by_length": "false", "verbosity": 0}
     classify(**flags(inputs, undisturbed, **GRID), **given)
-    assert "The best trial: learning rate 0.002" in caplog.text
+    assert "The best trial: learning rate 0.005" in caplog.text
     assert "3 evaluations without a better eval_accuracy" in caplog.text  # 1e-9 never has one
     rows = read_table(undisturbed / "trials.tsv")
-    assert [row["learning_rate"] for row in rows] == ["1e-09", "0.002"]
+    assert [row["learning_rate"] for row in rows] == ["1e-09", "0.005"]
     scores = [float(row["eval_accuracy"]) for row in rows]
     assert scores[0] < scores[1] == pytest.approx(read_results(undisturbed)["eval_accuracy"])
     summary = read_table(undisturbed / "trials_summary.tsv")
@@ -214,10 +214,10 @@ def test_a_grid_keeps_the_best_also_where_it_was_interrupted(
     recorded = json.loads(read_tensors(undisturbed)["bert_tf/run_facts"])
     assert recorded.keys() == RECORDED
     assert recorded["bias_correction"] is True
-    assert recorded["learning_rate"] == 2e-3
+    assert recorded["learning_rate"] == 5e-3
 
     def interrupted(self, *args, **named):
-        if "Trial: learning rate 0.002" in caplog.text:
+        if "Trial: learning rate 0.005" in caplog.text:
             raise InterruptedError
         return evaluate(self, *args, **named)
 
@@ -229,7 +229,7 @@ def test_a_grid_keeps_the_best_also_where_it_was_interrupted(
     assert not (folder / "trials.tsv").exists()
     caplog.clear()
     classify(**flags(inputs, folder, **GRID), **given)
-    assert "Trial: learning rate 0.002" in caplog.text
+    assert "Trial: learning rate 0.005" in caplog.text
     assert "Trial: learning rate 1e-09" not in caplog.text
     assert "Loaded checkpoint" in caplog.text
     ours, theirs = results_of(folder), results_of(undisturbed)
