@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reference_tokenizer
 from generation import CHINESE_WORDS
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
@@ -17,6 +17,7 @@ from data_gen import documents
 from data_gen.documents import (
     CONTINUES_WORD,
     ID_BITS,
+    JSON_BEGIN,
     TOKEN_TYPE,
     Corpus,
     Counts,
@@ -79,6 +80,7 @@ def test_marks_of_encodings(tmp_path, encoding):
 def test_no_text_is_lost(tmp_path, text):
     path = write(tmp_path / "a.txt", text)
     expected = [line.strip() for line in text.removeprefix("\ufeff").split("\n")]
+    assume(not JSON_BEGIN.match(expected[0]))  # which is refused
     found, counts = read(path)
     assert [line for document in found for line in document] == [x for x in expected if x]
     assert all(found)
