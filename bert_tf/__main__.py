@@ -29,7 +29,7 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "predict": ("bert_tf.cli.ask:predict", "lines of text -> answers of a model"),
     "export": ("bert_tf.cli.export", "a model -> SavedModel, LiteRT or ONNX"),
     "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip"),
-    "check": ("bert_tf.cli.check", "does this machine compute what the original does?"),
+    "check": ("bert_tf.cli.check:check", "does this machine compute what the original does?"),
     "plan": ("bert_tf.cli.plan", "memory, FLOPs and time of a training"),
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),

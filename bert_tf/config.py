@@ -184,7 +184,7 @@ class StepConfig:
     precision: str = declared("float32", choices=PRECISIONS)
     gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
     recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
-    recompute_attention: bool = False  # recompute attention's probabilities there
+    recompute_attention: bool = False  # ... attention's probabilities and the derivative of gelu
     clip_per_replica: bool = False  # as the original on a TPU: see `Steps`
     xla: bool = True  # compile with XLA
 

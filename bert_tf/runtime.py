@@ -6,7 +6,6 @@ Commands make the settings; a program that uses the library may call `prepare_pr
 import contextlib
 import ctypes
 import importlib
-import importlib.metadata
 import os
 import pathlib
 import re
@@ -76,8 +75,10 @@ def gpus() -> list[str]:
 
 def _version() -> str:
     """TensorFlow's, which is not loaded; "" for a build of another name."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("tensorflow")
+    from importlib import metadata  # not at the top: every command starts here
+
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return metadata.version("tensorflow")
     return ""
 
 

@@ -1,15 +1,6 @@
-"""Does this machine compute what BERT's original code computes? To be run first on a new one.
+"""The verb `check`."""
 
-    bert-tf check
-
-Prints versions and devices; for each CPU and GPU, in each precision, how far a small BERT is from
-the figures of google-research/bert, which come with this package: its vectors, gradients, losses,
-and its weights after twelve updates; then speed and memory of a training step, and whether a
-training that is killed and resumed ends as an undisturbed one. Last comes the verdict, and the exit
-code is 1 if something is wrong. It takes some two minutes. A TPU is not checked. Put all that it
-prints into a bug report.
-"""
-
+import dataclasses
 import importlib.metadata
 import os
 import pathlib
@@ -27,9 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 import bert_tf
-from bert_tf.cli import flags as shared_flags
-from bert_tf.cli import main as cli
-from bert_tf.config import BertConfig
+from bert_tf.cli.flags import verb
 from bert_tf.errors import InputError
 from bert_tf.planning import tables
 from bert_tf.planning.memory import step_memory
@@ -54,16 +43,11 @@ LIMITS = {  # by precision
     "bfloat16": Limits(3e-1, 4e-2, 2e-2, 1e-2, "8 bits between layers"),
     "float16": Limits(4e-2, 1e-2, 5e-3, 2e-3, "11 bits between layers"),
 }
-BASE = Workload(
-    config=BertConfig(vocab_size=30522), train_batch_size=64, precision="bfloat16"
-)  # on a GPU
+SIZES = tables.PUBLISHED["BERT-Base"]
+BASE = Workload(config=SIZES, train_batch_size=64, precision="bfloat16")  # on a GPU
 TINY = Workload(  # on a CPU
-    config=BertConfig(
-        vocab_size=30522,
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=512,
+    config=dataclasses.replace(
+        SIZES, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512
     ),
     train_batch_size=16,
 )
@@ -71,8 +55,21 @@ SECONDS = 3  # of steps that are timed
 STEPS, EVERY = 6000, 500  # of the run that is killed, and between its checkpoints
 
 
-def main(_: Sequence[str]) -> None:
-    """Versions, figures, speed, a kill and a resume, the verdict."""
+@verb()
+def check(_: Sequence[str]) -> None:
+    """Does this machine compute what BERT's original code computes? To be run first on a new one.
+
+        bert-tf check
+
+    Prints versions and devices; for each CPU and GPU, in each precision, how far a small BERT is
+    from the figures of google-research/bert, which come with this package: its vectors, gradients,
+    losses, and its weights after twelve updates; then whether a training that is killed and resumed
+    ends as an undisturbed one, and speed and memory of a training step. Last comes the verdict, and
+    the exit code is 1 if something is wrong. It takes some two minutes. A TPU is not checked. Put
+    all that it prints into a bug report.
+    """
+    # TensorFlow would take all of a GPU's memory, and leave none to the runs that this starts.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     devices = say_versions()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
         resume = Resume(pathlib.Path(folder))
@@ -123,6 +120,8 @@ def say_versions() -> dict[str, str]:
 
 def check_figures(devices: dict[str, str]) -> Iterator[str]:
     """Prints the distance from the original of each device and precision; yields what is wrong."""
+    import tensorflow as tf
+
     from bert_tf.training import parity
 
     say("\nLargest difference from the original, and its limit:")
@@ -140,6 +139,7 @@ def check_figures(devices: dict[str, str]) -> Iterator[str]:
                 if not is_right:
                     yield f"{device}, {precision}: {kind}, {name} is {most:.1e} from the original's"
             say(f"  {device} {precision:<9}{', '.join(cells)} ({limits.why})")
+    tf.config.experimental.enable_tensor_float_32_execution(True)  # TensorFlow's default
 
 
 def say_speed(devices: dict[str, str]) -> None:
@@ -195,7 +195,7 @@ class Resume:
         while killed.poll() is None and not saved.exists():
             time.sleep(0.01)
         killed.kill()
-        code = killed.wait() + signal.SIGKILL or not saved.exists()  # 0 if that ended it
+        code = killed.wait() + signal.SIGKILL or int(not saved.exists())  # 0 if that ended it
         code = code or whole.wait() or self._start("killed", flags).wait()
         if code:
             self._log.seek(0)
@@ -221,14 +221,3 @@ class Resume:
         for process in self._started:
             process.kill()
         self._log.close()
-
-
-def define_flags() -> None:
-    """There are none."""
-
-
-if __name__ == "__main__":
-    # TensorFlow would take all of a GPU's memory, and leave none to the runs that this starts.
-    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    cli.parse(define_flags, shared_flags.refuse_words)
-    cli.run(main)

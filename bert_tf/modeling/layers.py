@@ -13,15 +13,13 @@ Layers and weights are named so that a variable's path is its name in the origin
 less the leading `bert/`, `bert/encoder/` or `cls/` (checkpoints/tf1.py).
 """
 
-import contextlib
 import dataclasses
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import keras
-import numpy as np
 from keras import ops
 from keras.initializers import TruncatedNormal
 
@@ -190,7 +188,7 @@ class SelfAttention(BertLayer):
                     q, k, v = (x + zero for x in (q, k, v))
                     again = masks.again(ops.cast(zero[0, 0, 0, 0], "int32"))
                 p = ops.exp(scores_of(q, k) - most) * share  # [B, N, S, S]
-                with dropout_key(again):
+                with again:
                     to_value = ops.matmul(ops.transpose(dropped(p), across), g)
                     of_p = dropped(ops.matmul(g, ops.transpose(v, across)))
                 of_scores = p * (ops.cast(of_p, "float32") - inner)
@@ -572,7 +570,17 @@ GOLDEN_RATIO = -0x61C88647  # 0x9E3779B9 as int32; spreads consecutive counters
 
 @dataclasses.dataclass
 class DropoutKey:
-    """What masks are drawn from; see `dropout_key`."""
+    """Within its context dropout masks are a pure function of seed, row and place in the model.
+
+    Args:
+      seed: int32 scalar, a different one for each step.
+      first_row: int32 scalar, the place in the global batch of row 0 of the model's inputs.
+      num_rows: the rows of the model's inputs. A layer whose inputs have several sequences for each
+        row (multiple choice) then counts sequences; without it, rows are taken for sequences.
+      packed_tokens: of a packed batch; the masks of its tokens are those of the batch unpacked.
+      input_shape: [B, S] or [B, C, S], of its ids.
+      lines: what `places` has made.
+    """
 
     seed: Tensor
     first_row: Tensor = 0
@@ -580,6 +588,15 @@ class DropoutKey:
     packed_tokens: Tensor = None
     input_shape: Any = ()
     lines: dict[tuple, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.seed = ops.convert_to_tensor(self.seed, "int32")
+
+    def __enter__(self) -> None:
+        _keys.append(self)
+
+    def __exit__(self, *_: Any) -> None:
+        _keys.pop()
 
     def places(self, shape: Any, *, is_packed: bool) -> tuple[Tensor, Tensor]:
         """Of each element a hash of its line, along the last axis, and of its place in the line.
@@ -626,41 +643,11 @@ class DropoutKey:
 
 
 def spread(n: Any) -> Tensor:
-    """0 to n - 1, times the golden ratio: int32 [n]; a constant where n is known."""
-    if not isinstance(n, int):
-        return ops.arange(n, dtype="int32") * GOLDEN_RATIO
-    return (np.arange(n, dtype=np.uint32) * np.uint32(GOLDEN_RATIO % 2**32)).view(np.int32)
+    """0 to n - 1, times the golden ratio: int32 [n]."""
+    return ops.arange(n, dtype="int32") * GOLDEN_RATIO
 
 
-_keys: list[DropoutKey] = []  # of each `dropout_key` that is entered
-
-
-@contextlib.contextmanager
-def dropout_key(
-    seed: Tensor,
-    first_row: Tensor = 0,
-    num_rows: int | None = None,
-    packed_tokens: Tensor = None,
-    input_shape: Any = (),
-) -> Iterator[None]:
-    """Within this context dropout masks are a pure function of seed, row and place in the model.
-
-    Args:
-      seed: int32 scalar, a different one for each step; or a `DropoutKey`.
-      first_row: int32 scalar, the place in the global batch of row 0 of the model's inputs.
-      num_rows: the rows of the model's inputs. A layer whose inputs have several sequences for each
-        row (multiple choice) then counts sequences; without it, rows are taken for sequences.
-      packed_tokens: of a packed batch; the masks of its tokens are those of the batch unpacked.
-      input_shape: [B, S] or [B, C, S], of its ids.
-    """
-    if not isinstance(seed, DropoutKey):
-        seed = ops.convert_to_tensor(seed, "int32")
-        seed = DropoutKey(seed, first_row, num_rows, packed_tokens, input_shape)
-    _keys.append(seed)
-    try:
-        yield
-    finally:
-        _keys.pop()
+_keys: list[DropoutKey] = []  # those whose contexts are entered
 
 
 def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
@@ -668,7 +655,7 @@ def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
 
     The seed of dropout is one more of them. Otherwise a compiler would find that the masks of both
     passes are the same, compute them once, and keep them: a byte for each element. Outside of
-    `dropout_key` nothing is recomputed, as the second pass would draw other masks.
+    `DropoutKey` nothing is recomputed, as the second pass would draw other masks.
     """
     if not _keys:
         return function(*tensors)
@@ -676,7 +663,7 @@ def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
 
     def with_seed(high: Tensor, low: Tensor, *tensors: Tensor) -> Tensor:
         seed = ops.left_shift(ops.cast(high, "int32"), 16) + ops.cast(low, "int32")
-        with dropout_key(dataclasses.replace(key, seed=seed, lines={})):
+        with dataclasses.replace(key, seed=seed, lines={}):
             return function(*tensors)
 
     # Halves, which float32 holds exactly: what is not floating has no place in a gradient.
@@ -701,7 +688,7 @@ class Dropout(keras.layers.Layer):
 
     It is computed again for the gradient, not stored. Rows are counted through the global batch: so
     the masks of a step do not depend on how its batch is spread over replicas or cut into
-    micro-batches, and a resumed run draws the masks of an undisturbed one. Outside of `dropout_key`
+    micro-batches, and a resumed run draws the masks of an undisturbed one. Outside of `DropoutKey`
     the seed comes from a Keras `SeedGenerator`, so that the layer works under `fit` too; there
     all replicas draw the same masks, as those of Keras's own layer do.
     """

@@ -6,7 +6,6 @@ updates.
 """
 
 import dataclasses
-import importlib.resources
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -24,14 +23,14 @@ from bert_tf.modeling.models import BertModel
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.trainer import Trainer
 
-GOLDENS = importlib.resources.files("bert_tf") / "goldens"
+GOLDENS = pathlib.Path(__file__).parents[1] / "goldens"
 NUM_UPDATES = 12
 # Soft-max does not depend on a key's bias: its gradient is rounding alone, of which Adam makes
 # steps as long as any others. So in less than float32 it is not compared after updates.
 NO_GRADIENT = "/key/bias"
 
 
-def differences(device: str, precision: str, goldens: Any) -> dict[str, dict[str, float]]:
+def differences(device: str, precision: str, goldens: pathlib.Path) -> dict[str, dict[str, float]]:
     """How far a device's figures are from the original's.
 
     Args:
@@ -67,7 +66,7 @@ def differences(device: str, precision: str, goldens: Any) -> dict[str, dict[str
     }
 
 
-def golden_batches(goldens: Any) -> dict[str, np.ndarray]:
+def golden_batches(goldens: pathlib.Path) -> dict[str, np.ndarray]:
     """The original's twelve batches, [12, B, ...] each."""
     stored = np.load(goldens / "batches.npz")
     names = [name.removeprefix("0/") for name in stored.files if name.startswith("0/")]
@@ -75,7 +74,9 @@ def golden_batches(goldens: Any) -> dict[str, np.ndarray]:
     return rows | {"is_real_example": np.ones(rows["input_ids"].shape[:2], np.float32)}
 
 
-def _trainer(device: str, precision: str, trained: Mapping[str, Any], goldens: Any) -> Trainer:
+def _trainer(
+    device: str, precision: str, trained: Mapping[str, Any], goldens: pathlib.Path
+) -> Trainer:
     config = BertConfig.from_json_file(goldens / "bert_config.json")
     no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     config = dataclasses.replace(config, **no_dropout)

@@ -30,7 +30,7 @@ from bert_tf.config import StepConfig
 from bert_tf.data import PACKED_TOKENS
 from bert_tf.heads import ENCODER
 from bert_tf.heads.head import Batch, Head, Sums
-from bert_tf.modeling.layers import GOLDEN_RATIO, Dropout, EncoderBlock, dropout_key, mix
+from bert_tf.modeling.layers import GOLDEN_RATIO, Dropout, DropoutKey, EncoderBlock, mix
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 
 
@@ -190,7 +190,7 @@ class Steps:
         inputs, packed = model_inputs(self.model, batch), ()
         if PACKED_TOKENS in inputs:
             packed = inputs[PACKED_TOKENS], batch["input_ids"].shape
-        with dropout_key(step_seed(self.seed, step), first_row, num_rows(batch), *packed):
+        with DropoutKey(step_seed(self.seed, step), first_row, num_rows(batch), *packed):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
                 outputs = self.model(inputs, training=True)

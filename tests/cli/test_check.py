@@ -24,7 +24,7 @@ def _brief(monkeypatch):
 
 
 def test_a_machine_that_computes_as_the_original(capsys):
-    check.main([])
+    check.check([])
     text = capsys.readouterr().out
     assert re.search(r"tensorflow 2\.\d+\.\d+.*\nPython 3", text)
     assert re.search(r"CPU:0 float32 +vectors \S+ < 1e-05, gradients .*, losses .*, weights", text)
@@ -58,7 +58,7 @@ def test_a_difference_ends_with_an_error(monkeypatch, capsys):
     monkeypatch.setattr(check, "check_figures", lambda devices: iter(["GPU:0, TF32: far away"]))
     monkeypatch.setattr(check.Resume, "run", lambda self: " These differ: some/bias.")
     with pytest.raises(InputError, match="GPU:0, TF32: far away; a training that is killed"):
-        check.main([])
+        check.check([])
     assert "ends otherwise. These differ: some/bias." in capsys.readouterr().out
 
 

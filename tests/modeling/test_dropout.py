@@ -12,7 +12,7 @@ import tensorflow as tf
 from small import hidden_states
 
 from bert_tf import BertModel
-from bert_tf.modeling.layers import Dropout, dropout_key, recomputed
+from bert_tf.modeling.layers import Dropout, DropoutKey, recomputed
 
 B, D = small.ROWS, small.CONFIG.hidden_size
 
@@ -20,7 +20,7 @@ B, D = small.ROWS, small.CONFIG.hidden_size
 def draw(rate=0.1, shape=(B, 131, 97), *, seed=11, first_row=0, layer=None) -> np.ndarray:
     """Dropout of ones: 0 or 1 / (1 - rate)."""
     layer = layer or Dropout(rate, name="dropout")
-    with dropout_key(seed, first_row):
+    with DropoutKey(seed, first_row):
         return np.array(layer(np.ones(shape, np.float32), training=True))
 
 
@@ -86,7 +86,7 @@ def test_the_same_mask_in_a_compiled_function():
 
     @tf.function(jit_compile=True)
     def compiled(seed, first_row):
-        with dropout_key(seed, first_row):
+        with DropoutKey(seed, first_row):
             return layer(tf.ones([3, 131, 97]), training=True)
 
     seeds = tf.constant(11), tf.constant(2)
@@ -100,7 +100,7 @@ def test_sizes_that_only_the_graph_knows(key):
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 97])])
     def masked(x):
-        with dropout_key(*key) if key else contextlib.nullcontext():
+        with DropoutKey(*key) if key else contextlib.nullcontext():
             return layer(x, training=True)
 
     found = masked(tf.ones([3, 131, 97]))
@@ -117,13 +117,13 @@ def test_what_is_recomputed_has_the_same_masks(seed):
 
     @tf.function
     def output_and_gradient():
-        with tf.GradientTape() as tape, dropout_key(seed, 2):
+        with tf.GradientTape() as tape, DropoutKey(seed, 2):
             tape.watch(x)
             y = recomputed(lambda x: layer(x, training=True), x)
         return y, tape.gradient(y, x)
 
     output, gradient = output_and_gradient()
-    with dropout_key(seed, 2):
+    with DropoutKey(seed, 2):
         np.testing.assert_allclose(output, layer(x, training=True), rtol=1e-6)
     np.testing.assert_allclose(output, x * gradient, rtol=1e-6)
     assert 0 < (gradient.numpy() == 0).mean() < 1
