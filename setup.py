@@ -36,10 +36,6 @@ EXTRAS["serving"] = ["tensorflow-serving-api>=2.20,<2.22"]
 # bert-tf export --format=litert, =onnx
 EXTRAS["litert"] = ["ai-edge-litert>=2.1,<3"]
 EXTRAS["onnx"] = ["tf2onnx>=1.17,<2", "onnxruntime>=1.24,<2"]
-# bert-tf plan --for uses what is private in jax, so its version is exact. Wheels of 0.3 GB for
-# TPUs, 2.5 GB for GPUs (6 GB installed).
-EXTRAS["compile-check"] = ["jax[tpu]==0.10.2"]
-EXTRAS["compile-check-gpu"] = ["jax[cuda12]==0.10.2"]
 # Beam 2.77 wants pillow below 13, protobuf below 7, pyarrow below 26 and python-dateutil below 3,
 # all of them older than the pins of constraints.txt: docs/get_started.md has the commands.
 EXTRAS["beam"] = ["apache-beam>=2.77,<3"]
@@ -105,7 +101,6 @@ setup(
             "training/*.html",
             "playground/page.*",
             "serving/card*.md",
-            "planning/gpus/*.txtpb",
             "goldens/*",
         ],
         "data_gen": ["sample_text/*.txt", "sample_topics/*.csv"],

@@ -30,7 +30,7 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "export": ("bert_tf.cli.export", "a model -> SavedModel, LiteRT or ONNX"),
     "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip"),
     "check": ("bert_tf.cli.check:check", "does this machine compute what the original does?"),
-    "plan": ("bert_tf.cli.plan", "memory, FLOPs and time of a training"),
+    "plan": ("bert_tf.cli.plan:plan", "memory of a training, and the largest batch that fits"),
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
 }

@@ -20,9 +20,8 @@ import numpy as np
 import bert_tf
 from bert_tf.cli.flags import verb
 from bert_tf.errors import InputError
-from bert_tf.planning import tables
-from bert_tf.planning.memory import step_memory
-from bert_tf.planning.workload import Workload
+from bert_tf.planning.memory import amount, step_memory
+from bert_tf.planning.workload import PUBLISHED, Workload
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "protobuf", "nvidia-cudnn-cu12")
 
@@ -43,7 +42,7 @@ LIMITS = {  # by precision
     "bfloat16": Limits(3e-1, 4e-2, 2e-2, 1e-2, "8 bits between layers"),
     "float16": Limits(4e-2, 1e-2, 5e-3, 2e-3, "11 bits between layers"),
 }
-SIZES = tables.PUBLISHED["BERT-Base"]
+SIZES = PUBLISHED["BERT-Base"]
 BASE = Workload(config=SIZES, train_batch_size=64, precision="bfloat16")  # on a GPU
 TINY = Workload(  # on a CPU
     config=dataclasses.replace(
@@ -146,24 +145,24 @@ def say_speed(devices: dict[str, str]) -> None:
     """Prints speed and memory of a training step on each device, beside what `plan` says."""
     import tensorflow as tf
 
-    from bert_tf.planning import programs
+    from bert_tf.planning import steps
 
     say("\nTraining steps:")
     for device in devices:
         work, name = (TINY, "BERT-Tiny") if device == "CPU:0" else (BASE, "BERT-Base")
         start = time.monotonic()
         with tf.device(device):
-            trainer = programs.make_trainer(work)
-            iterator = iter(tf.data.Dataset.from_tensors(programs.random_batch(work)).repeat())
+            trainer = steps.make_trainer(work)
+            iterator = iter(tf.data.Dataset.from_tensors(steps.random_batch(work)).repeat())
             trainer.run_steps(iterator, 0, 2)
             first, step = time.monotonic() - start, 2
             while (took := time.monotonic() - start - first) < SECONDS:
                 step, _ = trainer.run_steps(iterator, step, 2 * step)
         rate = (step - 2) * work.train_batch_size / took
-        memory = f"planned for GPUs: {tables.amount(step_memory(work).total)}"
+        memory = f"planned for GPUs: {amount(step_memory(work).total)}"
         if device != "CPU:0":
             peak = tf.config.experimental.get_memory_info(device)["peak"]
-            memory = f"{tables.amount(peak)} of memory, {memory}"
+            memory = f"{amount(peak)} of memory, {memory}"
         say(
             f"  {device} {name}, {work.max_seq_length} tokens, batch {work.train_batch_size}, "
             f"{work.precision}: {rate:,.0f} examples/s; {memory}; first two steps {first:.0f} s"

@@ -1,14 +1,11 @@
-"""What a training run will need on GPUs and TPUs, before it starts: memory, work, time.
+"""What a training run will need on GPUs and TPUs, before it starts: its memory.
 
-    workload     what is trained, how and on what; the variables by name
+    workload     what is trained, how and on what; the parameters by part
     memory       bytes by purpose at the peak of a step; the largest batch that fits
-    tables       FLOPs of a step by part, and its seconds; all of it as text
+    steps        the trainer of a workload and a batch for it, which needs TensorFlow
 
-    programs     the real steps as programs, which needs TensorFlow
-    compilers    what the compilers of accelerators make of them
-
-But for the last two everything is arithmetic on sizes: nothing is built, no device is needed, and
-TensorFlow is not loaded. Dimensions are those of modeling/layers.py, and here also
+The first two are arithmetic on sizes: nothing is built, no device is needed, and TensorFlow is not
+loaded. Dimensions are those of modeling/layers.py, and here also
 
     M masked positions of a batch, B * P    T tokens of a batch, B * S    L layers    C classes
 

@@ -8,7 +8,7 @@ accumulated. The rest changes in the course of a step:
     update       all gradients, for the norm that clips them; nothing is kept any more
 
 This was read off the buffers that the compilers assign to BERT's layers in bfloat16 where they
-recompute nothing of their own accord (benchmarks/plan_check.py compares the largest batches):
+recompute nothing of their own accord (benchmarks/compilers.py compares the largest batches):
 
     attention      its probabilities are computed again (`StepConfig.recompute_attention`): those
                    before and after dropout exist for one block at a time, with dropout's masks
@@ -63,19 +63,9 @@ class Memory:
 def step_memory(work: Workload, kind: str = "gpu") -> Memory:
     """The bytes that a training step needs on each device, of the kind gpu or tpu."""
     layers, size, is_gpu = work.config.num_hidden_layers, work.activation_bytes, kind == "gpu"
-    weights, encoder, block, tables = (
-        work.parameters(f"bert/{name}" if name else "")
-        for name in ("", "encoder/", "encoder/layer_0/", "embeddings/")
-    )
+    weights, encoder = sum(work.parameters.values()), work.parameters["encoder"]
+    tables, block = work.parameters["embeddings"], encoder // layers
     word_table = work.config.vocab_size * work.config.hidden_size * bool(work.masked)
-    # Constant: the optimizer has two moments of each weight; all in float32.
-    per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
-    per_row += 3 * work.row_sizes[1] * bool(work.masked)
-    rows = work.train_batch_size // work.num_replicas
-    constant = {"weights": FLOAT32 * weights, "moments": 2 * FLOAT32 * weights}
-    constant["batch"] = INT32 * rows * per_row
-    if work.gradient_accumulation_steps > 1:
-        constant["summed gradients"] = FLOAT32 * weights
     # What blocks keep.
     kept = block_kept(work, kind)
     last = all_kept = {name: layers * bytes_kept for name, bytes_kept in kept.items()}
@@ -106,7 +96,19 @@ def step_memory(work: Workload, kind: str = "gpu") -> Memory:
         "first block's gradient": first | backward | gradients,
         "update": update,
     }
-    return Memory(constant, phases)
+    return Memory(constant(work), phases)
+
+
+def constant(work: Workload) -> dict[str, int]:
+    """What is there during the whole step: all in float32, the optimizer has two moments."""
+    weights = FLOAT32 * sum(work.parameters.values())
+    per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
+    per_row += 3 * work.row_sizes[1] * bool(work.masked)
+    rows = work.train_batch_size // work.num_replicas
+    found = {"weights": weights, "moments": 2 * weights, "batch": INT32 * rows * per_row}
+    if work.gradient_accumulation_steps > 1:
+        found["summed gradients"] = weights
+    return found
 
 
 def block_kept(work: Workload, kind: str) -> dict[str, int]:
@@ -143,13 +145,10 @@ def attention_again(work: Workload, kind: str) -> int:
 def head(work: Workload, kind: str) -> dict[str, int]:
     """Bytes of the head at its peak."""
     hidden, size = work.config.hidden_size, work.activation_bytes
-    # Of each BiLSTM, for both directions: four gates, cell and result; not compared with compilers.
-    lstm = 12 * work.config.bilstm_size * len(work.lstm_inputs) * FLOAT32 * work.tokens
-    found = {"BiLSTM": lstm} if lstm else {}
     if work.of_head.per_token:
-        return found | {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
+        return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
     if not work.masked:
-        return found | {"head": 3 * work.rows * hidden * size}
+        return {"head": 3 * work.rows * hidden * size}
     casted = size if size < FLOAT32 else 0
     logits = work.masked * work.config.vocab_size
     return {
@@ -180,3 +179,17 @@ def largest_batch(workload: Workload, available: int, kind: str = "gpu") -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low * unit
+
+
+def amount(size: int) -> str:
+    """Bytes with three digits and a unit, of powers of 10.
+
+    >>> amount(1234567890), amount(25_000), amount(7)
+    ('1.23 GB', '25 kB', '7 B')
+    """
+    number = float(size)
+    for unit in ("B", "kB", "MB", "GB"):
+        if number < 999.5:
+            return f"{number:.3g} {unit}"
+        number /= 1000
+    return f"{number:.3g} TB"

@@ -5,9 +5,7 @@ import dataclasses
 from hypothesis import strategies as st
 
 from bert_tf import BertConfig
-from bert_tf.planning import tables
-from bert_tf.planning.tables import Speed
-from bert_tf.planning.workload import HEADS, Workload
+from bert_tf.planning.workload import HEADS, PUBLISHED, Workload
 
 V, D, L, N, F = 997, 60, 2, 3, 140
 B, S, P, C = 11, 53, 7, 5
@@ -18,8 +16,7 @@ CONFIG = BertConfig(
 WORK = Workload(
     config=CONFIG, max_seq_length=S, train_batch_size=B, max_predictions_per_seq=P, num_classes=C
 )
-BASE = Workload(config=tables.PUBLISHED["BERT-Base"])
-LARGE = Workload(config=tables.PUBLISHED["BERT-Large"])
+BASE = Workload(config=PUBLISHED["BERT-Base"])
 SETTINGS = st.fixed_dictionaries(
     {
         "head": st.sampled_from([*HEADS]),
@@ -28,9 +25,6 @@ SETTINGS = st.fixed_dictionaries(
         "precision": st.sampled_from(["float32", "bfloat16"]),
         "recompute": st.booleans(),
     }
-)
-SPEED = Speed(
-    flops_per_second=1e12, bytes_per_second=1e9, efficiency=0.5, link_bytes_per_second=1e8
 )
 
 

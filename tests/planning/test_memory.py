@@ -1,16 +1,73 @@
 """Memory of a step: by hand, beside what compilers made of BERT-Base, and the largest batch."""
 
+import dataclasses
+import doctest
+
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-from small_plans import BASE, SETTINGS, WORK, B, D, F, L, N, P, S, V, changed
+from small_plans import BASE, CONFIG, SETTINGS, WORK, B, C, D, F, L, N, P, S, V, changed
 
-from bert_tf.planning import memory
+from bert_tf.checkpoints import tf1
+from bert_tf.errors import InputError
+from bert_tf.planning import memory, steps
 from bert_tf.planning.memory import largest_batch, step_memory
-from bert_tf.planning.workload import DEVICES
+from bert_tf.planning.workload import HEADS, PUBLISHED
 
 HALF = changed(precision="bfloat16")
 KINDS = pytest.mark.parametrize("kind", ["gpu", "tpu"])
+
+
+PARTS = {"embeddings": "bert/embeddings", "encoder": "bert/encoder", "pooler": "bert/pooler"}
+
+
+@pytest.mark.parametrize(
+    ("head", "changes"), [*((head, {}) for head in HEADS), ("pretraining", {"attention": "causal"})]
+)
+def test_parameters_and_batches_are_those_of_the_model_and_its_records(head, changes):
+    work = changed(head=head, config=dataclasses.replace(CONFIG, **changes))
+    found = dict.fromkeys([*PARTS, "head"], 0)
+    for variable in steps.make_trainer(work).model.trainable_variables:
+        name = tf1.checkpoint_name(variable)
+        part = next((p for p, scope in PARTS.items() if name.startswith(scope)), "head")
+        found[part] += variable.shape.num_elements()
+    assert work.parameters == found
+    batch = steps.random_batch(work)
+    labels = {
+        "pretraining": {"masked_lm_ids": (B, P)},
+        "classification": {"label_ids": (B, 1)},
+        "token_labels": {"label_ids": (B, S)},
+        "question_answering": {"start_positions": (B, 1), "end_positions": (B, 1)},
+    }[head]
+    shapes = {name: value.shape for name, value in batch.items()}
+    assert shapes.items() >= {"input_ids": (B, S), "is_real_example": (B,), **labels}.items()
+    assert "label_ids" not in batch or batch["label_ids"].max() < C
+
+
+def test_the_published_models_have_the_papers_parameters():
+    """110M and 340M (section 3), without heads."""
+    found = [changed(BASE, config=config).parameters for config in PUBLISHED.values()]
+    assert [sum(p.values()) - p["head"] for p in found] == [109_482_240, 335_141_888]
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"max_seq_length": 72}, "max_seq_length 72"),
+        ({"num_replicas": 2}, "--train_batch_size=11"),
+        ({"head": "classification", "pack": True}, "--pack with --head=classification"),
+    ],
+)
+def test_what_cannot_be_is_refused(changes, named):
+    with pytest.raises(InputError) as error:
+        changed(**changes)
+    assert named in error.value.received
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_causal_model_predicts_every_token(pack):
+    config = dataclasses.replace(CONFIG, attention="causal")
+    assert changed(config=config, pack=pack).masked == B * S
 
 
 def phases_of(workload, kind: str) -> dict[str, int]:
@@ -22,7 +79,7 @@ def phases_of(workload, kind: str) -> dict[str, int]:
 
 
 def test_constant_memory_by_hand():
-    parameters = WORK.parameters()
+    parameters = sum(WORK.parameters.values())
     constant = step_memory(WORK).constant
     assert constant == {
         "weights": 4 * parameters,
@@ -34,14 +91,15 @@ def test_constant_memory_by_hand():
 
 
 def test_the_phases_of_a_gpu_by_hand():
-    weights, word_tables = HALF.parameters(), HALF.parameters("bert/embeddings/")
+    weights, word_tables = sum(HALF.parameters.values()), HALF.parameters["embeddings"]
     kept = L * (9 * 2 * B * S * D + 2 * 2 * B * S * F)
     always = 3 * 2 * B * S * D + 2 * (weights - word_tables)
     phases = phases_of(HALF, "gpu")
     assert phases["head"] == kept + always + (4 + 4) * B * P * V + 6 * 2 * B * P * D + 2 * V * D
     again = (2 + 2 + 1 + 1) * B * N * S * S
     assert phases["last block's gradient"] == kept + always + again + 2 * B * P * V
-    block, encoder = HALF.parameters("bert/encoder/layer_0/"), HALF.parameters("bert/encoder/")
+    encoder = HALF.parameters["encoder"]
+    block = encoder // L
     assert phases["first block's gradient"] == (
         kept // L + always + again + 2 * B * P * V + 2 * (encoder - block)
     )
@@ -125,11 +183,5 @@ def test_the_largest_batch_fits_and_the_next_does_not(settings, available, parts
     assert step_memory(changed(workload, train_batch_size=found + parts), kind).total > available
 
 
-def test_devices_are_described():
-    for device in DEVICES.values():
-        if device.kind == "gpu":
-            assert f"NVIDIA {device.name.split()[1]}" in device.description
-            bytes_named = int(device.description.split("device_memory_size: ")[1].split()[0])
-            assert device.memory_bytes == int(0.95 * 0.8 * bytes_named)
-        else:
-            assert device.topology.startswith(device.slice_type[:2])
+def test_examples_in_docstrings():
+    assert doctest.testmod(memory) == (0, 1)

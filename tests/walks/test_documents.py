@@ -64,7 +64,6 @@ ELSEWHERE = {
     "docs/results.md: bert-tf pretrain": "the same",
     "docs/results.md: bert-tf squad": "needs real data: docs/squad.md has it",
     "docs/results.md: bert-tf plot": "needs a model of the commands above: docs/pretrain.md has it",
-    "bert-tf plan --for": "needs compilers of accelerators: planning/test_command",
     "bert-tf playground": "serves until it is stopped: walks/test_predict, playground/",
     "python examples/client.py": "needs a server: examples/test_client",
     "curl http://localhost": "the same; the client sends such requests",

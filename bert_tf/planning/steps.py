@@ -1,24 +1,15 @@
-"""The programs that training scripts give to XLA: a step of training, evaluation and prediction.
-
-They are lowered to HLO as TensorFlow does it, and not compiled: `compilers.py` sends them to the
-compiler of any device. Shapes are those of one device's part of a batch.
-"""
-
-import dataclasses
+"""Training steps of a workload, to be measured: its trainer, and a batch for it."""
 
 import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import StepConfig
 from bert_tf.data.records import input_features, pretraining_record
-from bert_tf.errors import InputError, first_line
 from bert_tf.heads import head_named
 from bert_tf.heads.pretraining import NextToken
 from bert_tf.planning.workload import MASKED_SHARE, Workload
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer
-
-NO_XLA = "could not find registered transfer manager"  # TensorFlow's words
 
 
 def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer:
@@ -31,7 +22,7 @@ def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer
     return Trainer(
         lambda: head.model(work.config, **options),
         head,
-        optimization.CLASSES[work.optimizer](schedule),
+        optimization.AdamWeightDecay(schedule),
         strategy=tf.distribute.get_strategy(),
         seed=1,
         step_config=StepConfig(
@@ -41,45 +32,6 @@ def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer
             gradient_accumulation_steps=work.gradient_accumulation_steps,
         ),
     )
-
-
-class Programs:
-    """The programs of a workload on one device; its model is built once for all of them."""
-
-    def __init__(self, work: Workload):
-        """Builds the model, with random weights, and the optimizer's moments."""
-        self.work = work
-        self._trainer = make_trainer(work)
-        self._lowered: dict[tuple[str, int], bytes] = {}
-
-    def lowered(self, step: str, batch_size: int) -> bytes:
-        """The HLO of a step of `workload.STEPS`, a serialized HloModuleProto.
-
-        Raises:
-          InputError: this TensorFlow has no XLA.
-        """
-        key = step, batch_size
-        if key not in self._lowered:
-            parts = self.work.gradient_accumulation_steps if step == "train" else 1
-            sizes = {"train_batch_size": batch_size, "gradient_accumulation_steps": parts}
-            made = random_batch(dataclasses.replace(self.work, **sizes))
-            batch = {name: tf.constant(value) for name, value in made.items()}
-            steps = self._trainer.steps
-            function, args = {
-                "train": (steps.update, (batch, tf.constant(0))),
-                "evaluate": (steps.sums, (batch,)),
-                "predict": (steps.outputs, (batch, self._trainer.objective.outputs)),
-            }[step]
-            try:
-                hlo = function.experimental_get_compiler_ir(*args)("hlo_serialized")
-            except (tf.errors.OpError, ValueError) as error:
-                if NO_XLA not in str(error):
-                    raise
-                received = f"a TensorFlow without XLA for CPUs ({first_line(error)})"
-                remedy = "run bert-tf plan --for in an environment of its own"
-                raise InputError(received, "tensorflow, not tensorflow-tpu", remedy) from None
-            self._lowered[key] = hlo
-        return self._lowered[key]
 
 
 def random_batch(work: Workload) -> dict[str, np.ndarray]:
