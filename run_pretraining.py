@@ -93,35 +93,27 @@ if __name__ == "__main__":
 import contextlib
 import dataclasses
 import functools
-import itertools
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import loading, metadata, tf1
+from bert_tf.checkpoints import companions, loading, metadata, tf1
 from bert_tf.cli import from_flags
 from bert_tf.config import BertConfig, Intervals
 from bert_tf.data import shards
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
-from bert_tf.data.records import DataDescription, description_path, pretraining_record
-from bert_tf.files import is_file, locked, paths_in
+from bert_tf.data.records import DataDescription, pretraining_record
+from bert_tf.files import locked, paths_in
 from bert_tf.heads.pretraining import FillMask, NextToken, Pretraining
 from bert_tf.terminal import log_end, number_of
-from bert_tf.tokenization.wordpiece import (
-    FullTokenizer,
-    read_vocabulary,
-    refuted_case,
-    vocabulary_sha256,
-)
+from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer, write_eval_results, write_final_evaluation
 
 SIZES = ("max_seq_length", "max_predictions_per_seq")  # of a record
 # Weights that a run has not left, which it would not begin with.
 _MODEL = r"^(?!model\.ckpt-\d+\.index).*\.(index|keras|h5|safetensors|bin)$"
-# What all files of a run have in common.
-IN_COMMON = ("do_lower_case", "strip_accents", "never_split", "vocab_sha256", "pack", *SIZES)
 
 
 class Given(NamedTuple):
@@ -183,118 +175,40 @@ def main(_: Sequence[str]) -> None:
 def read_given() -> Given:
     """Reads what the flags name."""
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    data, undescribed = describe_data(config)
+    train = FLAGS.do_train or not FLAGS.eval_input_file
+    patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
+    paths = [path for pattern in filter(None, patterns) for path in shards.record_paths(pattern)]
+    data, undescribed = companions.describe_data(
+        paths, config, vocab_file=FLAGS.vocab_file, output_dir=FLAGS.output_dir
+    )
     for name in SIZES if data else ():
         if not FLAGS[name].present:
             FLAGS[name].value = getattr(data, name)
     config.check_sequence_length(FLAGS.max_seq_length)
+    case = companions.case_of_data(
+        data,
+        undescribed,
+        given=FLAGS.do_lower_case,
+        output_dir=FLAGS.output_dir,
+        is_needed=bool(FLAGS.export_dir),
+        has_vocabulary=bool(FLAGS.vocab_file),
+    )
     facts = metadata.ModelMetadata(
-        do_lower_case=case_of_data(data, undescribed),
+        do_lower_case=case,
         strip_accents=data and data.strip_accents,
         never_split=(data and data.never_split) or None,
         architecture=head(config).architecture,
         max_seq_length=FLAGS.max_seq_length,
     )
-    tokenizer = make_tokenizer(config, facts)
+    tokenizer = None
+    if FLAGS.vocab_file:
+        tokenizer = companions.tokenizer_of_data(FLAGS.vocab_file, config, facts)
     batches = make_batches(config, data) if FLAGS.do_train else None
     eval_batches = make_eval_batches(config, data) if FLAGS.do_eval else None
     return Given(config, facts, tokenizer, data, batches, eval_batches)
 
 
-def case_of_data(data: DataDescription | None, undescribed: str | None) -> bool | None:
-    """The do_lower_case of the data; None if it is unknown and the model gets no text.
-
-    The vocabulary proves nothing: data of either case may be made with any. `data` describes the
-    files that have a description; `undescribed` is one that has none.
-    """
-    recorded_file = f"{FLAGS.output_dir}/{metadata.METADATA_FILE}"
-    sources = {
-        "the flags": FLAGS.do_lower_case,
-        recorded_file: metadata.ModelMetadata.from_json_file(recorded_file).do_lower_case,
-        "info_*.json of the data": data and data.do_lower_case,
-    }
-    known = {source: case for source, case in sources.items() if case is not None}
-    if len(set(known.values())) == 2:
-        received = ", ".join(f"{case} in {source}" for source, case in known.items())
-        remedy = "leave out or correct the flag; for data of another case use another --output_dir"
-        raise InputError(f"do_lower_case {received}", "the case of the data's text", remedy)
-    if known and (undescribed is None or next(iter(known)) != "info_*.json of the data"):
-        return next(iter(known.values()))
-    # A run that began without knowing it may be resumed.
-    if FLAGS.export_dir or (FLAGS.vocab_file and not is_file(recorded_file)):
-        received = f"{undescribed}, without {description_path(undescribed)}"
-        remedy = "copy it too, or add --do_lower_case or --nodo_lower_case, as the data were made"
-        raise InputError(received, "that file, which says whether text was lower-cased", remedy)
-    reason = f"no info_*.json says whether the text of {undescribed} was lower-cased"
-    logging.warning("The model will not record do_lower_case, as %s: add the flag.", reason)
-    return None
-
-
-def make_tokenizer(config: BertConfig, facts: metadata.ModelMetadata) -> FullTokenizer | None:
-    """The tokenizer of --vocab_file, which must fit the model; None without one."""
-    if not FLAGS.vocab_file:
-        return None
-    # If the case is unknown no text is tokenized: only the vocabulary is used.
-    lower, kept = facts.do_lower_case is not False, facts.never_split or ()
-    strip = facts.strip_accents
-    tokenizer = FullTokenizer(FLAGS.vocab_file, lower, never_split=kept, strip_accents=strip)
-    tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
-    if reason := refuted_case(FLAGS.vocab_file, tokenizer.vocab, facts.do_lower_case):
-        logging.warning("The data were made with do_lower_case %s, but with %s.", lower, reason)
-    config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=FLAGS.vocab_file)
-    loading.check_spare_rows(tokenizer, config)
-    return tokenizer
-
-
 # ---------------------------------------------------------------------------- data
-
-
-def describe_data(config: BertConfig) -> tuple[DataDescription | None, str | None]:
-    """The description of all data, checked; and the first file that has none."""
-    train = FLAGS.do_train or not FLAGS.eval_input_file
-    patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
-    paths = [path for pattern in filter(None, patterns) for path in shards.record_paths(pattern)]
-    data, undescribed = common_description(paths)
-    if data is not None:
-        if data.never_split and undescribed:
-            made = f"data made with --never_split={','.join(data.never_split)}"
-            received = f"{undescribed}, without {description_path(undescribed)}, beside {made}"
-            remedy = "copy that file too, or leave out the data without it"
-            raise InputError(received, "files that were all made with the same pieces", remedy)
-        config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
-        own = f"{FLAGS.output_dir}/{metadata.VOCAB_FILE}"  # of a run that is resumed
-        for path in filter(None, (FLAGS.vocab_file, is_file(own) and own)):
-            refuse_other_vocabulary(path, data)
-    return data, undescribed
-
-
-def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, str | None]:
-    """What record files were made with, and the first of them that does not say so.
-
-    Raises:
-      InputError: two files were made with another case, vocabulary or size.
-    """
-    found = dict(zip(paths, shards.each(shards.read_description, paths), strict=True))
-    described = {path: data for path, data in found.items() if data is not None}
-    first_path, first = next(iter(described.items()), (None, None))
-    for (path, data), name in itertools.product(described.items(), IN_COMMON):
-        one, other = getattr(first, name), getattr(data, name)
-        if one != other:
-            received = f"{first_path} with {name} {one}, {path} with {other}"
-            remedy = "leave out files of other settings, or make them again"
-            raise InputError(received, f"files that were made with one {name}", remedy)
-    return first, next((path for path in paths if path not in described), None)
-
-
-def refuse_other_vocabulary(path: str, data: DataDescription) -> None:
-    """Raises `InputError` if a vocabulary is not that of the data."""
-    pieces = read_vocabulary(path)
-    if vocabulary_sha256(pieces) != data.vocab_sha256:
-        made = f"made with another vocabulary: {data.vocab_file} with {data.vocab_size}"
-        received = f"{path} with {len(pieces)} word pieces, for data {made}"
-        expected = f"the vocabulary with SHA-256 {data.vocab_sha256}"
-        give = "give the data's --vocab_file, and an --output_dir of its own"
-        raise InputError(received, expected, f"{give}; or make the data again")
 
 
 def open_files(
@@ -399,21 +313,13 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
     if path := latest or FLAGS.init_checkpoint:
         source = loading.open_weights(path)
         # Refuses one of another model, before the files that belong to it are overwritten.
-        loading.config_of(source, FLAGS.bert_config_file)
-        loading.refuse_other_case(source, given.facts.do_lower_case)
-        refuse_lost_pieces(source, given.facts.never_split or ())
-        data, own = given.data, source.metadata
-        if data and own.do_lower_case is not None and strips_accents(data) != strips_accents(own):
-            received = f"data made with strip_accents {strips_accents(data)}, for {source.path}"
-            expected = f"strip_accents {strips_accents(own)}, as the model has it"
-            remedy = "make the data again with the --vocab_file in the model's folder"
-            raise InputError(received, expected, remedy)
-        if given.tokenizer:  # which `describe_data` has compared with the data
-            loading.refuse_other_pieces(source, given.tokenizer.pieces, FLAGS.vocab_file)
-        elif data and source.pieces and vocabulary_sha256(source.pieces) != data.vocab_sha256:
-            received = f"data of {data.vocab_file}, another vocabulary than that of {source.path}"
-            remedy = "make them with it; if only pieces [unusedN] were replaced, add --vocab_file"
-            raise InputError(received, f"data made with {source.vocab_file}", remedy)
+        companions.check_companions(
+            source,
+            bert_config_file=FLAGS.bert_config_file,
+            facts=given.facts,
+            tokenizer=given.tokenizer,
+            data=given.data,
+        )
         if not latest:  # else `Trainer.restore` loads it, with the moments
             logging.info("%s", loading.load_weights(trainer.model, source))
         facts = dataclasses.replace(given.facts, origin=source.metadata.origin)
@@ -425,24 +331,6 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
     if models := paths_in(folder.path, _MODEL):
         raise tf1.no_run(folder.path, models[0].removesuffix(tf1.INDEX))
     return given
-
-
-def strips_accents(of: DataDescription | metadata.ModelMetadata) -> bool | None:
-    """Whether text loses its accents: as lower-casing says, if nothing else is said."""
-    return of.do_lower_case if of.strip_accents is None else of.strip_accents
-
-
-def refuse_lost_pieces(weights: metadata.Weights, kept: Sequence[str]) -> None:
-    """Raises `InputError` if a piece that the model never splits is not among those of its data.
-
-    Data may keep more pieces whole than the model did before: those are learned.
-    """
-    own = weights.metadata.never_split or ()
-    if {*own} - {*kept}:
-        made = f"with --never_split={','.join(kept)}" if kept else "without --never_split"
-        received = f"data made {made}, for {weights.path} with never_split {', '.join(own)}"
-        remedy = f"make the data again with --never_split={','.join(sorted({*own, *kept}))}"
-        raise InputError(received, "data in which the model's pieces are whole", remedy)
 
 
 def run_settings_of(given: Given, strategy: tf.distribute.Strategy) -> dict[str, Any]:

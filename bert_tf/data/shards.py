@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import os
 import re
 import zlib
@@ -420,6 +421,11 @@ def _keep(path: str, index: BlockIndex) -> None:
 # ---------------------------------------------------------------------------- description
 
 # Of data generation, beside records; a wide pattern such as data/* matches them too.
+# What all files of a run have in common.
+_IN_COMMON = (
+    *("do_lower_case", "strip_accents", "never_split", "vocab_sha256", "pack"),
+    *("max_seq_length", "max_predictions_per_seq"),
+)
 _BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
 
 
@@ -444,6 +450,24 @@ def read_description(path: str) -> DataDescription | None:
     if not files.is_file(source):
         return None
     return typed(DataDescription, files.read_json(source), source=source)
+
+
+def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, str | None]:
+    """What record files were made with, and the first of them that does not say so.
+
+    Raises:
+      InputError: two files were made with another case, vocabulary or size.
+    """
+    found = dict(zip(paths, each(read_description, paths), strict=True))
+    described = {path: data for path, data in found.items() if data is not None}
+    first_path, first = next(iter(described.items()), (None, None))
+    for (path, data), name in itertools.product(described.items(), _IN_COMMON):
+        one, other = getattr(first, name), getattr(data, name)
+        if one != other:
+            received = f"{first_path} with {name} {one}, {path} with {other}"
+            remedy = "leave out files of other settings, or make them again"
+            raise InputError(received, f"files that were made with one {name}", remedy)
+    return first, next((path for path in paths if path not in described), None)
 
 
 def check_described(path: str, index: BlockIndex) -> bool:

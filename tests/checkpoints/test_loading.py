@@ -16,13 +16,13 @@ from model_files import assert_same
 from model_files import write_bundle as write
 
 from bert_tf import BertModel, FullTokenizer, load_checkpoint, make_model
+from bert_tf.checkpoints.companions import check_kept_pieces
 from bert_tf.checkpoints.keras_files import refuse_other_tokenizer, weights_of
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_SETTINGS
 from bert_tf.errors import InputError
-from run_pretraining import refuse_lost_pieces
 
 CONFIG = small.CONFIG
 SHAPES = reference.variable_shapes(CONFIG)
@@ -325,10 +325,10 @@ def test_the_table_against_the_vocabulary(caplog, tmp_path, rows, says):
 def test_pieces_of_the_first_weights():
     """None may be lost; new ones are learned."""
     weights = silent(metadata=ModelMetadata(never_split=("w3",)))
-    refuse_lost_pieces(weights, ("w5", "w3"))
-    refuse_lost_pieces(silent(), ("w5",))
+    check_kept_pieces(weights, ("w5", "w3"))
+    check_kept_pieces(silent(), ("w5",))
     with pytest.raises(InputError, match="with --never_split=w5, for /memory") as caught:
-        refuse_lost_pieces(weights, ("w5",))
+        check_kept_pieces(weights, ("w5",))
     assert caught.value.remedy == "make the data again with --never_split=w3,w5"
 
 

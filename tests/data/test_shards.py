@@ -17,9 +17,8 @@ from small_records import NUMBER, PAIR_BYTES, open_numbers, write_numbers
 from bert_tf.data import records as record_files
 from bert_tf.data import shards
 from bert_tf.data.records import BlockIndex, Feature, Record, index_path, pretraining_record
-from bert_tf.data.shards import RecordFiles, read_description, record_paths
+from bert_tf.data.shards import RecordFiles, common_description, read_description, record_paths
 from bert_tf.errors import InputError
-from run_pretraining import common_description
 
 
 def numbers_of(files: RecordFiles, rows) -> list[int]:

@@ -1,0 +1,183 @@
+"""The companions of a model that pre-training begins with, compared with those of its data.
+
+A companion belongs to weights and is stored beside them: sizes, vocabulary, case, pieces that are
+kept whole. Data of another companion train another model without an error, so it is refused.
+
+    describe_data       what all record files were made with
+    case_of_data        whether their text was lower-cased
+    tokenizer_of_data   the tokenizer of a vocabulary, in that case
+    check_companions    all of it, against weights
+"""
+
+from collections.abc import Sequence
+
+from absl import logging
+
+from bert_tf.checkpoints import loading
+from bert_tf.checkpoints.metadata import METADATA_FILE, VOCAB_FILE, ModelMetadata, Weights
+from bert_tf.config import BertConfig
+from bert_tf.data.records import DataDescription, description_path
+from bert_tf.data.shards import common_description
+from bert_tf.errors import InputError
+from bert_tf.files import is_file
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    read_vocabulary,
+    refuted_case,
+    vocabulary_sha256,
+)
+
+
+def describe_data(
+    paths: Sequence[str], config: BertConfig, *, vocab_file: str | None, output_dir: str
+) -> tuple[DataDescription | None, str | None]:
+    """What record files were made with, and the first of them that does not say so.
+
+    Args:
+      paths: of the record files.
+      config: of the model, whose table must hold the data's ids.
+      vocab_file: the vocabulary that is given, if any.
+      output_dir: the folder of the run, which has a vocabulary if the run is resumed.
+
+    Raises:
+      InputError: two files were made with other settings, or one with another vocabulary.
+    """
+    data, undescribed = common_description(paths)
+    if data is not None:
+        if data.never_split and undescribed:
+            made = f"data made with --never_split={','.join(data.never_split)}"
+            received = f"{undescribed}, without {description_path(undescribed)}, beside {made}"
+            remedy = "copy that file too, or leave out the data without it"
+            raise InputError(received, "files that were all made with the same pieces", remedy)
+        config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
+        own = f"{output_dir}/{VOCAB_FILE}"
+        for path in filter(None, (vocab_file, is_file(own) and own)):
+            _check_vocabulary(path, data)
+    return data, undescribed
+
+
+def _check_vocabulary(path: str, data: DataDescription) -> None:
+    """Raises `InputError` if a vocabulary is not that of the data."""
+    pieces = read_vocabulary(path)
+    if vocabulary_sha256(pieces) != data.vocab_sha256:
+        made = f"made with another vocabulary: {data.vocab_file} with {data.vocab_size}"
+        received = f"{path} with {len(pieces)} word pieces, for data {made}"
+        expected = f"the vocabulary with SHA-256 {data.vocab_sha256}"
+        give = "give the data's --vocab_file, and an --output_dir of its own"
+        raise InputError(received, expected, f"{give}; or make the data again")
+
+
+def case_of_data(
+    data: DataDescription | None,
+    undescribed: str | None,
+    *,
+    given: bool | None,
+    output_dir: str,
+    is_needed: bool,
+    has_vocabulary: bool,
+) -> bool | None:
+    """The do_lower_case of the data; None if it is unknown and the model gets no text.
+
+    The vocabulary proves nothing: data of either case may be made with any.
+
+    Args:
+      data: describes the files that have a description.
+      undescribed: a file that has none.
+      given: the case that the flags say.
+      output_dir: the folder of the run; a run that began without a case may be resumed.
+      is_needed: whether a text will be tokenized at the end of the run.
+      has_vocabulary: whether a vocabulary will be written beside the model.
+
+    Raises:
+      InputError: sources differ, or none says it where it must be known.
+    """
+    recorded_file = f"{output_dir}/{METADATA_FILE}"
+    sources = {
+        "the flags": given,
+        recorded_file: ModelMetadata.from_json_file(recorded_file).do_lower_case,
+        "info_*.json of the data": data and data.do_lower_case,
+    }
+    known = {source: case for source, case in sources.items() if case is not None}
+    if len(set(known.values())) == 2:
+        received = ", ".join(f"{case} in {source}" for source, case in known.items())
+        remedy = "leave out or correct the flag; for data of another case use another --output_dir"
+        raise InputError(f"do_lower_case {received}", "the case of the data's text", remedy)
+    if known and (undescribed is None or next(iter(known)) != "info_*.json of the data"):
+        return next(iter(known.values()))
+    if is_needed or (has_vocabulary and not is_file(recorded_file)):
+        received = f"{undescribed}, without {description_path(str(undescribed))}"
+        remedy = "copy it too, or add --do_lower_case or --nodo_lower_case, as the data were made"
+        raise InputError(received, "that file, which says whether text was lower-cased", remedy)
+    reason = f"no info_*.json says whether the text of {undescribed} was lower-cased"
+    logging.warning("The model will not record do_lower_case, as %s: add the flag.", reason)
+    return None
+
+
+def tokenizer_of_data(vocab_file: str, config: BertConfig, facts: ModelMetadata) -> FullTokenizer:
+    """The tokenizer of a vocabulary, which must fit the model.
+
+    Raises:
+      InputError: a special token is missing, or the vocabulary is not of the table's size.
+    """
+    # If the case is unknown no text is tokenized: only the vocabulary is used.
+    lower, kept = facts.do_lower_case is not False, facts.never_split or ()
+    strip = facts.strip_accents
+    tokenizer = FullTokenizer(vocab_file, lower, never_split=kept, strip_accents=strip)
+    tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
+    if reason := refuted_case(vocab_file, tokenizer.vocab, facts.do_lower_case):
+        logging.warning("The data were made with do_lower_case %s, but with %s.", lower, reason)
+    config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=vocab_file)
+    loading.check_spare_rows(tokenizer, config)
+    return tokenizer
+
+
+def check_companions(
+    weights: Weights,
+    *,
+    bert_config_file: str,
+    facts: ModelMetadata,
+    tokenizer: FullTokenizer | None,
+    data: DataDescription | None,
+) -> None:
+    """Raises `InputError` if weights have other companions than a pre-training with these data.
+
+    Args:
+      weights: that the training begins with or goes on from.
+      bert_config_file: that of the training.
+      facts: what the data and flags say of case and pieces.
+      tokenizer: of the vocabulary given, if any; `describe_data` has compared it with the data.
+      data: what the data were made with, if that is known.
+    """
+    loading.config_of(weights, bert_config_file)
+    loading.refuse_other_case(weights, facts.do_lower_case)
+    check_kept_pieces(weights, facts.never_split or ())
+    own = weights.metadata
+    if data and own.do_lower_case is not None and _strips_accents(data) != _strips_accents(own):
+        received = f"data made with strip_accents {_strips_accents(data)}, for {weights.path}"
+        expected = f"strip_accents {_strips_accents(own)}, as the model has it"
+        remedy = "make the data again with the --vocab_file in the model's folder"
+        raise InputError(received, expected, remedy)
+    if tokenizer:
+        loading.refuse_other_pieces(weights, tokenizer.pieces, tokenizer.vocab_file)
+    elif data and weights.pieces and vocabulary_sha256(weights.pieces) != data.vocab_sha256:
+        received = f"data of {data.vocab_file}, another vocabulary than that of {weights.path}"
+        remedy = "make them with it; if only pieces [unusedN] were replaced, add --vocab_file"
+        raise InputError(received, f"data made with {weights.vocab_file}", remedy)
+
+
+def _strips_accents(of: DataDescription | ModelMetadata) -> bool | None:
+    """Whether text loses its accents: as lower-casing says, if nothing else is said."""
+    return of.do_lower_case if of.strip_accents is None else of.strip_accents
+
+
+def check_kept_pieces(weights: Weights, kept: Sequence[str]) -> None:
+    """Raises `InputError` if a piece that the model never splits is not among those of its data.
+
+    Data may keep more pieces whole than the model did before: those are learned.
+    """
+    own = weights.metadata.never_split or ()
+    if {*own} - {*kept}:
+        made = f"with --never_split={','.join(kept)}" if kept else "without --never_split"
+        received = f"data made {made}, for {weights.path} with never_split {', '.join(own)}"
+        remedy = f"make the data again with --never_split={','.join(sorted({*own, *kept}))}"
+        raise InputError(received, "data in which the model's pieces are whole", remedy)
