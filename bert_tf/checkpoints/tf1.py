@@ -2,20 +2,13 @@
 
 Variables have the original's names and shapes, the optimizer's moments are <variable>/adam_m and
 /adam_v, the step is global_step. So either project reads the other's checkpoints.
-
-The .index file, a sorted table of LevelDB's format with a protobuf for each tensor, is checked here
-before TensorFlow reads it. TensorFlow takes the entries as it finds them: a wrong type, shape or
-size ends the process, without an error to catch; and as a key may repeat the one before it for a
-few bytes, a file of 320 KB takes 4.7 GB.
 """
 
 import contextlib
 import functools
 import json
-import math
 import os
 import re
-import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
@@ -24,7 +17,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
-from tensorflow.core.protobuf import tensor_bundle_pb2 as bundle
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
@@ -38,9 +30,6 @@ _SCOPES = {  # by the layer that a weight is of
     r"layer_\d+/": "bert/encoder/",
     r"(predictions|seq_relationship|squad)/": "cls/",
 }
-_FOOTER_BYTES = 48  # at the end of an index, of which 8 are a mark
-_MOST_DIMENSIONS = 64  # of an array in NumPy
-_RESTART_INTERVAL = 16  # LevelDB writes the first of so many keys whole
 
 
 def checkpoint_name(variable: keras.Variable) -> str:
@@ -139,10 +128,10 @@ class CheckpointReader:
         for file in files.paths_in(folder or ".", rf"^{re.escape(name)}\.(index|data-.*)$"):
             files.check_regular(file)
         with self._damage_errors(), files.without_pattern(self.prefix) as prefix:
-            self.shapes = _read_index(self.prefix)
             # It opens files late: under a name that is gone by then there must be a new one.
             self._reader = functools.lru_cache(1)(tf.compat.v1.train.NewCheckpointReader)
-            self._reader(prefix)
+            shapes = self._reader(prefix).get_variable_to_shape_map()
+            self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, from the file."""
@@ -171,81 +160,6 @@ def open_tf1(path: str | os.PathLike) -> Weights:
     return Weights(
         path=reader.prefix, format="tf1", shapes=reader.shapes, read=reader.read, **beside
     )
-
-
-# ---------------------------------------------------------------------------- the index
-
-
-def _read_index(prefix: str) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor, by name; raises anything where the file is damaged."""
-    with tf.io.gfile.GFile(prefix + INDEX, "rb") as file:
-        entries = dict(_read_table(file.read()))
-    header = bundle.BundleHeaderProto.FromString(entries.pop(b""))
-    names = (f"{prefix}.data-{n:05}-of-{header.num_shards:05}" for n in range(header.num_shards))
-    lengths = [tf.io.gfile.stat(name).length for name in names]
-    found = {}
-    for key, value in entries.items():
-        entry = bundle.BundleEntryProto.FromString(value)
-        shape = tuple(dim.size for dim in entry.shape.dim)
-        _check_entry(entry, shape, lengths)
-        if not key.startswith(b"\0"):  # a part of a tensor that has several
-            found[key.decode()] = shape
-    return found
-
-
-def _check_entry(entry: Any, shape: Sequence[int], lengths: Sequence[int]) -> None:
-    """Checks the type, shape and place of a tensor against the lengths of the files."""
-    dtype = tf.dtypes.as_dtype(entry.dtype)
-    elements, least = math.prod(shape), max(dtype.size, 1)  # a text has a byte for its length
-    extents = [n for part in entry.slices for one in part.extent for n in (one.start, one.length)]
-    if (
-        not dtype.is_numpy_compatible
-        or entry.dtype != dtype.base_dtype.as_datatype_enum  # a reference
-        or entry.shape.unknown_rank
-        or len(shape) > _MOST_DIMENSIONS
-        or not 0 <= entry.shard_id < len(lengths)
-        or min(entry.offset, entry.size, *shape, *extents) < 0
-        or entry.offset + entry.size > lengths[entry.shard_id]
-        or elements * least > (sum(lengths) if entry.slices else entry.size)
-    ):
-        raise ValueError(f"an entry of {dtype.name} {shape} with {entry.size} bytes")
-
-
-def _read_table(content: bytes) -> list[tuple[bytes, bytes]]:
-    """Keys and values of a table: blocks, one that lists them, its place at the end."""
-    places = _varints(content, len(content) - _FOOTER_BYTES, 4)  # of two blocks, and the end
-    handles = [_varints(handle, 0, 2)[:2] for _, handle in _read_block(content, *places[2:4])]
-    if sum(size for _, size in handles) > len(content):
-        raise ValueError("blocks that overlap")
-    return [pair for handle in handles for pair in _read_block(content, *handle)]
-
-
-def _read_block(content: bytes, offset: int, size: int) -> list[tuple[bytes, bytes]]:
-    """A block: entries, whose keys leave out what they share with the key before; restarts."""
-    block, is_compressed = content[offset : offset + size], content[offset + size]
-    (num_restarts,) = struct.unpack("<I", block[-4:])
-    end = len(block) - 4 - 4 * num_restarts
-    at, key, found, key_bytes = 0, b"", [], 0
-    while at < end and key_bytes <= _RESTART_INTERVAL * len(block):
-        shared, rest, length, at = _varints(block, at, 3)
-        key = key[:shared] + block[at : at + rest]
-        key_bytes += len(key)
-        found.append((key, block[at + rest : at + rest + length]))
-        at += rest + length
-    if is_compressed or at != end:  # TensorFlow has never compressed one
-        raise ValueError("a block that is damaged or compressed")
-    return found
-
-
-def _varints(content: bytes, at: int, count: int) -> tuple[int, ...]:
-    """That many numbers of 7 bits a byte from a place on, and the place behind them."""
-    numbers = []
-    for _ in range(count):
-        size = next(n for n in range(1, 11) if content[at + n - 1] < 128)
-        sevens = (byte & 127 for byte in reversed(content[at : at + size]))
-        numbers.append(functools.reduce(lambda high, low: high << 7 | low, sevens))
-        at += size
-    return (*numbers, at)
 
 
 # ---------------------------------------------------------------------------- writing

@@ -8,17 +8,14 @@ import pathlib
 import re
 import shutil
 import threading
-import time
 from concurrent import futures
 
 import numpy as np
 import pytest
 import reference
-import tensor_index
 import tensorflow as tf
 from model_files import assert_same
 from model_files import write_bundle as write
-from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bert_tf import BertConfig, load_checkpoint, make_model, runtime
 from bert_tf.checkpoints import tf1
@@ -103,80 +100,21 @@ def test_a_broken_checkpoint_file(tmp_path, text):
     assert f"{tmp_path}/checkpoint" in caught.value.received
 
 
-# ---------------------------------------------------------------------------- the index
-
-VALUE = np.arange(12, dtype=np.float32).reshape(4, 3)
-# TensorFlow's reader ends the process on most of these, or takes memory for them. The changes of
-# an entry, or the bytes in its place.
-WRONG = {
-    "no type": {"dtype": 0},
-    "unknown type": {"dtype": 9999},
-    "reference": {"dtype": 101},
-    "resource": {"dtype": 20},
-    "negative": {"shape": {"dim": [{"size": -4}, {"size": 3}]}},
-    "huge": {"shape": {"dim": [{"size": 2**31}, {"size": 2**31}]}},
-    "one row more": {"shape": {"dim": [{"size": 5}, {"size": 3}]}},
-    "any shape": {"shape": {"unknown_rank": True}},
-    "dimensions": {"shape": {"dim": [{"size": 1}] * 255}},
-    "text of 2^40": {"dtype": 7, "shape": {"dim": [{"size": 2**40}]}},
-    "before the file": {"offset": -8},
-    "behind the file": {"offset": 2**40},
-    "another file": {"shard_id": 1},
-    "negative part": {"slices": [{"extent": [{"start": 0, "length": -1}]}]},
-    "huge whole": {"shape": {"dim": [{"size": 2**60}]}, "slices": [{"extent": [{"start": 0}]}]},
-    "no protobuf": b"\xff",
-}
-
-
-@pytest.fixture
-def index(tmp_path) -> pathlib.Path:
-    """The index of a checkpoint of one tensor, a."""
-    return pathlib.Path(write(tmp_path / "c", {"a": VALUE}) + ".index")
-
-
-def index_refused(index: pathlib.Path, content: bytes, message: str = "") -> None:
-    """An index with this content is refused, at once."""
-    index.write_bytes(content)
-    begin = time.monotonic()
-    with pytest.raises(InputError, match=rf"c, which cannot be read \(.*{message}"):
-        CheckpointReader(index)
-    assert time.monotonic() - begin < 1
-
-
-@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_entries_that_tensorflow_never_writes(index, wrong):
-    values = dict(tf1._read_table(index.read_bytes()))
-    if isinstance(wrong, dict):
-        entry = tensor_bundle_pb2.BundleEntryProto.FromString(values[b"a"])
-        for name in wrong:
-            entry.ClearField(name)
-        entry.MergeFrom(tensor_bundle_pb2.BundleEntryProto(**wrong))
-        wrong = entry.SerializeToString()
-    index_refused(index, tensor_index.table(values | {b"a": wrong}))
-
-
-def test_a_small_index_that_takes_hours_or_memory(index):
-    """A block listed 200 times; keys that repeat the one before: 400 KB would take 1.6 GB."""
-    values = dict(tf1._read_table(index.read_bytes()))
-    index_refused(index, tensor_index.table(values, repeated=200), "blocks that overlap")
-    long = {b"": values[b""], b"a" * 150_000: values[b"a"]}
-    index_refused(index, tensor_index.table(long, expands=10_000))
-    # TensorFlow writes every 16th key whole.
-    index.write_bytes(tensor_index.table(values, expands=15))
-    assert CheckpointReader(index).shapes == {"a" + "x" * n: VALUE.shape for n in range(16)}
+# ---------------------------------------------------------------------------- reading
 
 
 def test_a_tensor_in_parts(tmp_path):
     """As a partitioned variable of TensorFlow 1 is saved."""
+    value = np.arange(12, dtype=np.float32).reshape(4, 3)
     tf.raw_ops.SaveV2(
         prefix=f"{tmp_path}/c",
         tensor_names=["a", "a"],
         shape_and_slices=["4 3 0,1:-", "4 3 1,3:-"],
-        tensors=[tf.constant(VALUE[:1]), tf.constant(VALUE[1:])],
+        tensors=[tf.constant(value[:1]), tf.constant(value[1:])],
     )
     reader = CheckpointReader(tmp_path)
     assert reader.shapes == {"a": (4, 3)}
-    np.testing.assert_array_equal(reader.read("a"), VALUE)
+    np.testing.assert_array_equal(reader.read("a"), value)
 
 
 # ---------------------------------------------------------------------------- a run's folder
