@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import keras
+import numpy as np
 from keras import ops
 from keras.initializers import TruncatedNormal
 
@@ -442,7 +443,8 @@ def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Ten
 
 def last_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
     """The vectors of the last tokens of sequences 1 to K: x [B, S, D] -> [B, K, D]."""
-    numbers = ops.arange(2, num_sequences + 2, dtype="int32")[None, :]  # [1, K], of the next ones
+    # [1, K], of the next ones; a tensor would be an input of graphs that are converted.
+    numbers = np.arange(2, num_sequences + 2, dtype="int32")[None, :]
     places = ops.maximum(_tokens_before(sequence_numbers, numbers) - 1, 0)  # [B, K]
     return ops.take_along_axis(x, ops.expand_dims(places, 2), axis=1)
 
@@ -453,7 +455,7 @@ def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
     0 for number 0, the padding.
     """
     own = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
-    is_before = ops.logical_and(own > 0, own < ops.expand_dims(of, 2))  # [B, n, S]
+    is_before = ops.logical_and(own > 0, ops.less(own, of[:, :, None]))  # [B, n, S]
     return ops.sum(ops.cast(is_before, "int32"), axis=-1)
 
 

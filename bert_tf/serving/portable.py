@@ -16,12 +16,12 @@ Shapes: B rows, S sequence, P masked positions.
 """
 
 import os
-import pathlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -36,7 +36,6 @@ from bert_tf.serving.signatures import Answers, ServingTask, Signature, refuse_n
 Arrays = dict[str, np.ndarray]
 Answer = Callable[[Arrays], Arrays]
 Shapes = Mapping[str, tuple[int | None, ...]]
-ONNX_OPSET = 18
 MASKED_POSITIONS = 20  # P of a LiteRT file
 THREADS = 2  # for the comparison
 TOLERANCE = 1e-4  # between a file of float32 and the model
@@ -50,15 +49,26 @@ class PortableFormat(NamedTuple):
       file_name: in the folder of the export.
       fixed: whether shapes are fixed.
       modules: that converting and running need.
-      convert: model, signature, whether weights are int8 -> the file's bytes.
       load: the file's path, number of threads -> a function of features.
     """
 
     file_name: str
     fixed: bool
     modules: Sequence[str]
-    convert: Callable[[tf.Module, tf.types.experimental.ConcreteFunction, bool], bytes]
     load: Callable[[str, int], Answer]
+
+
+class AnswersOfIds(keras.Model):
+    """Features [B, S] -> the answers of a task that are numbers; as Keras exports models."""
+
+    def __init__(self, task: ServingTask, names: Sequence[str]):
+        super().__init__()
+        self.served, self._task, self._names, self.built = task.model, task, names, True
+
+    def call(self, features: Mapping[str, tf.Tensor]) -> Answers:
+        """The answers by name, each [B, ...]."""
+        answers = self._task.answer_ids(features)
+        return {name: answers[name] for name in self._names}
 
 
 def write_portable(
@@ -77,32 +87,24 @@ def write_portable(
       in float32, and the share of other whole numbers among the answers.
 
     Raises:
-      InputError: the extra is not installed, the format cannot hold the model, the file's answers
-        differ from the model's, or it cannot be written.
+      InputError: the extra is not installed, the file's answers differ from the model's, or it
+        cannot be written.
     """
     file_format = FORMATS[name]
-    if file_format.fixed and task.sequences.config.bilstm_layers:
-        received = f"--format={name} of a model with a BiLSTM, whose loop its converter refuses"
-        raise InputError(received, f"{ONNX} or saved_model", f"take --format={ONNX}, say")
     for module in file_format.modules:
         package = module.replace("_", "-")
         import_extra(module, package=package, extra=name, needed_by=f"--format={name}")
-    shapes = input_shapes(task, fixed=file_format.fixed)
     told = task.id_outputs or task.outputs
     outputs = {name: what for name, what in told.items() if not what.startswith("string")}
-
-    def numbers(**features: tf.Tensor) -> Answers:
-        answers = task.answer_ids(features)
-        return {name: answers[name] for name in outputs}
-
-    specs = {name: tf.TensorSpec(shape, tf.int32) for name, shape in shapes.items()}
-    signature = Signature(specs, numbers, outputs)
-    traced = signature.traced()
+    shapes = input_shapes(task, fixed=file_format.fixed)
+    specs = {name: tf.TensorSpec(shape, tf.int32, name) for name, shape in shapes.items()}
+    model = AnswersOfIds(task, tuple(outputs))
+    signature = Signature(specs, lambda **features: model.call(features), outputs)
     with tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, file_format.file_name)
-        with files.path_errors(path, "written"), open(path, "wb") as file:
-            file.write(file_format.convert(task.model, traced, int8))
-        difference, other = compare(file_format.load(path, THREADS), traced, task)
+        with files.path_errors(path, "written"):
+            convert(model, path, specs, name=name, int8=int8)
+        difference, other = compare(file_format.load(path, THREADS), signature.traced(), task)
         says = "%s: %.1f MB, differs from the model by %.1e and in %.0f %% of the whole numbers"
         size = os.path.getsize(path) / 1e6
         logging.info(says, file_format.file_name, size, difference, 100 * other)
@@ -119,6 +121,16 @@ def write_portable(
     facts = {"file": file_format.file_name, "int8_weights": int8}
     facts |= {"greatest_difference": difference, "other_whole_numbers": other}
     return {FROM_IDS: signature}, facts
+
+
+def convert(model: keras.Model, path: str, specs: Mapping[str, Any], *, name: str, int8: bool):
+    """Writes a model of inputs by name as a file of a format."""
+    more = {"optimizations": [tf.lite.Optimize.DEFAULT]} if int8 and name == LITERT else {}
+    model.export(path, format=name, input_signature=[specs], verbose=False, **more)
+    if int8 and name == ONNX:
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(path, path, per_channel=True, weight_type=QuantType.QInt8)
 
 
 def input_shapes(task: ServingTask, *, fixed: bool) -> Shapes:
@@ -176,14 +188,7 @@ def sample_features(task: ServingTask) -> Iterator[Arrays]:
         yield {name: value.astype(np.int32) for name, value in row.items()}
 
 
-# ---------------------------------------------------------------------------- LiteRT
-
-
-def _to_litert(model: tf.Module, signature, int8: bool) -> bytes:
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([signature], model)
-    if int8:
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    return converter.convert()
+# ---------------------------------------------------------------------------- files
 
 
 def _load_litert(path: str, num_threads: int) -> Answer:
@@ -191,41 +196,6 @@ def _load_litert(path: str, num_threads: int) -> Answer:
 
     run = Interpreter(path, num_threads=num_threads).get_signature_runner()
     return lambda features: run(**features)
-
-
-# ---------------------------------------------------------------------------- ONNX
-
-
-def _to_onnx(model: tf.Module, signature, int8: bool) -> bytes:
-    del model  # the weights are frozen into the signature's graph
-    import onnx
-    import tf2onnx
-
-    specs = signature.structured_input_signature[1]
-
-    @tf.function(autograph=False)
-    def positional(*features):
-        return signature(**dict(zip(specs, features, strict=True)))
-
-    inputs = list(specs.values())
-    proto, _ = tf2onnx.convert.from_function(positional, input_signature=inputs, opset=ONNX_OPSET)
-    # Tensors made while the model was built are inputs of its graph, which the converter keeps.
-    graph = positional.get_concrete_function(*inputs).graph
-    constants = {inner.name: outer for outer, inner in graph.captures}
-    for one in [one for one in proto.graph.input if one.name in constants]:
-        value = onnx.numpy_helper.from_array(constants[one.name].numpy(), one.name)
-        proto.graph.initializer.append(value)
-        proto.graph.input.remove(one)
-    return _with_int8_weights(proto) if int8 else proto.SerializeToString()
-
-
-def _with_int8_weights(proto) -> bytes:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.onnx")
-        quantize_dynamic(proto, path, per_channel=True, weight_type=QuantType.QInt8)
-        return pathlib.Path(path).read_bytes()
 
 
 def _load_onnx(path: str, num_threads: int) -> Answer:
@@ -239,6 +209,6 @@ def _load_onnx(path: str, num_threads: int) -> Answer:
 
 
 FORMATS: Mapping[str, PortableFormat] = {
-    LITERT: PortableFormat("model.tflite", True, ("ai_edge_litert",), _to_litert, _load_litert),
-    ONNX: PortableFormat("model.onnx", False, ("tf2onnx", "onnxruntime"), _to_onnx, _load_onnx),
+    LITERT: PortableFormat("model.tflite", True, ("ai_edge_litert",), _load_litert),
+    ONNX: PortableFormat("model.onnx", False, ("tf2onnx", "onnxruntime"), _load_onnx),
 }
