@@ -6,22 +6,22 @@ give other ids for the same text without an error. The declarations below list w
 
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import tensorflow as tf
 
-from bert_tf.checkpoints.metadata import VOCAB_FILE, json_text, vocabulary_text
+from bert_tf.checkpoints.metadata import VOCAB_FILE, damage_errors, json_text, vocabulary_text
 from bert_tf.declarations import OtherKeys, declared, typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
-from bert_tf.tokenization.wordpiece import LONE_SURROGATE, UNKNOWN, FullTokenizer, read_vocabulary
+from bert_tf.tokenization.wordpiece import UNKNOWN, FullTokenizer, read_vocabulary
 
 SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"
 ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
 _NAMES = ("unk", "sep", "pad", "cls", "mask")
 SPECIAL_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in _NAMES}
+_OWN = tuple(SPECIAL_TOKENS.values())
 # Classes of transformers; DistilBERT's and ELECTRA's do the same as BERT's. The generic ones do
 # what tokenizer.json says, whatever else is in tokenizer_config.json; the others the reverse.
 _BERTS = tuple(
@@ -34,22 +34,13 @@ Files = TypeVar("Files")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddedToken(OtherKeys):
-    """A token that is found in a text before it is cut into words."""
+    """A token that is found anywhere in a text, as it is, before that is lower-cased and cut."""
 
-    content: str
-    id: int | None = None
-    special: bool | None = None
-    normalized: bool | None = None  # whether it is looked for in lower-cased text
-    lstrip: bool | None = None
-    rstrip: bool | None = None
-    single_word: bool | None = None
-
-    @property
-    def is_never_split(self) -> bool:
-        """Whether it is found as `FullTokenizer` finds its `never_split`: anywhere, as it is."""
-        normalized = not self.special if self.normalized is None else self.normalized
-        is_text = self.content and not LONE_SURROGATE.search(self.content)
-        return bool(is_text) and not (normalized or self.lstrip or self.rstrip or self.single_word)
+    content: str = declared(filled=True)
+    normalized: bool | None = declared(None, choices=(False,))
+    lstrip: bool | None = declared(None, choices=(False,))
+    rstrip: bool | None = declared(None, choices=(False,))
+    single_word: bool | None = declared(None, choices=(False,))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +54,7 @@ class Settings(OtherKeys):
     do_basic_tokenize: bool | None = declared(None, choices=(True,))
     never_split: tuple[str, ...] | None = None
     model_max_length: float | None = declared(None, low=1)  # 1e30 stands for none
-    added_tokens_decoder: dict[str, AddedToken] | None = None
+    added_tokens_decoder: dict[str, dict[str, Any]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,7 +73,7 @@ class Model(OtherKeys):
     """The vocabulary in a tokenizer.json, and how words are searched for in it."""
 
     type: str = declared("WordPiece", choices=("WordPiece",))
-    vocab: Any = None
+    vocab: dict[str, int]
     unk_token: str | None = declared(None, choices=(UNKNOWN,))
     continuing_subword_prefix: str | None = declared(None, choices=("##",))
     # transformers has 100, where the original has 200
@@ -96,7 +87,7 @@ class Fast(OtherKeys):
     model: Model
     normalizer: Part
     pre_tokenizer: Part
-    added_tokens: tuple[AddedToken, ...] | None = None
+    added_tokens: tuple[dict[str, Any], ...] | None = None
 
 
 class Tokenizer(NamedTuple):
@@ -120,25 +111,25 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
     Raises:
       InputError: the tokenizer does something else than BERT's, or its files contradict each other.
     """
-    source, fast_source = os.path.join(folder, SETTINGS), os.path.join(folder, FAST)
-    settings = read_object(Settings, source) or Settings()
-    fast = read_object(Fast, fast_source)
-    own_class = settings.tokenizer_class or model_class or _BERTS[0]
-    if own_class not in (*_BERTS, *(_GENERIC if fast else ())):
-        raise refused_model(source, f"tokenizer_class {own_class!r:.80}", f"a {_BERTS[0]}")
-    added = _added_tokens(folder, settings, fast)
-    kept = _never_split(added)
-    own = settings.never_split or ()  # alone it is only of words between spaces
-    if never := {*own} - {*SPECIAL_TOKENS.values(), *kept}:
-        expected = "added tokens only, which are found anywhere"
-        raise refused_model(source, f"never_split {sorted(never)!r:.80}", expected)
-    lower, strip = settings.do_lower_case, settings.strip_accents
-    if fast and own_class in _GENERIC:
-        part = fast.normalizer
-        lower, strip = part.lowercase, part.strip_accents
-    elif fast and lower is None:
-        lower = True  # as BERT's classes do, whatever the normalizer of tokenizer.json says
-    pieces, vocab_file = _read_pieces(folder, fast, added)
+    source = os.path.join(folder, SETTINGS)
+    with damage_errors(source, "the settings of a tokenizer, and files that agree with them"):
+        settings = read_object(Settings, source) or Settings()
+        fast = read_object(Fast, os.path.join(folder, FAST))
+        own_class = settings.tokenizer_class or model_class or _BERTS[0]
+        if own_class not in (*_BERTS, *(_GENERIC if fast else ())):
+            raise refused_model(source, f"tokenizer_class {own_class!r:.80}", f"a {_BERTS[0]}")
+        lower, strip = settings.do_lower_case, settings.strip_accents
+        if fast and own_class in _GENERIC:
+            lower, strip = fast.normalizer.lowercase, fast.normalizer.strip_accents
+        elif fast and lower is None:
+            lower = True  # as BERT's classes do, whatever the normalizer of tokenizer.json says
+        added = list(_added_tokens(folder, settings, fast))
+        kept = _never_split(added)
+        own = settings.never_split or ()  # alone it is only of words between spaces
+        if never := {*own} - {*_OWN, *kept}:
+            expected = "added tokens only, which are found anywhere"
+            raise refused_model(source, f"never_split {sorted(never)!r:.80}", expected)
+        pieces, vocab_file = _read_pieces(folder, fast, added)
     never_split = tuple(dict.fromkeys((*own, *kept)))
     strip = None if strip == lower else strip
     return Tokenizer(pieces, vocab_file, lower, strip, never_split, settings.model_max_length)
@@ -157,44 +148,35 @@ def refused_model(source: str, received: str, expected: str) -> InputError:
 
 def _added_tokens(
     folder: str, settings: Settings, fast: Fast | None
-) -> list[tuple[str, AddedToken]]:
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The tokens beside the vocabulary in all files, each with its file."""
     source, special, fast_source, bare = (
         os.path.join(folder, name) for name in (SETTINGS, SPECIAL, FAST, ADDED)
     )
-    decoder = settings.added_tokens_decoder or {}
-    ids = {key: int(key) for key in decoder if re.fullmatch("[0-9]{1,9}", key)}
-    return [
-        *_special_tokens(special),
-        *_special_tokens(source),
-        *((source, dataclasses.replace(decoder[key], id=ids.get(key, -1))) for key in decoder),
-        *((fast_source, token) for token in (fast and fast.added_tokens) or ()),
-        *((bare, AddedToken(content=content, id=number))
-          for content, number in (read_object(dict[str, int], bare) or {}).items()),
-    ]  # fmt: skip
+    for path in (special, source):
+        values = read_object(dict[str, Any], path) or {}
+        for name, only in SPECIAL_TOKENS.items():
+            token = values.get(name)
+            if token is not None and _values_of(token).get("content") != only:
+                raise refused_model(path, f"{name} {token!r:.80}", only)
+        for name in ("additional_special_tokens", "extra_special_tokens"):
+            tokens = values.get(name) or ()
+            for token in tokens.values() if isinstance(tokens, Mapping) else tokens:
+                yield path, {"special": True} | _values_of(token)
+    for number, token in (settings.added_tokens_decoder or {}).items():
+        yield source, token | {"id": int(number)}
+    for token in (fast and fast.added_tokens) or ():
+        yield fast_source, token
+    for content, number in (read_object(dict[str, int], bare) or {}).items():
+        yield bare, {"content": content, "id": number}
 
 
-def _special_tokens(source: str) -> Iterator[tuple[str, AddedToken]]:
-    """The special tokens beside BERT's own, each with the file; `InputError` if BERT's differ."""
-    values = read_object(dict[str, Any], source) or {}
-    for name, only in SPECIAL_TOKENS.items():
-        token = values.get(name)
-        if token is not None and _values_of(token).get("content") != only:
-            raise refused_model(source, f"{name} {token!r:.80}", only)
-    for name in ("additional_special_tokens", "extra_special_tokens"):
-        tokens = values.get(name) or ()
-        tokens = [*tokens.values()] if isinstance(tokens, Mapping) else tokens
-        for token in typed(tuple[Any, ...], tokens, source=f"{source}, {name}"):
-            given = {"special": True, **_values_of(token)}
-            yield source, typed(AddedToken, given, source=f"{source}, {name}")
-
-
-def _values_of(token: Any) -> Mapping[str, Any]:
+def _values_of(token: Any) -> dict[str, Any]:
     """A token is an object with its `content`, or that alone."""
-    return token if isinstance(token, Mapping) else {"content": token}
+    return token if isinstance(token, dict) else {"content": token}
 
 
-def _never_split(added: Iterable[tuple[str, AddedToken]]) -> tuple[str, ...]:
+def _never_split(added: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[str, ...]:
     """The added tokens beside BERT's own, each once.
 
     BERT's own are text like any other here, as in the original, unless `never_split` lists them.
@@ -203,25 +185,22 @@ def _never_split(added: Iterable[tuple[str, AddedToken]]) -> tuple[str, ...]:
     Raises:
       InputError: one is not found anywhere in a text, as it is.
     """
-    kept = dict.fromkeys(SPECIAL_TOKENS.values())
-    for source, token in added:
-        is_bare = os.path.basename(source) == ADDED and token.content in kept
-        if not (is_bare or token.is_never_split or token.content in SPECIAL_TOKENS.values()):
-            raise InputError(
-                f"{source} with the added token {token.content!r:.80}",
-                "tokens that are found anywhere in a text, before it is lower-cased: special, "
-                "without normalized, lstrip, rstrip and single_word",
-                "make it such a token, or take it out of the tokenizer's files",
-            )
-        kept[token.content] = None
-    return tuple(kept)[len(SPECIAL_TOKENS) :]
+    kept: dict[str, None] = {}
+    for source, values in added:
+        content = values.get("content")
+        if content in _OWN or (os.path.basename(source) == ADDED and content in kept):
+            continue
+        given = {name: value for name, value in values.items() if value is not None}
+        given = {"normalized": not values.get("special")} | given
+        kept[typed(AddedToken, given, source=f"{source}, token {content!r:.80}").content] = None
+    return tuple(kept)
 
 
 # ---------------------------------------------------------------------------- vocabulary
 
 
 def _read_pieces(
-    folder: str, fast: Fast | None, added: Iterable[tuple[str, AddedToken]]
+    folder: str, fast: Fast | None, added: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> tuple[tuple[str, ...] | None, str | None]:
     """The vocabulary in the order of its ids, and the file it is from.
 
@@ -231,7 +210,7 @@ def _read_pieces(
     found = {text: read_vocabulary(text)} if tf.io.gfile.exists(text) else {}
     if fast:
         found[path] = _in_order(fast.model.vocab, path)
-    with_ids = [(token.id, token.content, file) for file, token in added if token.id is not None]
+    with_ids = [(token["id"], token["content"], file) for file, token in added if "id" in token]
     for pieces in found.values():
         for number, token, file in sorted(with_ids):
             if token not in pieces and number == len(pieces):
@@ -246,17 +225,11 @@ def _read_pieces(
     return next(((tuple(pieces), file) for file, pieces in found.items()), (None, None))
 
 
-def _in_order(ids: Any, path: str) -> list[str]:
+def _in_order(ids: Mapping[str, int], path: str) -> list[str]:
     """The pieces of a vocabulary in the order of their ids."""
-    if (
-        not isinstance(ids, dict)
-        or {*map(type, ids.values())} != {int}
-        or sorted(ids.values()) != [*range(len(ids))]
-        or any(map(LONE_SURROGATE.search, ids))
-    ):
-        received = f"{path} with the vocabulary {ids!r:.80}"
-        expected = "an object of word pieces in UTF-8 with the ids 0, 1, 2, ..."
-        raise InputError(received, expected, "copy the file again")
+    if sorted(ids.values()) != [*range(len(ids))]:
+        expected = "an object of word pieces with the ids 0, 1, 2, ..."
+        raise InputError(f"{path} with the vocabulary {ids!r:.80}", expected, "copy the file again")
     return sorted(ids, key=ids.__getitem__)
 
 
@@ -265,7 +238,7 @@ def write_tokenizer(tokenizer: FullTokenizer, longest: int) -> dict[str, str]:
     pieces, kept = tokenizer.pieces, tokenizer.never_split
     special: dict[str, Any]
     special = {name: token for name, token in SPECIAL_TOKENS.items() if token in pieces}
-    if others := [piece for piece in kept if piece not in SPECIAL_TOKENS.values()]:
+    if others := [piece for piece in kept if piece not in _OWN]:
         special["additional_special_tokens"] = others
     settings = {
         **tokenizer.case,

@@ -85,9 +85,9 @@ MODELS = (
     ("continuing_subword_prefix '@@'", {"continuing_subword_prefix": "@@"}),
     ("unk_token '<unk>'", {"unk_token": "<unk>"}),
     ("per_word 20", {"max_input_chars_per_word": 20}),
-    ("the vocabulary None", {"vocab": None}),
-    *(("the vocabulary {", {"vocab": {"[UNK]": 0, "a": number}}) for number in ("1", True, 2)),
-    ("the vocabulary {", {"vocab": {"[UNK]": 0, "\ud83d": 1}}),
+    ("model.vocab None", {"vocab": None}),
+    *(("model.vocab.a ", {"vocab": {"[UNK]": 0, "a": number}}) for number in ("1", True)),
+    ("the vocabulary {", {"vocab": {"[UNK]": 0, "a": 2}}),
     ("model.type 'Unigram'", {"type": "Unigram", "vocab": [["a", -1.5]]}),
 )
 SETTINGS_OF_OTHERS = {
@@ -183,11 +183,10 @@ def test_added_tokens(tmp_path, opened, name):
         return opened({"vocab.txt": VOCAB_TEXT, name: PLACES[name](token, number)})
 
     assert with_token("[CLS]", 2).pieces == model_files.PIECES
-    with pytest.raises(InputError, match="the added token '<e1>'") as caught:
+    with pytest.raises(InputError, match="token '<e1>' with normalized True") as caught:
         with_token("<e1>", 41)
-    assert "special" in caught.value.expected
     assert f"{tmp_path}/a/{name}" in caught.value.received
-    with pytest.raises(InputError, match="the added token 'w3'"):  # also of the vocabulary
+    with pytest.raises(InputError, match="token 'w3' with normalized"):  # also of the vocabulary
         with_token("w3", 8)
     with pytest.raises(InputError, match=r"the token \[CLS\] as number 7"):
         with_token("[CLS]", 7)
@@ -231,8 +230,7 @@ def test_added_tokens_that_are_found_anywhere(opened, name):
 @pytest.mark.parametrize(
     "how",
     [{"normalized": True}, {"lstrip": True}, {"rstrip": True}, {"single_word": True},
-     {"special": False, "normalized": None}, {"content": ""}, {"content": "\ud83d"},
-     {"content": 5}, {"content": None}],
+     {"special": False, "normalized": None}, {"content": ""}, {"content": 5}, {"content": None}],
 )  # fmt: skip
 def test_added_tokens_that_are_found_otherwise_or_no_text(tmp_path, opened, how):
     values = {"content": "w3"} | ANYWHERE | how
@@ -242,7 +240,7 @@ def test_added_tokens_that_are_found_otherwise_or_no_text(tmp_path, opened, how)
         {"additional_special_tokens": [values]},
         *([{"additional_special_tokens": [how["content"]]}] if "content" in how else []),
     ):
-        with pytest.raises(InputError, match=r"added token|content") as caught:
+        with pytest.raises(InputError, match=r", token .* with ") as caught:
             opened({"vocab.txt": VOCAB_TEXT, SETTINGS: settings})
         assert f"{tmp_path}/a/{SETTINGS}" in caught.value.received
 
