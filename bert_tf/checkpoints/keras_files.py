@@ -12,7 +12,7 @@ import h5py
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import layers_with_lora, refuse_quantized
+from bert_tf.checkpoints.loading import refuse_quantized
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
     ModelMetadata,
@@ -49,15 +49,15 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
         remedy = "give a checkpoint of another format; other libraries' Keras files are not read"
         raise InputError(received, expected, remedy)
     refuse_quantized(model)
-    with_lora = layers_with_lora(model)
-    factors = {id(f) for x in with_lora for f in (x.lora_kernel_a, x.lora_kernel_b)}
-    merged = {id(layer._kernel): layer.merged_kernel for layer in with_lora}
-    variables = by_name((v for v in model.weights if id(v) not in factors), path)
+    own = [x for x in model.weights if not x.name.startswith("lora_kernel")]
+    variables = by_name(own, path)
+    with_lora = [x for x in model._flatten_layers() if getattr(x, "lora_enabled", False)]
+    merged = {id(layer._kernel): layer for layer in with_lora}
 
     def read(name: str) -> Any:
         variable = variables[name]
-        value = merged[id(variable)]() if id(variable) in merged else variable.value
-        return keras.ops.convert_to_numpy(value)
+        layer = merged.get(id(variable))
+        return keras.ops.convert_to_numpy(layer.kernel if layer else variable.value)
 
     return Weights(
         path=path,

@@ -181,7 +181,7 @@ def report_on(
 
     Raises:
       InputError: a required weight is missing, one has another shape, or nothing matches; the
-        model has another configuration; or it is quantized or has LoRA.
+        model has another configuration; or it is quantized.
     """
     variables = named_variables(model)
     taken = {name for name in weights.shapes if not (skip and re.match(skip, name))}
@@ -213,26 +213,17 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Every weight of a model, trainable or frozen, by its name in the original's checkpoints.
 
     Raises:
-      InputError: two have one name; or layers are quantized or have LoRA: their variables are not
-        the original's.
+      InputError: two have one name, or layers are quantized.
     """
     refuse_quantized(model)
-    if layers_with_lora(model):
-        expected, remedy = "a model without", "load the weights first, then call add_lora"
-        raise InputError(f"{model.name}, which has LoRA", expected, remedy)
     return tf1.by_name(model.weights, model.name)
-
-
-def layers_with_lora(model: keras.Model) -> list[keras.layers.Dense]:
-    """The layers whose kernels have factors added to them."""
-    return [x for x in model._flatten_layers() if getattr(x, "lora_enabled", False)]
 
 
 def refuse_quantized(model: keras.Model) -> None:
     """Raises `InputError` if layers of a model are quantized."""
     if quantized := [x for x in model._flatten_layers() if x.quantization_mode is not None]:
         received = f"{model.name}, of which {len(quantized)} layers are quantized"
-        remedy = "give the model from before `quantize`; Keras alone saves and loads it quantized"
+        remedy = "give the model from before `quantize`"
         raise InputError(received, "a model of floating-point numbers", remedy)
 
 

@@ -35,7 +35,7 @@ def load_checkpoint(
     Raises:
       InputError: it is no Keras model; a required weight is missing, one has another shape, or
         nothing matches; what the model carries (configuration, labels, tokenizer) is not that of
-        the weights; or it is quantized or has LoRA. The model is then unchanged.
+        the weights; or it is quantized. The model is then unchanged.
     """
     config_of_model(model)  # refuses what is no model
     weights = path if isinstance(path, Weights) else loading.open_weights(path)

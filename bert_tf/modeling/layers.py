@@ -74,31 +74,15 @@ class BertLayer(keras.layers.Layer):
         return self
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, and how the dense layers inside are quantized.
-
-        A layer in which only LoRA's factors are trained is saved as frozen, because the factors
-        are merged.
-        """
-        config = {**super().get_config(), "config": self.config.to_dict()}
-        own = [v for v in self.weights if not v.name.startswith("lora_kernel")]
-        config["trainable"] = self.trainable and (not own or any(v.trainable for v in own))
-        dense = dense_layers(self)
-        if any(inner.quantization_mode for inner in dense):  # Keras saves it for whole layers alone
-            save = keras.saving.serialize_keras_object
-            config["dense"] = [[save(x.dtype_policy), save(x.quantization_config)] for x in dense]
-        return config
+        """The constructor's arguments."""
+        return {**super().get_config(), "config": self.config.to_dict()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "BertLayer":
-        """The layer of what `get_config` gave."""
-        config = dict(config)
-        quantized = config.pop("dense", ())
+        """The layer of what `get_config` gave; what is inside of a frozen layer is frozen, too."""
         layer = super().from_config(config)
         for inner in layer._flatten_layers(include_self=False):
             inner.trainable = layer.trainable
-        for inner, (dtype, quantization) in zip(dense_layers(layer), quantized, strict=False):
-            inner.dtype_policy = keras.dtype_policies.deserialize(dtype)
-            inner.quantization_config = keras.saving.deserialize_keras_object(quantization)
         return layer
 
     def compute_output_shape(self, x_shape: Shape, *_: Any) -> Shape:
@@ -522,35 +506,20 @@ class Dense(keras.layers.Dense):
 
     def call(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., units]."""
-        return self._by_rows(super().call, x)
-
-    def quantized_call(self, x: Tensor) -> Tensor:
-        """As `call`, with a kernel of whole numbers."""
-        return self._by_rows(super().quantized_call, x)
-
-    def _by_rows(self, product: Callable, x: Tensor) -> Tensor:
-        shape = ops.shape(x)
         rows = ops.reshape(x, (-1, x.shape[-1]))
-        return ops.reshape(product(rows), (*shape[:-1], self.units))
+        return ops.reshape(super().call(rows), (*ops.shape(x)[:-1], self.units))
 
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
-        """As Keras's own, which would refuse a subclass; merges LoRA's product first."""
-        if self.lora_enabled and self.quantization_mode is None:  # else it is rounded when saved
-            self._kernel.assign(self.merged_kernel())
-            self.lora_kernel_b.assign(ops.zeros_like(self.lora_kernel_b))
-        super().quantize(mode, type_check=False, config=config)
-
-    def merged_kernel(self) -> Tensor:
-        """The kernel with the product of LoRA's factors, [in, units] in the kernel's own dtype."""
+    @property
+    def kernel(self) -> Tensor:
+        """As Keras's own, with LoRA's product; but what is saved is not rounded as in `call`."""
+        if not self.lora_enabled or self.quantization_mode:
+            return super().kernel
         factors = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
         return self._kernel + factors * (self.lora_alpha / self.lora_rank)
 
-    def save_own_variables(self, store: Any) -> None:
-        """As Keras's own, which would round a merged kernel to the dtype of the products."""
-        if self.lora_enabled and self.quantization_mode is None:
-            store["0"], store["1"] = self.merged_kernel(), self.bias
-        else:
-            super().save_own_variables(store)
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        """As Keras's own, which refuses every subclass."""
+        super().quantize(mode, type_check=False, config=config)
 
     def load_own_variables(self, store: Any) -> None:
         """As Keras's own, which also zeroes LoRA's first factor: no gradient would be left."""
@@ -558,11 +527,6 @@ class Dense(keras.layers.Dense):
         super().load_own_variables(store)
         if first is not None:
             self.lora_kernel_a.assign(first)
-
-
-def dense_layers(layer: keras.layers.Layer) -> list["Dense"]:
-    """The dense layers inside a layer."""
-    return [inner for inner in layer._flatten_layers() if isinstance(inner, Dense)]
 
 
 # ---------------------------------------------------------------------------- dropout

