@@ -146,7 +146,7 @@ def main(_: Sequence[str]) -> None:
                 num_train_steps=FLAGS.stop_at_step or FLAGS.num_train_steps,
                 folder=folder,
                 intervals=from_flags.of_flags(Intervals),
-                run_settings=run_settings_of(given, strategy),
+                run_settings=run_settings_of(given),
                 on_begin=lambda: write_files(folder.path, given),
                 evaluate=evaluate,
             )
@@ -333,14 +333,14 @@ def load_first_weights(trainer: Trainer, folder: tf1.CheckpointFolder, given: Gi
     return given
 
 
-def run_settings_of(given: Given, strategy: tf.distribute.Strategy) -> dict[str, Any]:
+def run_settings_of(given: Given) -> dict[str, Any]:
     """What decides the result of the run; recorded in its checkpoints."""
     batches = given.batches
     settings = {"num_records": batches.num_records, "train_records": batches.fingerprint()}
     order = batches.sampler.batch_size, batches.offset
     if order != (FLAGS.train_batch_size, 0):
         settings["data_order"] = order
-    return from_flags.all_run_settings(strategy, given.config) | settings
+    return from_flags.all_run_settings(given.config) | settings
 
 
 def write_files(folder: str, given: Given) -> None:

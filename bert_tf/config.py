@@ -177,7 +177,7 @@ STRATEGIES = ("auto", "one", "mirrored", "multiworker", "tpu")
 class StepConfig:
     """How a training step is computed.
 
-    Only `precision` and `clip_per_replica` change the result by more than rounding.
+    Only `precision` changes the result by more than rounding.
     """
 
     # Of layers; weights, moments, norms, soft-max, losses: float32.
@@ -185,7 +185,6 @@ class StepConfig:
     gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
     recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
     recompute_attention: bool = False  # ... attention's probabilities and the derivative of gelu
-    clip_per_replica: bool = False  # as the original on a TPU: see `Steps`
     xla: bool = True  # compile with XLA
 
     def __post_init__(self):

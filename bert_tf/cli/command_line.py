@@ -29,12 +29,14 @@ SAME = [
 ]
 
 REMOVED = {  # flags of before: what to do instead
+    "clip_per_replica": "leave it out: the gradients of all devices are clipped together",
     "legacy_shuffle": "leave it out: fine-tuning shuffles all examples",
     **dict.fromkeys(
         ("device_tflops", "device_gb_per_s", "link_gb_per_s", "price_per_hour", "efficiency"),
         "leave it out: bert-tf plan tells memory alone",
     ),
     "for": "in a clone of the repository: python benchmarks/compilers.py --for=DEVICES",
+    "max_restarts": "leave it out: let a supervisor start all processes again",
 }
 
 

@@ -55,7 +55,7 @@ def training_config(run: Run, learning_rate: float) -> TrainingConfig:
         TrainingConfig,
         schedule=from_flags.of_flags(FineTuningSchedule, learning_rate=learning_rate),
         intervals=from_flags.of_flags(Intervals),
-        run_settings=from_flags.all_run_settings(run.strategy, run.model.config),
+        run_settings=from_flags.all_run_settings(run.model.config),
     )
 
 

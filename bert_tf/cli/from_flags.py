@@ -27,7 +27,7 @@ def make_strategy() -> tf.distribute.Strategy:
       InputError: the devices are unavailable, flags contradict each other, a path is local and the
         TPU is another machine's, or a batch cannot be shared out.
     """
-    distribution.WATCHDOG.set_limit(FLAGS.hang_seconds, ends=FLAGS.end_when_hung)
+    distribution.HANGS.limit, distribution.HANGS.ends = FLAGS.hang_seconds, FLAGS.end_when_hung
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
     if FLAGS.tpu_name not in (None, tpu):
         received = f"--tpu={tpu} and --tpu_name={FLAGS.tpu_name}"
@@ -40,7 +40,7 @@ def make_strategy() -> tf.distribute.Strategy:
         name = "tpu"
     elif unused := [f"--{n}" for n in ("tpu_name", "tpu_zone", "gcp_project") if FLAGS[n].value]:
         logging.warning("%s without --use_tpu: no TPU is used.", " and ".join(unused))
-    options = ("tpu_zone", "gcp_project", "num_cpu_devices", "max_restarts")
+    options = ("tpu_zone", "gcp_project", "num_cpu_devices")
     given = {option: FLAGS[option].value for option in options}
     strategy = distribution.make_strategy(name, tpu=tpu, **given)
     tf.config.experimental.enable_tensor_float_32_execution(FLAGS.tf32)
@@ -110,13 +110,10 @@ def of_flags(kind: type, **values: Any) -> Any:
     return kind(**values, **{name: FLAGS[name].value for name in names if name in FLAGS})
 
 
-def all_run_settings(strategy: tf.distribute.Strategy, config: BertConfig) -> dict[str, Any]:
+def all_run_settings(config: BertConfig) -> dict[str, Any]:
     """The settings that affect the trained weights, besides the data; recorded in checkpoints."""
     recorded = (name for name in FLAGS if getattr(FLAGS[name], "is_recorded", False))
-    settings = {name: FLAGS[name].value for name in recorded} | config.to_dict()
-    if FLAGS.clip_per_replica:  # else the number of devices is ignored
-        settings["num_replicas"] = strategy.num_replicas_in_sync
-    return settings
+    return {name: FLAGS[name].value for name in recorded} | config.to_dict()
 
 
 # ---------------------------------------------------------------------------- export

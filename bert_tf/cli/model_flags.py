@@ -60,8 +60,6 @@ class Training:
       end_learning_rate: The learning rate at the end of the decay.
       seed: Seeds weights, data order and dropout.
       bias_correction: Correct Adam's moments for their start at 0 (the original does not).
-      clip_per_replica: Clip the gradients of each device before they are added up, as the original
-        does on TPUs.
       save_checkpoints_steps: Steps between two checkpoints. Ctrl-C and SIGTERM save one more.
       keep_checkpoint_max: How many checkpoints are kept; 0 keeps all.
       iterations_per_loop: Most steps in a call of the compiled loop; between calls the host logs
@@ -74,14 +72,13 @@ class Training:
     """
 
     _title = "Training"
-    _recorded = "train_batch_size optimizer end_learning_rate seed bias_correction clip_per_replica"
+    _recorded = "train_batch_size optimizer end_learning_rate seed bias_correction"
     do_train = False
     train_batch_size = 32
     optimizer = Choice("adamw", OPTIMIZERS)
     end_learning_rate = Number(0.0, 0.0)
     seed = SEED
     bias_correction = False
-    clip_per_replica = False
     save_checkpoints_steps = 1000
     keep_checkpoint_max = Count(5, 0)
     iterations_per_loop = 1000
@@ -144,13 +141,11 @@ class Devices:
     Attributes:
       strategy: auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG
         names several processes, mirrored with several GPUs, else one device.
-      num_cpu_devices: Logical devices to split the CPU into, for trying mirrored.
+      num_cpu_devices: Logical devices to split the CPU into, for trying mirrored without a GPU.
       precision: What layers compute in. Weights, norms, soft-max and losses are always float32.
       tf32: In float32, let GPUs since Ampere multiply in TF32, with 10 of 23 bits, as TensorFlow
         does by default: faster, and 2e-3 from the original's vectors instead of 1e-6.
       xla: Compile steps with XLA.
-      max_restarts: multiworker: how often a process restarts from the last checkpoint after another
-        one was lost; then it ends.
       hang_seconds: Report a hang, with the stacks of all threads, after so many seconds without
         progress; three times as many where something is compiled; 0: never.
       end_when_hung: After the report end the process with exit code 1, for a supervisor to start it
@@ -170,7 +165,6 @@ class Devices:
     precision = Choice("float32", PRECISIONS)
     tf32 = True
     xla = True
-    max_restarts = Count(10, 0)
     hang_seconds = Count(600, 0)
     end_when_hung = False
     use_tpu = False

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from tensorflow.python.eager import context
 from bert_tf import runtime, terminal
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError, first_line
-from bert_tf.terminal import SCREEN, duration
+from bert_tf.terminal import duration
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
 
@@ -36,7 +35,6 @@ def make_strategy(
     tpu_zone: str | None = None,
     gcp_project: str | None = None,
     num_cpu_devices: int = 1,
-    max_restarts: int = 0,
 ) -> tf.distribute.Strategy:
     """The `tf.distribute` strategy of that name. To be called before TensorFlow uses a device.
 
@@ -47,8 +45,7 @@ def make_strategy(
         machine.
       tpu_zone: the zone of the TPU, if the metadata server does not know it.
       gcp_project: the project of the TPU, likewise.
-      num_cpu_devices: logical devices to split the CPU into, for mirrored.
-      max_restarts: for multiworker: how often a process restarts after another one was lost.
+      num_cpu_devices: logical devices to split the CPU into, for mirrored where there is no GPU.
 
     Raises:
       InputError: the devices are unavailable, TF_CONFIG is invalid, or it names several processes
@@ -64,20 +61,13 @@ def make_strategy(
         raise InputError(received, expected, remedy)
     if name in ("auto", "multiworker"):
         name = "multiworker" if processes > 1 else "auto"
-    gpus = tf.config.list_physical_devices("GPU")
-    if num_cpu_devices > 1 and (gpus or name not in ("auto", "mirrored")):
-        where = f"{len(gpus)} GPUs" if gpus else f"the strategy {name}"
-        received = f"--num_cpu_devices={num_cpu_devices} with {where}"
-        expected = "--strategy=mirrored and no GPUs, which are used before the CPU"
-        remedy = "leave it out, or hide the GPUs (CUDA_VISIBLE_DEVICES=-1)"
-        raise InputError(received, expected, remedy)
     if num_cpu_devices > 1:
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0],
             [tf.config.LogicalDeviceConfiguration()] * num_cpu_devices,
         )
     if name == "multiworker":
-        return _multi_worker_strategy(processes, max_restarts)
+        return _multi_worker_strategy(processes)
     if name == "tpu":
         return _tpu_strategy(tpu, tpu_zone, gcp_project)
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
@@ -112,15 +102,17 @@ def num_processes() -> int:
         ) from None
 
 
-def _multi_worker_strategy(processes: int, max_restarts: int) -> tf.distribute.Strategy:
+def _multi_worker_strategy(processes: int) -> tf.distribute.Strategy:
     """Joins the other processes; waits until all are there."""
     task = json.loads(os.environ[CLUSTER])["task"]
     name = f"{task['type']} {task['index']}"
     terminal.name_process(name)
-    process = runtime.process = OneOfSeveral(max_restarts)
+    process = runtime.process = OneOfSeveral()
     # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
-    # The constructor waits for the others to start, and no Python thread runs meanwhile.
-    with WATCHDOG.without_python(f"{name}: waiting for all {processes} processes"):
+    # The constructor waits for the others to start, and no Python thread runs meanwhile: of a hang
+    # there only come the stacks.
+    logging.info("%s: waiting for all %d processes.", name, processes)
+    with HANGS.watched("wait for the other processes to start"):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
     process.join(strategy)
     runtime.barrier()
@@ -150,7 +142,6 @@ def _tpu_strategy(tpu: str | None, zone: str | None, project: str | None) -> Any
 
 # ---------------------------------------------------------------------------- several processes
 
-RESTARTS = "BERT_TF_RESTARTS"  # environment variable: how often this process has restarted
 FAILURE = "bert_tf: a process has failed"  # the text of the error that `tell_failure` causes
 SECONDS_TO_READ = 1  # before the end: peers may still be fetching its part of a collective
 # What TensorFlow raises in the others when a process is gone.
@@ -165,9 +156,6 @@ class OneOfSeveral(runtime.Alone):
     Errors may come from losing another one even before this one has joined them.
     """
 
-    def __init__(self, max_restarts: int):
-        self._max_restarts = max_restarts
-
     def join(self, strategy: tf.distribute.Strategy) -> None:
         """Shares the strategy with the others from now on."""
 
@@ -180,7 +168,7 @@ class OneOfSeveral(runtime.Alone):
 
     def all_gather(self, number: int) -> list[int]:
         """The numbers of all processes, in their order; waits for all."""
-        with WATCHDOG.watched("wait for the other processes"):
+        with HANGS.watched("wait for the other processes"):
             gathered = self._gather(tf.constant(number, tf.int64))
             return self._strategy.experimental_local_results(gathered)[0].numpy().tolist()
 
@@ -213,7 +201,7 @@ class OneOfSeveral(runtime.Alone):
     def ending(self, error: BaseException) -> tuple[int, str] | None:
         """The exit code and message for an error that another process has caused, else None.
 
-        If another process was lost, this one restarts instead, unless it has done so too often.
+        The processes cannot go on without a lost one, nor take it in again while they run.
         """
         kind, again = type(error).__name__, "the same command resumes from the last checkpoint."
         if not _OF_LOSS.fullmatch(kind):
@@ -226,27 +214,7 @@ class OneOfSeveral(runtime.Alone):
             return code, f"ended by {name}. Another process of this run was lost; {again}"
         reason = (str(error).strip() or kind).splitlines()[-1]
         lost = f"another process of this run was lost, or does not answer ({kind}: {reason})."
-        self.restart(lost)
         return 1, f"failed: {lost}\nStart all processes again: {again}"
-
-    def restart(self, reason: str) -> None:
-        """Restarts this process after another one was lost; returns if it has done so too often.
-
-        The processes cannot go on without the lost one, nor take it in again while they run. So
-        each restarts, waits for all, and resumes from the last checkpoint.
-
-        Args:
-          reason: how the loss was noticed, for the log.
-        """
-        number = int(os.environ.get(RESTARTS, "0")) + 1
-        if number > self._max_restarts:
-            return
-        logging.warning("Restart %d of at most %d: %s", number, self._max_restarts, reason)
-        logging.flush()
-        sys.stdout.flush()
-        time.sleep(2)  # so that the others notice as well
-        os.environ[RESTARTS] = str(number)
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 # ---------------------------------------------------------------------------- batches to devices
@@ -323,125 +291,65 @@ def on_this_host(variable: tf.Variable) -> tf.Tensor:
 
 # ---------------------------------------------------------------------------- hangs
 
-# Reports a hang: something that is watched makes no progress.
-#
-#     with WATCHDOG.watched("evaluate") as watch:
-#         for number in range(51):
-#             watch.doing(f"evaluate, batch {number + 1} of 51")      this is progress
-#             ...
-#
-# The log then says what hangs, for how long, in which process, and what to do; the stacks of all
-# Python threads follow. Nothing is watched before `set_limit`.
-
 COMPILING = 3  # times the limit, for what compiles something first
 SLOWER = 5  # times the usual duration, where that is known, are no hang
-LONGEST_PAUSE = 10.0  # seconds between two looks
+SECONDS_TO_LOG = 1.0  # from the message to the stacks
 _HANG = """\
 No progress for %s: %s, in process %d on %s.
 Usual causes: a device, a file system or another process of the run hangs; or steps are slow.
 To do: see below where it waits; of several processes the one whose log is silent, or tells of
 another place, is the cause. The same command resumes from the last checkpoint. For slow steps
-raise --hang_seconds.%s
-Where its threads are (the main one comes last):"""
+raise --hang_seconds."""
 
 
-class Watch:
-    """Something that is to make progress.
+class Hangs:
+    """Reports what makes no progress: a message, then the stacks of all threads.
+
+    The stacks come by `faulthandler`, also where C code lets no Python thread run.
 
     Attributes:
-      what: it does now.
-      seconds: for how long, counted at each look: none pass while this process is stopped.
-      report_after: seconds that it may take before the next report.
+      limit: seconds without progress; 0 reports nothing.
+      ends: whether the process ends after a report, with exit code 1.
     """
 
-    def __init__(self, limit: float, what: str, **options: Any):
-        self._limit = limit
-        self.doing(what, **options)
+    limit, ends = 0.0, False
+    _now = ("", 0.0)  # what is done, and how long it may take
+    _reported_at = 0.0  # when the next report is due; 0: never
+    _message = threading.Timer(0, print)
 
-    def doing(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> None:
-        """Call it at each progress.
+    @contextlib.contextmanager
+    def watched(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[None]:
+        """Watches what is done within this context; to enter and to leave it is progress.
 
         Args:
-          what: is done from now on.
+          what: is done.
           usual: seconds that it takes, if known.
           compiles: whether it compiles something first.
         """
-        self.report_after = max(self._limit * (COMPILING if compiles else 1), SLOWER * usual)
-        self.what, self.seconds = what, 0.0
-
-
-class Watchdog:
-    """Watches this process; there is one, `WATCHDOG`."""
-
-    def __init__(self):
-        self._limit, self._ends = 0.0, False
-        self._watches: list[Watch] = []  # the innermost last
-
-    def set_limit(self, seconds: float, *, ends: bool = False) -> None:
-        """Sets what counts as a hang, and starts the thread that looks.
-
-        Args:
-          seconds: without progress; 0 watches nothing.
-          ends: whether the process ends then, with exit code 1.
-        """
-        begins = seconds and not self._limit
-        self._limit, self._ends = seconds, ends
-        if begins:
-            threading.Thread(target=self._look, daemon=True).start()
-
-    @contextlib.contextmanager
-    def watched(self, what: str, **options: Any) -> Iterator[Watch]:
-        """Watches what is done within this context; of nested ones only the innermost.
-
-        Args:
-          what: as for `Watch.doing`.
-          **options: likewise.
-        """
-        watch = Watch(self._limit, what, **options)
-        self._watches.append(watch)
-        try:
-            yield watch
-        finally:
-            self._watches.remove(watch)
-            for around in self._watches[-1:]:
-                around.seconds = 0.0  # the end of `watch` is progress
-
-    @contextlib.contextmanager
-    def without_python(self, what: str) -> Iterator[None]:
-        """Watches a call into C during which no Python thread runs, so `watched` would not see it.
-
-        Logs `what` before the call; if that hangs, only the stacks can be written.
-
-        Args:
-          what: what the process is doing, for the log.
-        """
-        logging.info("%s.", what)
-        if self._limit:
-            faulthandler.dump_traceback_later(self._limit, repeat=True, file=2, exit=self._ends)
+        around, times = self._now, COMPILING if compiles else 1
+        self._watch(what, self.limit and max(self.limit * times, SLOWER * usual))
         try:
             yield
         finally:
-            faulthandler.cancel_dump_traceback_later()
+            self._watch(*around)
 
-    def _look(self) -> None:
-        while self._limit:
-            time.sleep(pause := min(self._limit / 4, LONGEST_PAUSE))
-            for watch in self._watches[-1:]:
-                watch.seconds += pause
-                if watch.seconds >= watch.report_after:
-                    watch.report_after = 2 * watch.seconds
-                    self._report(watch.what, duration(watch.seconds))
+    def _watch(self, what: str, seconds: float) -> None:
+        self._now, report_at = (what, seconds), seconds and time.monotonic() + seconds
+        if abs(report_at - self._reported_at) <= seconds / 10:
+            return  # threads cost more than a small batch
+        self._reported_at = report_at
+        self._message.cancel()
+        faulthandler.cancel_dump_traceback_later()
+        if seconds:
+            self._message = threading.Timer(seconds, self._log)
+            self._message.daemon = True
+            self._message.start()
+            seconds += SECONDS_TO_LOG
+            faulthandler.dump_traceback_later(seconds, repeat=True, file=2, exit=self.ends)
 
-    def _report(self, what: str, how_long: str) -> None:
-        if self._ends:  # also where the log itself is what hangs
-            threading.Timer(LONGEST_PAUSE, os._exit, [1]).start()
-        end = "\nThe process ends, as --end_when_hung asks." * self._ends
-        logging.warning(_HANG, how_long, what, os.getpid(), socket.gethostname(), end)
-        logging.flush()
-        with SCREEN.line():
-            faulthandler.dump_traceback(file=2)
-        if self._ends:
-            os._exit(1)
+    def _log(self) -> None:
+        what, seconds = self._now
+        logging.warning(_HANG, duration(seconds), what, os.getpid(), socket.gethostname())
 
 
-WATCHDOG = Watchdog()
+HANGS = Hangs()

@@ -37,10 +37,6 @@ from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained
 class Steps:
     """The steps of a model on the devices of a strategy, with the optimizer's moments.
 
-    `clip_per_replica` is what the original does on a TPU (its run_pretraining.py with TF1's
-    CrossShardOptimizer): every replica computes the mean loss of its own rows and clips the
-    gradients of that, and the update is made with the sum of the clipped gradients.
-
     Attributes:
       weights: the trained weights, by their names in checkpoints.
       frozen: the other weights, likewise.
@@ -160,25 +156,18 @@ class Steps:
           was skipped. float32 [len(loss_names) + 1].
         """
         context = tf.distribute.get_replica_context()
-        own_denominators = self.objective.denominators(batch)
-        denominators = sum_over_replicas(own_denominators)
-        per_replica = self.config.clip_per_replica
+        denominators = sum_over_replicas(self.objective.denominators(batch))
         first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * num_rows(batch)
         scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
-        divisors = own_denominators if per_replica else denominators  # of the loss
-        loss_sums, gradients = self.gradients(batch, divisors, step, first_row, scale)
+        loss_sums, gradients = self.gradients(batch, denominators, step, first_row, scale)
         if scale is not None:
             gradients = {name: gradient / scale for name, gradient in gradients.items()}
         loss_sums = sum_over_replicas(loss_sums)
-        if not per_replica:
-            gradients = sum_over_replicas(gradients)
+        gradients = sum_over_replicas(gradients)
         norm = tf.linalg.global_norm(list(gradients.values()))
         if clip := self.optimizer.clip_norm:  # if the norm is not finite, all gradients become NaN
             values, _ = tf.clip_by_global_norm(list(gradients.values()), clip, use_norm=norm)
             gradients = dict(zip(gradients, values, strict=True))
-        if per_replica:  # the norm that is reported is the mean of theirs
-            gradients, norm = sum_over_replicas((gradients, norm))
-            norm /= self.strategy.num_replicas_in_sync
         is_finite = tf.math.is_finite(norm)
         context.merge_call(self._apply, args=(gradients, step, is_finite))
         terms = [tf.math.divide_no_nan(loss_sums[t], denominators[t]) for t in self.objective.terms]

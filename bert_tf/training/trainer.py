@@ -28,7 +28,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
 from bert_tf.terminal import Progress, aligned, announced, progress_line
 from bert_tf.training import distribution
-from bert_tf.training.distribution import WATCHDOG
+from bert_tf.training.distribution import HANGS
 from bert_tf.training.optimization import AdamWeightDecay
 from bert_tf.training.step import LossScale, Steps, first_replica, layer_precision
 
@@ -143,7 +143,7 @@ class Trainer:
         with (
             runtime.noticing_signals(),
             Progress("train", num_train_steps, "steps", done=step) as progress,
-            WATCHDOG.watched("train"),
+            HANGS.watched("train"),
             folder.whole_at_end(),
         ):
             while step < num_train_steps and not is_last:
@@ -159,7 +159,7 @@ class Trainer:
                 if is_end or intervals.is_due(step, intervals.log_steps):
                     log.write(step, self.optimizer.schedule.rate(step - 1), self._timed)
                     progress.said()
-                with WATCHDOG.watched(f"train, after step {step}: save or evaluate"):
+                with HANGS.watched(f"train, after step {step}: save or evaluate"):
                     saves = is_end or intervals.is_due(step, intervals.save_checkpoints_steps)
                     if saves:
                         save()
@@ -203,7 +203,7 @@ class Trainer:
             what, start = f"train, steps {step + 1} to {step + number}", time.monotonic()
             with (
                 announced("compile: train (may take a minute)", when=compiles),
-                WATCHDOG.watched(what, usual=number * seconds, compiles=compiles),
+                HANGS.watched(what, usual=number * seconds, compiles=compiles),
             ):
                 if is_local:
                     totals = steps.train(totals, iterator, tf.constant(step), tf.constant(number))
@@ -323,16 +323,17 @@ class Trainer:
             same = {f"batches to {label}": last, f"records to {label}": batches.fingerprint()}
             runtime.check_same(same)
         iterator = distribution.distributed_batches(self.strategy, batches)
-        with Progress(label, last, "batches") as progress, WATCHDOG.watched(label) as watch:
+        with Progress(label, last, "batches") as progress, HANGS.watched(label):
             for number in range(last):
-                watch.doing(what := f"{label}, batch {number + 1} of {last}")
                 with batches.record_errors():
                     batch = next(iterator)
                 inputs = first_replica(self.strategy, batch)
                 program = (label, *(value.shape for value in inputs.values()))
-                watch.doing(what, compiles=(is_new := program not in self._compiled))
+                is_new = program not in self._compiled
                 self._compiled.add(program)
+                what = f"{label}, batch {number + 1} of {last}"
                 with (
+                    HANGS.watched(what, compiles=is_new),
                     announced(f"compile: {label} (may take a minute)", when=is_new),
                     distribution.on_remote_host(self.strategy),
                 ):

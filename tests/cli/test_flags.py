@@ -128,6 +128,8 @@ REFUSED = {  # what is said of a command line
     "bert-tf vocab --output_fle=x": "To do: did you mean --output_file?",
     "bert-tf predict --xyzzy": "Received: --xyzzy, which is unknown\nExpected: the flags",
     "run_classifier.py --legacy_shuffle": "To do: leave it out: fine-tuning shuffles all",
+    "run_squad.py --max_restarts=3": "To do: leave it out: let a supervisor start all",
+    "run_pretraining.py --clip_per_replica": "To do: leave it out: the gradients of all",
     "run_squad.py --nolegacy_shuffle": "Received: --nolegacy_shuffle, which is unknown",
     "run_squad.py --xla=maybe": "Expected: true or false\nTo do: correct it",
     "run_squad.py --seed=x": "Expected: an integer in the range [0, 4294967295]",

@@ -58,9 +58,9 @@ def made(monkeypatch) -> list[tuple]:
     """The strategies that flags ask for, with their TPUs; none is made."""
     asked: list[tuple] = []
 
-    def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices, max_restarts):
-        given = (tpu_zone, gcp_project, num_cpu_devices, max_restarts)
-        assert given == ("a-zone", "a-project", 1, 10)
+    def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices):
+        given = (tpu_zone, gcp_project, num_cpu_devices)
+        assert given == ("a-zone", "a-project", 1)
         asked.append((name, tpu))
         return types.SimpleNamespace(num_replicas_in_sync=3)
 

@@ -34,12 +34,8 @@ def one_of_several(monkeypatch) -> list[str]:
     def end(code, message=""):
         raise Ended(code, message)
 
-    def restart(reason):
-        raise Ended("restarts")
-
-    process = distribution.OneOfSeveral(max_restarts=3)
+    process = distribution.OneOfSeveral()
     process.has_peers = True
-    process.restart = restart
     for name in ("leave", "tell_failure"):
         monkeypatch.setattr(process, name, functools.partial(done.append, name))
     monkeypatch.setattr(runtime, "barrier", lambda: done.append("barrier"))
@@ -79,10 +75,8 @@ def test_what_to_do_where_memory_runs_out(one_of_several):
         assert part in said
 
 
-def test_a_process_that_is_lost_at_the_very_end_is_waited_for(one_of_several, monkeypatch):
-    """It will be started again, and do what it had to do with the others."""
-    assert how_it_ends(lose) == ("restarts",)
-    monkeypatch.setattr(runtime.process, "restart", lambda _: None)  # often enough
+def test_a_process_that_is_lost_ends_the_others_also_at_the_very_end(one_of_several, monkeypatch):
+    """A supervisor starts all again."""
     code, said = how_it_ends(lose)
     assert code == 1
     lost = "another process of this run was lost, or does not answer (UnavailableError: gone)"

@@ -85,10 +85,11 @@ class Processes:
         """Sends a signal to a process."""
         self._popens[index].send_signal(number)
 
-    def start_again(self, index: int) -> None:
-        """What a supervisor does when a process has ended."""
-        self._popens[index].wait(timeout=SECONDS)
+    def start_again(self, index: int) -> int:
+        """What a supervisor does when a process has ended; returns the exit code."""
+        code = self._popens[index].wait(timeout=SECONDS)
         self._popens[index] = self._start(index)
+        return code
 
     def wait(self) -> list[int]:
         """Waits for the end of all; their exit codes."""

@@ -1,9 +1,6 @@
 """What a run is to run on: which strategy, which process of several, which TPU."""
 
 import json
-import os
-import sys
-import time
 
 import pytest
 import tensorflow as tf
@@ -71,7 +68,7 @@ def test_processes_that_would_not_be_one_run_are_refused(monkeypatch, name):
 
 
 def test_numbers_that_differ_are_refused(monkeypatch):
-    process = distribution.OneOfSeveral(max_restarts=2)
+    process = distribution.OneOfSeveral()
     monkeypatch.setattr(process, "all_gather", lambda number: [number, 7])
     monkeypatch.setattr(process, "leave", lambda: left.append(True))
     left = []
@@ -79,24 +76,6 @@ def test_numbers_that_differ_are_refused(monkeypatch):
     with pytest.raises(InputError, match="other records in this process than in another one"):
         process.check_same({"steps": 7, "records": 8})
     assert left == [True]
-
-
-def test_a_process_restarts_so_often_and_no_more(monkeypatch):
-    done = []
-    monkeypatch.setenv(distribution.RESTARTS, "0")
-    monkeypatch.setattr(os, "execv", lambda path, words: done.append([path, *words]))
-    monkeypatch.setattr(time, "sleep", lambda _: None)
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-X", "dev", "run.py", "--a=b c"])
-    process = distribution.OneOfSeveral(max_restarts=2)
-    for _ in range(4):
-        process.restart("gone")
-    assert done == [[sys.executable, sys.executable, "-X", "dev", "run.py", "--a=b c"]] * 2
-
-
-@pytest.mark.parametrize("name", ["one", "tpu"])
-def test_several_cpu_devices_are_for_mirrored(name):
-    with pytest.raises(InputError, match=f"--num_cpu_devices=3 with the strategy {name}"):
-        distribution.make_strategy(name, num_cpu_devices=3)
 
 
 class Resolver:

@@ -1,6 +1,5 @@
 """One step computes the same however it is computed: in parts, again, on replicas, compiled."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -15,10 +14,7 @@ from small_runs import (
     tensors,
 )
 
-from bert_tf import heads
-from bert_tf.config import StepConfig
-from bert_tf.training.optimization import AdamWeightDecay, Lamb, Schedule
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.optimization import AdamWeightDecay, Lamb
 
 ROWS = 12
 
@@ -64,45 +60,6 @@ def test_two_replicas_in_parts_are_one(head, two_replicas):
     same, two = steps_taken(head, 2, optimizer=lamb, xla=False, **extra)
     assert same == pytest.approx(means, rel=1e-5)
     assert largest_difference(one, two) < 1e-6
-
-
-# ---------------------------------------------------------------------------- clip_per_replica
-
-
-def linear_trainer(strategy, **step_config) -> Trainer:
-    """score = w x, squared error, w = 1 at first."""
-
-    def model() -> keras.Model:
-        x = keras.Input([1], name="x")
-        dense = keras.layers.Dense(
-            1, use_bias=False, kernel_initializer="ones", dtype="float32", name="score"
-        )
-        return keras.Model({"x": x}, {"logits": dense(x)})
-
-    return Trainer(
-        model, heads.Regression(), AdamWeightDecay(Schedule(learning_rate=1.0, num_train_steps=1)),
-        strategy=strategy, seed=3, step_config=StepConfig(**step_config),
-    )  # fmt: skip
-
-
-def test_every_replica_clips_its_own(two_replicas):
-    """Rows x = 3, 1 | 0.1, 0.2 with labels 0: d(x²w²)/dw = 18, 2 | 0.02, 0.08.
-
-    The mean of each replica's: 10 and 0.05; clipped at 1: 1 and 0.05; added up: 1.05. The mean of
-    all is 5.025, which is clipped to 1.
-    """
-    batch = {
-        "x": np.float32([[3], [1], [0.1], [0.2]]),
-        "label_ids": np.zeros([4, 1], np.float32),
-        "is_real_example": np.ones(4, np.float32),
-    }
-    for per_replica, applied, norm in ((True, 1.05, 5.025), (False, 1.0, 5.025)):
-        trainer = linear_trainer(two_replicas, clip_per_replica=per_replica)
-        means = take_steps(trainer, batch, 1)
-        (first_moment,) = (v for n, v in tensors(trainer).items() if n.endswith("adam_m"))
-        assert first_moment.item() == pytest.approx(0.1 * applied, rel=1e-6)
-        assert means["gradient_norm"] == pytest.approx(norm, rel=1e-6)
-        assert means["loss"] == pytest.approx((9 + 1 + 0.01 + 0.04) / 4, rel=1e-6)
 
 
 # ---------------------------------------------------------------------------- what XLA gets

@@ -34,7 +34,7 @@ from bert_tf.config import Intervals
 from bert_tf.data.batches import ShuffledSampler
 from bert_tf.errors import InputError
 from bert_tf.heads.pretraining import FillMask
-from bert_tf.training.distribution import WATCHDOG
+from bert_tf.training.distribution import HANGS
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.step import step_seed
 from bert_tf.training.trainer import Trainer
@@ -374,12 +374,9 @@ def test_steps_and_evaluations_that_hang_are_reported(
 
     for name in ("train", "evaluate"):
         monkeypatch.setattr(steps, name, hung(getattr(steps, name)))
-    WATCHDOG.set_limit(0.2)
-    try:
-        train(trainer, batches, at_the_start)
-        trainer.evaluate(in_order(files, num_examples=RECORDS))
-    finally:
-        WATCHDOG.set_limit(0)
+    monkeypatch.setattr(HANGS, "limit", 0.2)
+    train(trainer, batches, at_the_start)
+    trainer.evaluate(in_order(files, num_examples=RECORDS))
     hangs = [text for record in caplog.records if "No progress" in (text := record.getMessage())]
     assert any(": train, steps 3 to 3, in" in text for text in hangs)
     assert any(": evaluate, batch 3 of 3, in" in text for text in hangs)

@@ -96,8 +96,9 @@ def test_stopped_killed_and_asked_to_end_two_processes_are_one(
 ):
     """With dropout, clipping and parts: byte for byte as one process with two undisturbed devices.
 
-    SIGSTOP of one process, of which the other one tells; kill -9, after which a supervisor starts
-    it again; SIGTERM. Steps leave no threads: TensorFlow's time-outs would keep some of each.
+    SIGSTOP of one process, of which the other one tells; kill -9, which ends the other one too, and
+    a supervisor starts both again; SIGTERM. Steps leave no threads: TensorFlow's time-outs would
+    keep some of each.
     """
     one, two = tmp_path / "one", tmp_path / "two"
     flags = pretraining_flags(given)
@@ -114,7 +115,7 @@ def test_stopped_killed_and_asked_to_end_two_processes_are_one(
         processes.wait_until_said(0, "train: 30 of")  # it goes on
         assert processes.threads(0) < threads + 20  # one a step
         processes.signal(1, signal.SIGKILL)
-        processes.start_again(1)
+        assert [processes.start_again(index) for index in (1, 0)] == [-signal.SIGKILL, 1]
         processes.wait_until_said(0, "Loaded checkpoint")
         assert "another process of this run was lost" in processes.said(0)
         processes.wait_until_said(1, "train: 40 of")
@@ -150,7 +151,7 @@ def test_one_that_fails_ends_the_other(given, tmp_path):
     received = f"{bad}, record 6, with the input_ids 1000000"
     ends = [f"failed.\nReceived: {received}", "as another process of this run did"]
     assert [sum(end in one for one in said) for end in ends] == [1, 1], said
-    assert not any("of at most" in one or "Traceback" in one for one in said)
+    assert not any("Traceback" in one for one in said)
 
 
 @pytest.mark.parametrize(
@@ -197,5 +198,5 @@ def test_steps_are_computed_as_the_flags_say(script, given, tmp_path, monkeypatc
     chosen = {"precision": "bfloat16", "gradient_accumulation_steps": 4}
     flags = flags | chosen | {"xla": "false", "output_dir": tmp_path / "run"}
     with in_process(script) as main, pytest.raises(InterruptedError):
-        main("--recompute", "--clip_per_replica", **flags)
-    assert found == [StepConfig(**chosen, recompute=True, xla=False, clip_per_replica=True)]
+        main("--recompute", **flags)
+    assert found == [StepConfig(**chosen, recompute=True, xla=False)]

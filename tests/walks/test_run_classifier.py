@@ -188,7 +188,7 @@ RECORDED = {  # the settings and data that decide a run, by which its folder is 
     *("pairs", "num_choices", "score_mean", "score_deviation"),
     *("learning_rate", "end_learning_rate", "warmup_proportion", "layerwise_lr_decay"),
     *("train_batch_size", "num_train_epochs", "optimizer", "bias_correction", "freeze"),
-    *("eval_steps", "early_stopping", "init_checkpoint", "precision", "clip_per_replica"),
+    *("eval_steps", "early_stopping", "init_checkpoint", "precision"),
     *("max_seq_length", "doc_stride", "document_context", "bucket_by_length"),
     *BertConfig(vocab_size=5).to_dict(),
 }

@@ -216,15 +216,15 @@ def test_masked_lm_only(main, tmp_path):
     }
     main(
         **flags, output_dir=tmp_path / "run", masked_lm_only=True, do_eval=True, optimizer="lamb",
-        bias_correction=True, clip_per_replica=True, max_eval_steps=2,
+        bias_correction=True, max_eval_steps=2,
     )  # fmt: skip
     keys = {"global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"}
     assert set(read_results(tmp_path / "run")) == keys
     assert not any("seq_relationship" in name for name in weights(tmp_path / "run"))
     # The settings that affect the weights are recorded, to be compared on resume.
     facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
-    noted = ("masked_lm_only", "clip_per_replica", "num_replicas", "hidden_dropout_prob")
-    assert [facts[name] for name in noted] == [True, True, 1, 0.1]
+    noted = ("masked_lm_only", "bias_correction", "optimizer", "hidden_dropout_prob")
+    assert [facts[name] for name in noted] == [True, True, "lamb", 0.1]
 
 
 def test_a_causal_model(main, tmp_path):
