@@ -122,6 +122,7 @@ setup(
         "numpy>=1.26",
         "protobuf>=5.28",  # bert-tf plot reads summaries with it; TensorFlow needs it too
         "safetensors>=0.5,<1",  # the weights of Hugging Face's folders
+        "tqdm>=4.64,<5",  # the bars on a terminal
     ],
     entry_points={"console_scripts": ["bert-tf = bert_tf.__main__:main"]},
     extras_require=EXTRAS,

@@ -12,7 +12,6 @@ import re
 import shlex
 import signal
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -125,43 +124,19 @@ def command_line() -> str:
 
 # ---------------------------------------------------------------------------- packages
 
-_NOTICES = re.compile(
-    "All log messages before absl::InitializeLog|oneDNN custom operations are on|failed call to cuI"
-    "|Could not find cuda drivers|optimized to use available CPU instr|To enable the following inst"
-)
-
-
-@contextlib.contextmanager
-def without_notices() -> Iterator[None]:
-    """Hides what TensorFlow logs about the machine when it starts; no setting of its own does.
-
-    What else is written to the error stream meanwhile comes through afterwards.
-    """
-    sys.stderr.flush()
-    stream = os.dup(2)
-    with tempfile.TemporaryFile("w+", errors="replace") as file:
-        os.dup2(file.fileno(), 2)
-        try:
-            yield
-        finally:
-            os.dup2(stream, 2)
-            os.close(stream)
-            file.seek(0)
-            sys.stderr.write("".join(line for line in file if not _NOTICES.search(line)))
-
 
 def load_tensorflow() -> ModuleType:
-    """Imports TensorFlow; in the process of a command without its start-up notices.
+    """Imports TensorFlow.
 
-    There sklearn and matplotlib are hidden from Keras: importing them takes a third of the time,
-    and commands do not use what Keras does with them.
+    In the process of a command sklearn and matplotlib are hidden from Keras: importing them takes a
+    third of the time, and commands do not use what Keras does with them.
     """
     if "tensorflow" in sys.modules or not _of_command:
         return importlib.import_module("tensorflow")
     hidden = {"sklearn", "matplotlib"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # cannot be imported now
     try:
-        with Progress("load TensorFlow"), without_notices():
+        with Progress("load TensorFlow"):
             tensorflow = importlib.import_module("tensorflow")
             tensorflow.config.list_physical_devices()
         importlib.import_module("keras").config.set_floatx("float32")
@@ -234,8 +209,13 @@ class Interrupted(SystemExit):
 _signals: list[int] = []  # those that came, until an `Interrupted` answers them
 
 
+def note_signal(number: int, _: Any = None) -> None:
+    """A handler of signals: `signal_came` tells of it."""
+    _signals.append(number)
+
+
 def signal_came() -> int:
-    """The signal that came within `noticing_signals` and has not yet ended a run; 0 for none."""
+    """The signal that came and has not yet ended a run; 0 for none."""
     return max(_signals, default=0)
 
 
@@ -253,7 +233,7 @@ def noticing_signals() -> Iterator[None]:
     """
     of_command = signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.default_int_handler)
     numbers = (signal.SIGTERM, signal.SIGINT)[: 1 + of_command]
-    before = {n: signal.signal(n, lambda number, _: _signals.append(number)) for n in numbers}
+    before = {number: signal.signal(number, note_signal) for number in numbers}
     try:
         yield
     except Interrupted:

@@ -1,7 +1,4 @@
-"""What a command shows while it runs: log lines, tables and bars.
-
-All on standard error.
-"""
+"""What a command shows while it runs, on standard error: log lines, tables and bars."""
 
 import contextlib
 import logging as python_logging
@@ -9,7 +6,6 @@ import os
 import re
 import shlex
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Self
@@ -37,12 +33,26 @@ class LineFormatter(python_logging.Formatter):
         return "".join([prefix, *_process, level]) + super().format(record)
 
 
-def format_log_lines() -> None:
-    """Formats all log lines of this process, TensorFlow's too, with `LineFormatter`."""
+_has_bars = False
+
+
+def prepare() -> None:
+    """Formats all log lines of this process, TensorFlow's too; a terminal gets bars from now on."""
+    global _has_bars
+    _has_bars = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     logging.use_absl_handler()
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(LineFormatter())
-    handler.stream = sys.stderr  # as it is now
+    handler.stream = _AboveBars() if _has_bars else sys.stderr  # as it is now
+
+
+class _AboveBars:
+    """Standard error, for whole lines, which leave the bars in place."""
+
+    def write(self, text: str) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(text, file=sys.stderr, end="")
 
 
 def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
@@ -89,33 +99,23 @@ def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
 
 # ---------------------------------------------------------------------------- progress
 
-# The one way to show that something takes long: a bar on a terminal, lines in a log.
+# The one way to show that something takes long: tqdm's bar on a terminal, lines in a log.
 #
 #     with Progress("evaluate", 51, "batches") as progress:     share done, rate, time left
 #         for number, batch in enumerate(batches, 1):
 #             ...
 #             progress.update(number)
 #     with Progress("load TensorFlow"):                         how long it takes is unknown
-#
-# A bar rewrites the last line of the terminal, and log lines go above it. Where standard error is
-# no terminal, lines are logged at intervals that grow.
 
 SECONDS_TO_BAR = 1  # what is over sooner gets none
 SECONDS_TO_REPORT = 2  # what took longer leaves a line
-SECONDS_BETWEEN_BARS = 0.25
 SECONDS_BETWEEN_LINES = (5, 60)  # at first, and in the end
-BAR_WIDTH = 14
-# Parts of a line that is too long, as patterns of which the group is kept: the rate, what is done
-# of how much, the label but for its first word, the time left.
-LEAST_IMPORTANT = (r"(), [^,]* a second", r"(): [^,]+", r"^(\w+)[^,]*", r"(), [^,]* left")
-CLEAR = b"\r\x1b[K"  # the line
 
 
 class Progress:
-    """Something that takes long, from entering this context to leaving it.
+    """Something that takes long, from entering this context to leaving it."""
 
-    What is of unknown length within something counted, compilation say, is left out of its rate.
-    """
+    _bar: Any = None
 
     def __init__(self, label: str, total: float | None = None, unit: str = "", *, done: float = 0):
         """Nothing is shown before the context is entered.
@@ -126,76 +126,57 @@ class Progress:
           unit: what is counted, in the plural; "" if nothing is.
           done: how much was done before.
         """
-        self._label, self._total, self._unit = label, total, unit
-        self._done, self._note, self._interrupted, self._compiling = done, "", False, 0.0
+        self._label, self._total, self._unit, self._done = label, total, unit, done
         self._updates: list[tuple[float, float]] = []  # time and number of the first, of the last
 
     def __enter__(self) -> Self:
         self._start = self._last_line = time.monotonic()
-        if not self._unit and not SCREEN.is_open:
+        if _has_bars:
+            self._bar = self._make_bar()
+        elif not self._unit:
             logging.info("%s ...", self._label)
-        SCREEN.shown.append(self)
         return self
 
+    def _make_bar(self) -> Any:
+        from tqdm import tqdm  # not at the top: every command starts here
+
+        options = {"desc": self._label, "file": sys.stderr, "leave": False, "dynamic_ncols": True}
+        if not self._unit:
+            return tqdm(**options, bar_format="{desc} ...")
+        total, unit = self._total and round(self._total, 1), f" {self._unit}"
+        return tqdm(
+            **options, total=total, unit=unit, initial=round(self._done, 1), delay=SECONDS_TO_BAR
+        )
+
     def __exit__(self, kind: type | None, *_: Any) -> None:
-        seconds = self.seconds
-        with SCREEN.line():
-            SCREEN.shown.remove(self)
-            for around in () if self._unit else SCREEN.shown:
-                around._interrupted = True
-                around._compiling += seconds  # only that is within something counted
+        seconds = time.monotonic() - self._start
+        if self._bar is not None:
+            self._bar.close()
         if kind is None and seconds >= SECONDS_TO_REPORT:
             what = f"{number_of(self._done, self._unit)} in " * bool(self._unit)
-            within = f" ({duration(self._compiling)} of them compiling)" * (self._compiling >= 1)
-            logging.info("%s: %s%s%s", self._label, what, duration(seconds), within)
-
-    @property
-    def seconds(self) -> float:
-        """The seconds since the start."""
-        return time.monotonic() - self._start
+            logging.info("%s: %s%s", self._label, what, duration(seconds))
 
     def update(self, done: float, note: str = "") -> None:
         """Call it as often as you like; `done` counts up to the total."""
-        now = time.monotonic()
-        if self._interrupted and self._updates:  # the rate is that of the rest
-            (begun, first), (last, before) = self._updates[0], self._updates[-1]
-            self._updates[0] = begun + now - last, first + done - before
+        now, self._done = time.monotonic(), done
         self._updates[1:] = [(now, done)]
-        self._done, self._note, self._interrupted = done, note, False
         least, most = SECONDS_BETWEEN_LINES
         pause = min(most, max(least, (self._last_line - self._start) / 2))
-        if not SCREEN.is_open and done and now - self._last_line >= pause:
-            self._last_line = now
-            logging.info("%s", self.text())
+        if self._bar is not None:
+            self._bar.set_postfix_str(note.lstrip(",; "), refresh=False)
+            self._bar.n = round(done, 1)
+            self._bar.update(0)
+        elif done and now - self._last_line >= pause:
+            self.said()
+            # The rate after the first item, for which something may be compiled.
+            (begun, first), (last, _) = self._updates[0], self._updates[-1]
+            rate = (done - first) / max(last - begun, 1e-9)
+            line = progress_line(self._label, done, self._total, self._unit, rate)
+            logging.info("%s%s", line, note)
 
     def said(self) -> None:
         """Call it when another log line has reported the progress."""
         self._last_line = time.monotonic()
-
-    def text(self) -> str:
-        """The label, how much is done, how fast, and the note."""
-        if not self._updates:
-            return f"{self._label}, {duration(self.seconds)}"
-        # The rate after the first item, for which something may be compiled.
-        (begun, first), (now, last) = self._updates[0], self._updates[-1]
-        rate = (last - first) / max(now - begun, 1e-9)
-        line = progress_line(self._label, self._done, self._total, self._unit, rate)
-        return line + self._note
-
-    def bar(self, width: int) -> str:
-        """The share that is done as a picture, and the text; whole parts that do not fit go.
-
-        First the rate, then the picture, and the rest as in `LEAST_IMPORTANT`; the note stays.
-        """
-        text, room = self.text(), width - BAR_WIDTH - 2
-        if self._total and self._updates:
-            text = text if len(text) <= room else re.sub(LEAST_IMPORTANT[0], "", text)
-            if len(text) <= room:
-                full = int(BAR_WIDTH * min(1.0, self._done / self._total))
-                return "━" * full + "─" * (BAR_WIDTH - full) + "  " + text
-        for part in LEAST_IMPORTANT:
-            text = re.sub(part, r"\1", text, count=1) if len(text) > width else text
-        return text if len(text) <= width else text[:width].rpartition(" ")[0]
 
 
 def announced(label: str, *, when: bool = True) -> contextlib.AbstractContextManager:
@@ -209,54 +190,6 @@ def counted(items: Iterable, label: str, total: int | None, unit: str) -> Iterat
         for number, item in enumerate(items, 1):
             yield item
             progress.update(number)
-
-
-class Screen:
-    """The last line of a terminal, where the bar of the innermost `Progress` is drawn.
-
-    Attributes:
-      shown: the `Progress` objects that were entered, the innermost last.
-      is_open: whether there are bars.
-    """
-
-    def __init__(self):
-        self.shown: list[Progress] = []
-        self.is_open = False
-        self._is_drawn = False
-        self._lock = threading.RLock()
-
-    def open(self) -> None:
-        """Draws bars from now on, if standard error is a terminal that can rewrite its line."""
-        if not self.is_open and os.isatty(2) and os.environ.get("TERM", "dumb") != "dumb":
-            # A copy: messages of TensorFlow's start are caught by redirecting the file.
-            self._terminal, self.is_open = os.dup(2), True
-            threading.Thread(target=self._draw_forever, daemon=True).start()
-
-    @contextlib.contextmanager
-    def line(self) -> Iterator[None]:
-        """Clears the bar; none is drawn within this context."""
-        with self._lock:
-            if self._is_drawn:
-                self._write(CLEAR)
-                self._is_drawn = False
-            yield
-
-    def _draw_forever(self) -> None:
-        while True:
-            time.sleep(SECONDS_BETWEEN_BARS)
-            with self._lock:
-                if self.shown and self.shown[-1].seconds >= SECONDS_TO_BAR:
-                    width = (os.get_terminal_size(self._terminal).columns or 80) - 1
-                    bar = self.shown[-1].bar(width)
-                    self._write(CLEAR + bar.encode(sys.stderr.encoding or "ascii", "replace"))
-                    self._is_drawn = True
-
-    def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._terminal, data)
-
-
-SCREEN = Screen()
 
 
 def progress_line(label: str, done: float, total: float | None, unit: str, rate: float) -> str:

@@ -30,7 +30,7 @@ import tensorflow as tf
 from bert_tf.data.records import IndexBuilder, description_path, index_path
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, hidden_sibling, is_file, is_remote, path_errors, synced, write_text
-from bert_tf.runtime import keep_freed_memory, without_notices
+from bert_tf.runtime import keep_freed_memory
 from data_gen import outputs, pipeline
 from data_gen.documents import Counts, Statistics, write_corpus
 from data_gen.outputs import CORPUS_FOLDER
@@ -224,8 +224,7 @@ def read_value(path: str) -> Any:
 def block_worker(plan: Plan) -> BlockWorker:
     """The one worker of this process, for all steps."""
     keep_freed_memory()
-    with without_notices():
-        return BlockWorker(plan)
+    return BlockWorker(plan)
 
 
 def tokenize(index: int, setup: Setup) -> Tokenized:

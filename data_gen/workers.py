@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import gc
 import glob
-import importlib
 import multiprocessing
 import os
 import pathlib
@@ -18,7 +17,6 @@ from multiprocessing import forkserver
 from typing import Any
 
 from bert_tf.errors import InputError
-from bert_tf.runtime import without_notices
 from data_gen.settings import BLOCK_CHARACTERS
 
 # Submitted at a time for each worker: the one it works on, and some before and after.
@@ -161,8 +159,6 @@ def _start(prepare: Callable[..., Any], *arguments: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        with without_notices():  # TensorFlow looks for GPUs when it computes for the first time
-            importlib.import_module("tensorflow").config.list_physical_devices()
         _state = prepare(*arguments)
     except Exception as error:  # raised by the tasks: here it would only break the pool
         _state = error

@@ -9,7 +9,7 @@ import pty
 import re
 import subprocess
 import sys
-import unittest.mock
+import termios
 
 import pytest
 
@@ -53,26 +53,27 @@ def main(_):
         files.update(4, ", loss 0.5")
         time.sleep(0.2)
         logging.warning("look out")
-        print("a message", file=sys.stderr)
         time.sleep(0.2)
     print("a result")
 
-terminal.SECONDS_TO_BAR, terminal.SECONDS_BETWEEN_BARS = 0.05, 0.02
-terminal.SECONDS_TO_REPORT, terminal.SECONDS_BETWEEN_LINES = 0.3, (0.05, 0.05)
+terminal.SECONDS_TO_BAR, terminal.SECONDS_TO_REPORT = 0.05, 0.3
+terminal.SECONDS_BETWEEN_LINES = (0.05, 0.05)
 cli.parse(lambda: None, needs_tensorflow=False)
 cli.run(main)
 """
 READ = r"read: 4 of 8 files, [0-9.]+ a second, 0 s left, loss 0\.5"
 
 
-def test_a_bar_rewrites_its_line_below_what_is_logged_and_a_log_gets_lines():
+def test_a_bar_is_drawn_below_what_is_logged_and_a_log_gets_lines():
     words = [sys.executable, "-c", BAR_SCRIPT]
     options = {"cwd": ROOT, "stdout": subprocess.PIPE}
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
     environment = {**os.environ, "TERM": "xterm", "PYTHONIOENCODING": "utf-8"}
+    dumb = {**environment, "TERM": "dumb"}
     with (
         subprocess.Popen(words, stderr=theirs, env=environment, **options) as process,
-        subprocess.Popen(words, stderr=subprocess.PIPE, **options) as logs,
+        subprocess.Popen(words, stderr=subprocess.PIPE, env=dumb, **options) as logs,
     ):
         os.close(theirs)
         written = b""
@@ -82,30 +83,19 @@ def test_a_bar_rewrites_its_line_below_what_is_logged_and_a_log_gets_lines():
         os.close(ours)
         assert process.stdout.read() == logs.stdout.read() == b"a result\n"
         said = logs.stderr.read().decode()
-    shown = [line.replace("\r", "") for line in re.split(r"\x1b\[K|\n", written.decode())]
-    bars = [line for line in shown if "read: 4 of 8 files" in line]
-    assert len(bars) > 5
-    assert re.fullmatch(rf"━{{7}}─{{7}}  {READ}", bars[0])
-    assert "load, 0 s" in shown
-    kept = [line.split("\x1b[K")[-1] for line in written.decode().split("\r\n")]
-    kept = [re.sub("^[0-9-]{5} [0-9:]{8} ", "# ", line) for line in kept]
-    assert kept[:2] == ["# WARNING: look out", "a message"]
-    assert re.fullmatch("# read: 4 files in [01] s", kept[2])  # what took no time says nothing
+    shown = re.split(r"[\r\n]+", written.decode())
+    assert "load ..." in shown
+    (bar, *_) = [line for line in shown if "4/8" in line]
+    assert re.fullmatch(r"read:  50%\|█+ +\| 4/8 \[.* files/s, loss 0.5\]", bar.strip())
+    kept = [re.sub("^[0-9-]{5} [0-9:]{8} ", "# ", line) for line in shown]
+    assert "# WARNING: look out" in kept  # a line of its own
+    assert any(re.fullmatch("# read: 4 files in [01] s", line) for line in kept)
+    assert not any("load:" in line for line in kept)  # what took no time says nothing
     lines = [line.partition(" ")[2].partition(" ")[2] for line in said.splitlines()]
     assert lines[0] == "load ..."
     assert re.fullmatch(READ, lines[1])
     assert lines[2] == "WARNING: look out"
-    assert re.fullmatch("read: 4 files in [01] s", lines[4])
-
-
-@pytest.mark.parametrize(("term", "is_open"), [("xterm", True), ("dumb", False), (None, False)])
-def test_only_a_terminal_that_can_rewrite_gets_bars(monkeypatch, term, is_open):
-    monkeypatch.setattr(os, "isatty", lambda _: True)
-    monkeypatch.setattr(terminal.threading, "Thread", unittest.mock.MagicMock())
-    monkeypatch.setenv("TERM", term) if term else monkeypatch.delenv("TERM", raising=False)
-    screen = terminal.Screen()
-    screen.open()
-    assert screen.is_open is is_open
+    assert re.fullmatch("read: 4 files in [01] s", lines[3])
 
 
 class Clock:
@@ -127,40 +117,6 @@ def said(monkeypatch) -> list[str]:
     lines = []
     monkeypatch.setattr(terminal.logging, "info", lambda text, *values: lines.append(text % values))
     return lines
-
-
-def test_a_bar_is_cut_by_parts_and_keeps_the_loss(clock):
-    left, picture = "2 h 46 min left, loss 0.6931", f"{'━' * 7}{'─' * 7}  "
-    with terminal.Progress("train the model", 20000, "steps") as training:
-        for clock.now, done in ((101.0, 1), (10100.0, 10000)):
-            training.update(done, ", loss 0.6931")
-        whole = f"train the model: 10000 of 20000 steps, {left}"
-        bars = [training.bar(width) for width in (100, 85, 79, 60, 40, 30, 20, 8)]
-        assert bars == [
-            f"{picture}{whole.replace('s, 2', 's, 1 a second, 2')}",
-            picture + whole,
-            whole,
-            f"train the model, {left}",
-            f"train, {left}",
-            "train, loss 0.6931",
-            "train, loss 0.6931",
-            "train,",
-        ]
-
-
-def test_what_compiles_is_in_no_rate(said, clock):
-    """Steps of a second, of which the first, the second and the tenth compile for a minute."""
-    with terminal.Progress("train", 100, "steps") as training:
-        for step in range(1, 13):
-            with terminal.announced("compile: train", when=step in (1, 2, 10)):
-                clock.now += 60 if step in (1, 2, 10) else 1
-            training.update(step)
-            if step == 2:
-                assert training.text() == "train: 2 of 100 steps"
-            elif step > 2:
-                left = terminal.duration(100 - step)
-                assert training.text() == f"train: {step} of 100 steps, 1 a second, {left} left"
-    assert said[-1] == "train: 12 steps in 3 min 9 s (3 min 0 s of them compiling)"
 
 
 def test_a_line_says_how_long_it_will_take(said, clock):

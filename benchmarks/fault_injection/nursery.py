@@ -103,8 +103,7 @@ def limit(limits: dict[str, int]) -> None:
 
 if __name__ == "__main__":
     runtime.prepare_process()
-    with runtime.without_notices():
-        for package in PACKAGES:
-            importlib.import_module(package)
+    for package in PACKAGES:
+        importlib.import_module(package)
     become(serve())
     sys.exit(bert_tf_main.main())

@@ -7,6 +7,7 @@ import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,8 +67,7 @@ def prepare() -> None:
     open_standard_streams()
     stop_on_signals()
     runtime.prepare_command()
-    terminal.format_log_lines()
-    terminal.SCREEN.open()
+    terminal.prepare()
 
 
 def run(main: Callable[[list[str]], None]) -> None:
@@ -87,8 +87,9 @@ def run_to_end(main: Callable[[list[str]], None], argv: list[str]) -> None:
         name = runtime.name_of_signal(error.number)
         end(error.code, f"ended by {name}, {saved}. The same command resumes from there.")
     sys.stdout.flush()
+    flush_messages()
     if runtime.has_peers():
-        runtime.barrier()  # a process lost up to here is waited for, as during training
+        runtime.barrier()  # a process lost up to here is noticed, as during training
         runtime.process.leave()
         end(0)
 
@@ -104,8 +105,9 @@ def report_or_traceback(kind: type, error: BaseException, trace: Any) -> None:
 
 def report(error: BaseException) -> None:
     """Ends the process with the message and exit code of an error; returns where it is a bug."""
-    if _stopped_by or isinstance(error, KeyboardInterrupt):  # C code may have replaced it
-        _end_by_signal(*_stopped_by or [signal.SIGINT])
+    is_signal = isinstance(error, KeyboardInterrupt)  # C code may have replaced it
+    if is_signal or (runtime.signal_came() and not isinstance(error, InputError)):
+        _end_by_signal(runtime.signal_came() or signal.SIGINT)
     if ending := runtime.process.ending(error):
         end(*ending)
     if isinstance(error, BrokenPipeError) and _nobody_reads():
@@ -131,11 +133,11 @@ def end(code: int, message: str = "") -> None:
     Not by sys.exit: an error keeps tf.data's iterators alive, and Python's shutdown can wait for
     them for ever. Everything was cleaned up on the way here.
     """
-    with contextlib.suppress(OSError), terminal.SCREEN.line():
+    with contextlib.suppress(OSError):
         sys.stdout.flush()
-    if message:
-        print(f"\n{sys.argv[0]}: {message}", file=sys.stderr)
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"\n{sys.argv[0]}: {message}\n" * bool(message))
+        sys.stderr.flush()
     os._exit(code)
 
 
@@ -145,70 +147,63 @@ def end(code: int, message: str = "") -> None:
 def open_standard_streams() -> None:
     """Opens closed standard streams, so that no other file gets their descriptors.
 
-    TensorFlow would write its messages into that file. They are empty, and writing to them is an
-    error: a command must not lose its results. Only messages are lost without one.
+    TensorFlow would write its messages into that file. They are empty; to write to standard output
+    is an error, as a command must not lose its results, and messages are lost.
     """
-    for name, mode in {"stdin": "r", "stdout": "w", "stderr": "w"}.items():
+    modes = {"stdin": os.O_RDONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
+    for name, mode in modes.items():
         if getattr(sys, name) is None:
-            stream = open(os.open(os.devnull, os.O_RDONLY), mode)  # noqa: SIM115 (the lowest free)
+            opened = os.open(os.devnull, mode)  # the lowest that is free
+            stream = open(opened, "r" if name == "stdin" else "w")  # noqa: SIM115
             vars(sys).update({name: stream, f"__{name}__": stream})  # the latter keeps it open
     if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook has streams of its own
         sys.stdout.reconfigure(errors="backslashreplace")
-    if isinstance(sys.stderr, io.TextIOWrapper):
-        sys.stderr = _Messages(sys.stderr.buffer, errors="backslashreplace", line_buffering=True)
 
 
-class _Messages(io.TextIOWrapper):
-    """Standard error, above the bar; a message that cannot be written is lost, without an error."""
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError), terminal.SCREEN.line():
-            return super().write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            super().flush()
+def flush_messages() -> None:
+    """Writes what standard error holds back; what cannot be written is lost, without an error."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 # ---------------------------------------------------------------------------- signals
-
-SECONDS_TO_END = 10
-_stopped_by: list[int] = []  # the signal that asked the command to end
 
 
 def stop_on_signals() -> None:
     """Lets Ctrl-C, SIGTERM and SIGHUP raise `KeyboardInterrupt`, so that everything is cleaned up.
 
-    What is ignored already, by nohup for instance, stays so. Python handles signals between its own
-    instructions, and TensorFlow may compute for minutes: `SECONDS_TO_END` after the signal the
-    process ends all the same, and at a second signal at once. Training saves before it ends.
+    What is ignored already, by nohup for instance, stays so. Training saves before it ends. Python
+    handles signals between its own instructions, and TensorFlow may compute for minutes: a second
+    Ctrl-C ends the process at once, from a thread that is told of signals by a pipe.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _stop)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # written even while TensorFlow runs
-    threading.Thread(target=_end_when_stuck, args=(reader,), daemon=True).start()
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_end_at_second_ctrl_c, args=(reader,), daemon=True).start()
 
 
 def _stop(number: int, _: Any) -> None:
-    if not _stopped_by:
-        _stopped_by.append(number)
+    is_first = not runtime.signal_came()
+    runtime.note_signal(number)
+    if is_first:
         raise KeyboardInterrupt
 
 
-def _end_when_stuck(reader: int) -> None:
-    saves = False  # as training does, however long that takes
-    while not saves and signal.getsignal(number := os.read(reader, 1)[0]) is not _stop:
-        saves = number == signal.SIGINT
-    if saves:
-        logging.info("Ctrl-C: ends after this step, with a checkpoint; at a second one at once")
-    if select.select([reader], [], [], 1)[0]:
-        os.read(reader, 1)  # `timeout` sends the same signal twice
-    select.select([reader], [], [], None if saves else SECONDS_TO_END - 1)
-    _end_by_signal(number)
+def _end_at_second_ctrl_c(reader: int) -> None:
+    first = 0.0
+    while True:
+        now = os.read(reader, 1)[0] == signal.SIGINT and time.monotonic()
+        if now and not first:
+            first = now
+            if signal.getsignal(signal.SIGINT) is runtime.note_signal:
+                logging.info("Ctrl-C: ends after this step, with a checkpoint; at a second at once")
+        elif now > first + 1:  # `timeout` sends each signal twice
+            _end_by_signal(signal.SIGINT)
 
 
 def _end_by_signal(number: int) -> None:

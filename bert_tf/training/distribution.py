@@ -209,9 +209,6 @@ class OneOfSeveral(runtime.Alone):
         if FAILURE in str(error):
             time.sleep(SECONDS_TO_READ)
             return 1, "failed, as another process of this run did: its log says why"
-        if number := runtime.signal_came():
-            code, name = runtime.Interrupted(0, "", number).code, runtime.name_of_signal(number)
-            return code, f"ended by {name}. Another process of this run was lost; {again}"
         reason = (str(error).strip() or kind).splitlines()[-1]
         lost = f"another process of this run was lost, or does not answer ({kind}: {reason})."
         return 1, f"failed: {lost}\nStart all processes again: {again}"

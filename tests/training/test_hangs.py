@@ -64,7 +64,7 @@ names = ["tensorflow", "tensorflow.python.eager", "bert_tf.data.batches"]
 sys.modules.update(dict.fromkeys(names, mock.MagicMock()))
 from bert_tf import terminal
 from bert_tf.training import distribution
-terminal.format_log_lines()
+terminal.prepare()
 distribution.SECONDS_TO_LOG = 0.5
 hangs = distribution.Hangs()
 hangs.limit, hangs.ends = 0.3, sys.argv[1] == "ends"
