@@ -120,7 +120,6 @@ setup(
         "keras>=3.15,<3.16",
         "absl-py>=2.1",
         "numpy>=1.26",
-        "protobuf>=5.28",  # bert-tf plot reads summaries with it; TensorFlow needs it too
         "safetensors>=0.5,<1",  # the weights of Hugging Face's folders
         "tqdm>=4.64,<5",  # the bars on a terminal
     ],

@@ -2,7 +2,6 @@
 
 import codecs
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import glob
@@ -13,12 +12,9 @@ import math
 import os
 import pathlib
 import re
-import secrets
 import shutil
-import socket
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -293,51 +289,22 @@ def read_blocks(path: str) -> Iterator[bytes]:
 
 # ---------------------------------------------------------------------------- locks
 
-# A lock is a hidden file beside an output, or in the folder of a run. It names its writer, and a
-# random token that is in every temporary name made under it, so that the next holder removes what
-# a killed process has left, and nothing else.
+# A lock is a hidden, empty file beside an output, or in the folder of a run, that a process has
+# locked. The kernel ends the lock with the process; who takes it next removes what a killed process
+# has left under temporary names.
 
-INCOMPLETE = ".incomplete"  # the end of a temporary name
+INCOMPLETE = "bert_tf-incomplete"  # the end of a temporary name
 IN_FOLDER = ".lock"  # the name of a folder's lock, in it; that of a file stands beside it
 _NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
-_MARK = "bert_tf "
-_CONTENT = re.compile(f"{_MARK}([0-9a-f]{{16}}) (.*)\n")  # token, holder
-
-
-@dataclasses.dataclass
-class Lock:
-    """A lock that this process holds.
-
-    Attributes:
-      name: the lock file, an absolute path.
-      output: what it protects, for messages.
-      opened: the descriptor of the lock file.
-      token: random; in the names of all temporary files and folders that are made under it.
-    """
-
-    name: str
-    output: str
-    opened: int
-    token: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
-
-    def is_in_place(self) -> bool:
-        """Whether neither the lock file nor its folder was removed or replaced."""
-        try:
-            return os.path.samestat(os.fstat(self.opened), os.lstat(self.name))
-        except OSError:
-            return False
-
-
-_held: dict[str, Lock | None] = {}  # the locks of this process, by their files
+_held: dict[str, int] = {}  # the lock files of this process, and their descriptors
 
 
 @contextlib.contextmanager
-def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterator[Lock | None]:
-    """Keeps other processes from writing an output; gives the lock.
+def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterator[None]:
+    """Keeps other processes from writing an output; the process that has it may take it again.
 
-    It ends with its process, however that ends, and the process may take it again. There is none
-    for remote outputs, devices and streams, on file systems without locks, and in processes of a
-    run other than the chief.
+    There is no lock for remote outputs, devices and streams, on file systems without locks, and in
+    processes of a run other than the chief.
 
     Args:
       path: what this process writes.
@@ -347,13 +314,10 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
     Raises:
       InputError: another process is writing it, or nothing can be written there.
     """
-    if is_remote(path) or not runtime.is_chief() or is_stream(path):
-        yield None
-        return
     own = f"{path}/{IN_FOLDER}" if folder else hidden_sibling(path.rstrip("/"), "lock")
     name = os.path.abspath(own)
-    if name in _held:
-        yield _held[name]
+    if is_remote(path) or not runtime.is_chief() or is_stream(path) or name in _held:
+        yield
         return
     homes = pathlib.Path(name).parents if folder or parents else ()
     new = [home for home in homes if not os.path.isdir(home)]  # the innermost first
@@ -362,71 +326,61 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
             if new:
                 new[0].mkdir(parents=True, exist_ok=True)
             _held[name] = _take_lock(name, path)
-        yield _held[name]
+        yield
     finally:
-        if lock := _held.pop(name, None):
+        if name in _held:
             with contextlib.suppress(OSError):
-                if lock.is_in_place():  # before the lock ends: it is nobody else's
-                    os.unlink(name)
-            os.close(lock.opened)
+                if _is_in_place(name) and not os.path.getsize(name):
+                    os.unlink(name)  # before the lock ends: it is nobody else's
+            os.close(_held.pop(name))
         with contextlib.suppress(OSError):  # where something was written
             for home in new:
                 home.rmdir()
 
 
-def _take_lock(name: str, output: str) -> Lock | None:
-    """Locks the file `name` while this process lives; None where the file system has no locks."""
+def _take_lock(name: str, output: str) -> int:
+    """Locks the file `name`, and removes what a killed process has left; returns the descriptor."""
+    was_left = os.path.exists(name)
     opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     with contextlib.ExitStack() as on_error:
         on_error.callback(os.close, opened)
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = _CONTENT.fullmatch(_read(opened))
-            received = f"{output}, which {holder[2] if holder else 'another process'} is writing"
-            remedy = "wait until that process has ended, or choose another output"
+            remedy = f"wait until it has ended (fuser {name} names it), or choose another output"
+            received = f"{output}, which another process is writing"
             raise InputError(received, "one process for one output", remedy) from None
         except OSError as error:
             if error.errno not in _NOT_SUPPORTED:
                 raise
-            if not _read(opened):
-                os.unlink(name)
-            return None
-        lock = Lock(name, output, opened)
-        if not lock.is_in_place():  # its last holder has removed it meanwhile
+            was_left = False
+        if not _is_in_place(name, opened):  # its last holder has removed it meanwhile
             return _take_lock(name, output)
-        content = _read(opened).strip("\0")  # of a power cut
-        if content and not content.startswith(_MARK):
-            received = f"{name}, which is no lock of this program"
-            raise InputError(received, "no such file", "move it away, or choose another output")
-        if before := _CONTENT.fullmatch(content):
-            home, pattern = pathlib.Path(name).parent, f".*.{before[1]}-*{INCOMPLETE}"
-            for left in [*(home.rglob if name.endswith(f"/{IN_FOLDER}") else home.glob)(pattern)]:
+        if was_left:
+            home, is_folder = pathlib.Path(name).parent, name.endswith(f"/{IN_FOLDER}")
+            of_output = hidden_sibling(os.path.basename(output.rstrip("/")), INCOMPLETE)
+            for left in home.rglob(f".*.{INCOMPLETE}") if is_folder else [home / of_output]:
                 remove(left)
-        on_error.callback(os.unlink, name)
-        since = f"{runtime.command_line()[:300]!r}, since {time.strftime('%Y-%m-%d %H:%M:%S')}"
-        holder = f"process {os.getpid()} on {socket.gethostname()} ({since})"
-        os.ftruncate(opened, 0)
-        os.pwrite(opened, f"{_MARK}{lock.token} {holder}\n".encode(), 0)
         on_error.pop_all()
-        return lock
+        return opened
 
 
-def _read(opened: int) -> str:
-    return os.pread(opened, 1 << 12, 0).decode(errors="replace")
+def _is_in_place(name: str, opened: int | None = None) -> bool:
+    """Whether neither a lock file nor its folder was removed or replaced."""
+    try:
+        return os.path.samestat(os.fstat(_held[name] if opened is None else opened), os.lstat(name))
+    except OSError:
+        return False
 
 
-def _lock_around(path: str) -> Lock | None:
-    """The lock that this process holds on a folder around a path, the innermost one."""
+def _is_in_locked_folder(path: str) -> bool:
+    """Whether this process has locked a folder around a path; raises if that is another one now."""
     folders = () if is_remote(path) else pathlib.Path(os.path.abspath(path)).parents
-    return next((_held[n] for f in folders if (n := str(f / IN_FOLDER)) in _held), None)
-
-
-def check_lock(path: str) -> None:
-    """Raises `InputError` if a folder around a path is no longer the one that was locked."""
-    if (lock := _lock_around(path)) and not lock.is_in_place():
-        received = f"{lock.output}, which was removed or replaced while this process was writing it"
-        raise InputError(received, "an output that stays in place", "give the command again")
+    lock = next((n for folder in folders if (n := str(folder / IN_FOLDER)) in _held), None)
+    if lock and not _is_in_place(lock):
+        received = f"{lock}, which was removed or replaced while this process was writing there"
+        raise InputError(received, "a folder that stays in place", "give the command again")
+    return lock is not None
 
 
 # ---------------------------------------------------------------------------- out
@@ -462,20 +416,14 @@ def make_folder(path: str) -> None:
 def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
     """Gives a new file or folder beside an output, hidden and empty; removes it at the end.
 
-    If this process is killed, the next holder of the lock removes it. The lock is that of a folder
-    around the output, or the output's own.
+    It is replaced where a killed process has left one.
 
     Raises:
       InputError: another process is writing the output, or its folder has been replaced.
     """
-    around = _lock_around(path)
-    with contextlib.nullcontext(around) if around else locked(path) as lock:
-        check_lock(path)
-        # Without a lock one name, so that what a killed process left is replaced.
-        own = f"{lock.token}-{secrets.token_hex(4)}" if lock else "without-lock"
-        name = hidden_sibling(path, f"{own}{INCOMPLETE}")
-        if not lock:
-            remove(name)
+    with contextlib.nullcontext() if _is_in_locked_folder(path) else locked(path):
+        name = hidden_sibling(path, INCOMPLETE)
+        remove(name)
         try:
             if folder:
                 (gfile().makedirs if is_remote(path) else os.mkdir)(name)
@@ -540,7 +488,6 @@ def whole_file(path: str) -> Iterator[str]:
             if os.path.exists(path):
                 shutil.copymode(path, name)
             synced(name)
-            check_lock(path)
             gfile(path).rename(name, path, overwrite=True)
             synced(os.path.dirname(path) or ".")
 

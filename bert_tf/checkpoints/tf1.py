@@ -182,7 +182,6 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
         shape_and_slices=[""] * len(names),
         tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
     )
-    files.check_lock(prefix)
     # The index last: a checkpoint is there when its index is.
     for suffix in (DATA, INDEX):
         files.synced(inside + suffix)
@@ -243,7 +242,6 @@ class CheckpointFolder:
         self.wait()
         named = _read_state(self.path)
         if named and runtime.is_chief():
-            files.check_lock(os.path.join(self.path, "checkpoint"))
             tf.io.gfile.remove(os.path.join(self.path, "checkpoint"))
             self._remove(filter(self._is_own, named))
 
@@ -288,10 +286,8 @@ class CheckpointFolder:
         """Raises the error of `start_saving` if it has failed by now; does not wait.
 
         Raises:
-          InputError: the checkpoint was not written, or the folder was removed or replaced after
-            the run had locked it.
+          InputError: the checkpoint was not written.
         """
-        files.check_lock(os.path.join(self.path, "checkpoint"))
         if self._saving is not None and self._saving.done() and self._saving.exception():
             saving, self._saving = self._saving, None
             saving.result()

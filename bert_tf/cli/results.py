@@ -1,18 +1,13 @@
-"""The verbs that show results: plot, evaluate-squad.
+"""The verbs that show results: plot, and evaluate-squad, which loads no TensorFlow."""
 
-They need no TensorFlow, which takes seconds to load, but for remote files.
-"""
-
+import contextlib
 import json
 import math
 import os
-import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from absl import flags
-from google.protobuf.empty_pb2 import Empty
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bert_tf import files
 from bert_tf.cli import flags as shared_flags
@@ -21,7 +16,6 @@ from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
 FLAGS = flags.FLAGS
-FLOAT32 = 1  # a type of tensor.proto
 PRETRAINING_LOSSES = ("masked_lm_loss", "next_sentence_loss")  # "loss" is their sum
 
 
@@ -49,7 +43,7 @@ class Line(NamedTuple):
     color: str
 
 
-@verb(Plot, needs_tensorflow=False)
+@verb(Plot)
 def plot(_: Sequence[str]) -> None:
     """Draws the curves of a training run: losses, and the scores of evaluations on the way.
 
@@ -88,36 +82,22 @@ def read_curves(output_dir: str) -> dict[str, Curve]:
     return curves
 
 
-def _read_points(path: str) -> Iterator[tuple[int, int, str, float]]:
-    """Time, step, name and number of every scalar; the time as a double's bits, which sort alike.
+def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
+    """Time, step, name and number of every scalar; the end may be cut off, of a killed run."""
+    import tensorflow as tf  # evaluate-squad needs none
 
-    The numbers of fields are those of TensorFlow's event.proto, summary.proto and tensor.proto.
-    """
     from bert_tf.checkpoints.metadata import damage_errors
 
-    with damage_errors(path, "the summaries of a training run"):
-        for event in _records(path):
-            time, step = (int([0, *_field(event, number)][-1]) for number in (1, 2))
-            for value in (one for summary in _field(event, 5) for one in _field(summary, 1)):
-                (tag,), (tensor,) = _field(value, 1), _field(value, 8)
-                has_dimensions = any(_field(shape, 2) for shape in _field(tensor, 2))
-                if _field(tensor, 1) == [FLOAT32] and not has_dimensions:
-                    (number,) = struct.unpack("<f", *_field(tensor, 4), *_field(tensor, 5))
-                    yield time, step, tag.decode(), number
-
-
-def _records(path: str) -> Iterator[bytes]:
-    """The records of a TFRecord file; the one that a killed run has begun to write is left out."""
-    content, at = b"".join(files.read_blocks(path)), 0
-    while (end := at + 12 + int.from_bytes(content[at : at + 8], "little")) + 4 <= len(content):
-        yield content[at + 12 : end]  # between checksums: 4 bytes before it, 4 behind
-        at = end + 4
-
-
-def _field(message: bytes, number: int) -> list[Any]:
-    """The values of a field of a serialized protocol buffer, numbers or bytes."""
-    fields = UnknownFieldSet(Empty.FromString(message))
-    return [field.data for field in fields if field.field_number == number]
+    with (
+        damage_errors(path, "the summaries of a training run"),
+        contextlib.suppress(tf.errors.DataLossError),
+    ):
+        for event in tf.compat.v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                is_scalar = not value.tensor.tensor_shape.dim
+                if is_scalar and value.tensor.dtype == tf.float32.as_datatype_enum:
+                    number = float(tf.make_ndarray(value.tensor))
+                    yield event.wall_time, event.step, value.tag, number
 
 
 def panels_of(curves: dict[str, Curve]) -> dict[str, list[Line]]:

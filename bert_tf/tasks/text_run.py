@@ -11,13 +11,11 @@ evaluations during training.
     trial.json            of each trial: its settings and its results
     trials.tsv            the results of every trial
     trials_summary.tsv    of each learning rate: mean, deviation, best
-    trials.png            the same as a strip of points for each learning rate
 
 N examples (records of token_labels), S positions, L labels, C choices, W words of a sentence.
 """
 
 import dataclasses
-import io
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +32,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.files import BEST, read_json, whole_file, write_text
+from bert_tf.files import BEST, read_json, write_text
 from bert_tf.heads import LabelHead
 from bert_tf.tasks.examples import FORMATS
 from bert_tf.tasks.features import (
@@ -44,7 +42,7 @@ from bert_tf.tasks.features import (
     join_words,
     make_features,
 )
-from bert_tf.tasks.results import METRICS, compute_metrics, write_labeled, write_table
+from bert_tf.tasks.results import compute_metrics, write_labeled, write_table
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
 from bert_tf.training import fine_tuning
@@ -53,7 +51,6 @@ from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 Point = tuple[float, int]  # learning rate and seed of a trial
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
-SPREAD = 0.3  # of a strip: the distance of its outermost points from its middle; strips are 1 apart
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -402,7 +399,7 @@ def read_trial(path: str) -> TrialFile:
 def write_sweep(
     results: Mapping[Point, Mapping[str, float]], *, task: Task, output_dir: str
 ) -> None:
-    """Writes trials.tsv, trials_summary.tsv and trials.png.
+    """Writes trials.tsv and trials_summary.tsv.
 
     Args:
       results: of every trial, by learning rate and seed.
@@ -424,56 +421,6 @@ def write_sweep(
         rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
     write_table(f"{output_dir}/trials_summary.tsv", rows)
     logging.info("eval_%s over the trials:\n%s", metric, "\n".join(aligned(rows)))
-    try:
-        picture = draw_sweep(scores, task=task.name, metric=metric)
-    except ImportError:
-        logging.info("No trials.png: it needs matplotlib, pip install 'bert-tf[plot]'.")
-        return
-    with whole_file(f"{output_dir}/trials.png") as path, tf.io.gfile.GFile(path, "wb") as file:
-        file.write(picture)
-
-
-def draw_sweep(scores: Mapping[float, Sequence[float]], *, task: str, metric: str) -> bytes:
-    """A PNG with a strip of points for each learning rate, the mean marked.
-
-    The same scores give the same bytes.
-
-    Args:
-      scores: for each learning rate the metric of its trials, in the order of their seeds.
-      task: its name.
-      metric: a key of METRICS.
-
-    Raises:
-      ImportError: matplotlib is not installed (the extra `plot`).
-    """
-    from matplotlib.figure import Figure
-
-    width = max(4.8, 1.0 + 1.35 * len(scores))  # inches; a label below each strip needs its room
-    figure = Figure(figsize=(width, 4.2), layout="constrained")
-    axes, ticks = figure.add_subplot(), []
-    for place, (rate, values) in enumerate(scores.items()):
-        mean, spread = statistics.fmean(values), SPREAD if len(values) > 1 else 0
-        # Points side by side in the order of the seeds, so that equal ones are visible.
-        places = np.linspace(place - spread, place + spread, len(values))
-        axes.plot(places, values, "o", color="tab:blue", alpha=0.75, zorder=3)
-        axes.hlines(mean, place - 0.4, place + 0.4, color="tab:orange", linewidth=2)
-        deviation = f" ± {_deviation(values):.3f}" if len(values) > 1 else ""
-        ticks.append(f"{rate:g}\n{mean:.3f}{deviation}")
-    seeds, label = max(map(len, scores.values())), METRICS[metric].label
-    below = "mean ± standard deviation" if seeds > 1 else "score"
-    axes.set(xlabel=f"peak learning rate; {below} below it", ylabel=label)
-    axes.set_title(
-        f"{task}: {label.partition(' (')[0]} on dev, {seeds} seed{'s' * (seeds > 1)} each; "
-        "the line is the mean",
-        fontsize=10,
-    )
-    axes.set_xticks(range(len(scores)), ticks)
-    axes.margins(y=0.12)
-    axes.ticklabel_format(axis="y", useOffset=False)
-    axes.grid(axis="y", alpha=0.3)
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=120)
-    return file.getvalue()
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -146,7 +146,7 @@ def test_a_failure_in_the_middle(tmp_path, tensors, to_format, error):
 
 def test_leftovers_of_a_killed_process(tmp_path, tensors):
     """They go; a folder of the user's with a similar name stays."""
-    killed.leave_lock(tmp_path / ".a.lock")
+    (tmp_path / ".a.lock").touch()
     for folder in ("a.incomplete", killed.left_name("a")):
         (tmp_path / folder / "incomplete").mkdir(parents=True)
         (tmp_path / folder / "model.safetensors").write_text("half")

@@ -63,7 +63,7 @@ def test_a_run_may_be_killed_at_any_call(slot):
         left.append(files)
     assert sorted({*latest}) == ["", "model.ckpt-2", "model.ckpt-4", "model.ckpt-6"]
     half = [files for files, name in zip(left, latest[1:], strict=True)
-            if name == "model.ckpt-2" and ".incomplete/" in " ".join(files)]  # fmt: skip
+            if name == "model.ckpt-2" and "-incomplete/" in " ".join(files)]  # fmt: skip
     assert len(half) > 10
     ended, found = slot.go_on(command, clean.inputs, half[len(half) // 2])
     assert ended.code == 0, ended.stderr
@@ -82,7 +82,7 @@ def test_data_generation_may_be_killed_at_any_time(slot):
         assert named.items() <= clean.files.items()
         for shard in (path for path in named if path.startswith("x-")):
             assert {f"index_{shard}.json", f"info_{shard}.json"} <= named.keys()
-        notes = [path for path in files if path.endswith((".json", "/")) and ".incom" not in path]
+        notes = [path for path in files if path.endswith((".json", "/")) and "-incom" not in path]
         stages[tuple(notes)] = files  # the last moment of each stage
     assert len(stages) > 15
     ended, found = slot.go_on(command, clean.inputs, list(stages.values())[len(stages) // 2])

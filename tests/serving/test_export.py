@@ -280,7 +280,7 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(weights, tmp_path, 
     shutil.rmtree(tmp_path / "other")
     for name in ("1", "7", *mine):
         (tmp_path / name).mkdir()
-    killed.leave_lock(tmp_path / ".lock")
+    (tmp_path / ".lock").touch()
     (tmp_path / killed.left_name("8")).mkdir()  # of a process that was killed
     assert export(weights, tmp_path).name == "8"
     assert names_in(tmp_path) == sorted(["1", "7", "8", *mine])

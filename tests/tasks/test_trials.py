@@ -119,17 +119,3 @@ def test_tables_with_undefined_scores(tmp_path):
     assert rows[1:] == [
         ["5e-05", "3", "nan", "nan", "-0.2500"], ["2e-05", "1", "nan", "0.0000", "nan"],
     ]  # fmt: skip
-
-
-def test_the_picture_of_a_sweep(monkeypatch):
-    figure = pytest.importorskip("matplotlib.figure").Figure
-    picture = text_run.draw_sweep(SCORES, task="mrpc", metric="f1")
-    assert picture.startswith(b"\x89PNG")
-    assert text_run.draw_sweep(SCORES, task="mrpc", metric="f1") == picture
-    drawn = []
-    monkeypatch.setattr(figure, "savefig", lambda self, *_, **__: drawn.append(self.axes[0]))
-    text_run.draw_sweep(SCORES, task="mrpc", metric="f1")
-    assert drawn[0].get_ylabel() == "F1 (0 to 1)"
-    assert drawn[0].get_title().startswith("mrpc: F1 on dev, 3 seeds each")
-    ticks = [label.get_text() for label in drawn[0].get_xticklabels()]
-    assert ticks == ["5e-05\n0.500 ± 0.250", "2e-05\n0.625"]

@@ -36,13 +36,12 @@ FLAGS = {
 
 def leave_half_written(folder: pathlib.Path, step: int) -> None:
     """What a kill leaves behind if it comes while a checkpoint and texts are written."""
-    token = (folder / ".lock").read_text().split()[1]  # of the process that was killed
-    incomplete = folder / killed.left_name(f"model.ckpt-{step}", token=token)
+    incomplete = folder / killed.left_name(f"model.ckpt-{step}")
     incomplete.mkdir()
     (incomplete / "checkpoint.data-00000-of-00001").write_bytes(b"begun")
     (folder / f"model.ckpt-{step}.data-00000-of-00001").write_bytes(b"renamed before its index")
     for name in ("checkpoint", "bert_config.json", "vocab.txt"):
-        (folder / killed.left_name(name, token=token)).write_text("beg")
+        (folder / killed.left_name(name)).write_text("beg")
 
 
 def test_killed_and_started_again(tmp_path, caplog):
