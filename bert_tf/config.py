@@ -8,7 +8,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from bert_tf.declarations import OtherKeys, check_fields, declared, size, typed
@@ -222,13 +222,15 @@ class Intervals:
         steps = next(n for n in range(most, 0, -1) if self.save_checkpoints_steps % n == 0)
         return dataclasses.replace(self, log_steps=steps) if self.log_steps is None else self
 
-    def next_stop(self, step: int, last: int) -> int:
-        """The next step after `step` at which something is due."""
+    def stops(self, step: int, last: int) -> Iterator[int]:
+        """The steps after `step`, up to the last one, at which something is due."""
         intervals = (self.log_steps, self.save_checkpoints_steps, self.eval_steps)
-        due = [(step // every + 1) * every for every in intervals if every]
-        return min(last, step + self.iterations_per_loop, *due)
+        while step < last:
+            due = [(step // every + 1) * every for every in intervals if every]
+            step = min(last, step + self.iterations_per_loop, *due)
+            yield step
 
     @staticmethod
-    def is_due(step: int, every: int) -> bool:
-        """Whether something done every so many steps is due after `step`."""
-        return every > 0 and step % every == 0
+    def is_due(step: int, every: int, last: int | None = None) -> bool:
+        """Whether something done every so many steps, and after the last, is due after `step`."""
+        return step == last or (every > 0 and step % every == 0)

@@ -280,6 +280,11 @@ class Alone:
 process = Alone()  # `training.distribution` sets another one for a run of several
 
 
+def signal_of_run() -> int:
+    """The signal that came to any process and has not yet ended a run, or 0; waits for all."""
+    return max(process.all_gather(signal_came()))
+
+
 def has_peers() -> bool:
     """Whether there are other processes."""
     return process.has_peers

@@ -108,13 +108,6 @@ def test_sizes_that_do_not_fit_each_other(tmp_path):
 # ---------------------------------------------------------------------------- training
 
 
-def stops(intervals: Intervals, first: int, last: int) -> list[int]:
-    steps = [first]
-    while steps[-1] < last:
-        steps.append(intervals.next_stop(steps[-1], last))
-    return steps[1:]
-
-
 @pytest.mark.parametrize(
     ("loop", "log", "save", "evaluate", "first", "expected"),
     [
@@ -128,7 +121,7 @@ def test_intervals(loop, log, save, evaluate, first, expected):
     intervals = Intervals(
         iterations_per_loop=loop, log_steps=log, save_checkpoints_steps=save, eval_steps=evaluate
     )
-    assert stops(intervals, first, 16) == expected
+    assert [*intervals.stops(first, 16)] == expected
 
 
 def test_short_runs_are_logged_more_often():

@@ -6,6 +6,7 @@ batch, and only the chief writes.
 """
 
 import collections
+import contextlib
 import dataclasses
 import json
 import math
@@ -71,10 +72,8 @@ class Trainer:
             self.steps = Steps(
                 self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
+        self.pace = Pace()
         self._compiled: set[tuple] = set()  # what, for shapes of batches
-        self._seconds_per_step: float | None = None  # None: not compiled; 0: not known yet
-        self._timed = np.zeros(2)  # how many steps so far compiled nothing, and their seconds
-        self._firsts: Mapping[Any, int] = {}  # as of `Batches`: the steps that XLA compiles
 
     # ------------------------------------------------------------------ training
 
@@ -88,7 +87,6 @@ class Trainer:
         run_settings: Mapping[str, Any],
         on_begin: Callable[[], None] | None = None,
         evaluate: Callable[[int], Mapping[str, float]] | None = None,
-        on_stop: Callable[[int, Mapping[str, float]], None] | None = None,
     ) -> None:
         """Trains up to `num_train_steps`, from the last checkpoint of the folder if there is one.
 
@@ -102,7 +100,6 @@ class Trainer:
           on_begin: called before the first step, unless the run has ended already.
           evaluate: called with the step every `intervals.eval_steps`, also before the first step;
             returns what is logged. Raises `StopTraining` to make that step the last one.
-          on_stop: called at each stop with the step and the mean losses since the last stop.
 
         Raises:
           InputError: loss, gradients or initial weights are not finite, a record is invalid, or a
@@ -110,68 +107,69 @@ class Trainer:
             finished run with other settings.
           Interrupted: SIGTERM or Ctrl-C came to one of the processes; a checkpoint is written.
         """
+        intervals = intervals.of_run(num_train_steps)
+        step = self._begin(batches, num_train_steps, folder, intervals, run_settings)
+        if step >= num_train_steps:
+            return
+        if on_begin:
+            on_begin()
+        log = TrainingLog(folder.path, batches.batch_size, num_train_steps)
+        save = Saver(self, folder, run_settings)
+        evaluation = Evaluation(evaluate, intervals.eval_steps, log)
+        # Also after a resume: the run may have been killed meanwhile.
+        stops = () if evaluation.ends_at(step) else intervals.stops(step, num_train_steps)
+        iterator = distribution.distributed_batches(self.strategy, batches, start=step)
+        with self._running(step, num_train_steps, folder) as progress:
+            for stop in stops:
+                first = step
+                with batches.record_errors():
+                    step, losses = self.run_steps(iterator, first, stop, progress)
+                log.add(*self._checked(losses, first, step, folder))
+                if intervals.is_due(step, intervals.log_steps, num_train_steps):
+                    log.write(step, self.optimizer.schedule.rate(step - 1), self.pace.timed)
+                if intervals.is_due(step, intervals.save_checkpoints_steps, num_train_steps):
+                    save(step)
+                ends = not runtime.signal_of_run() and evaluation.ends_at(step)
+                if signal := runtime.signal_of_run():  # the resumed run evaluates
+                    save(step, whole=True)
+                    raise runtime.Interrupted(step, folder.path, signal)
+                if ends:
+                    save(step)
+                    break
+
+    def _begin(
+        self,
+        batches: Batches,
+        num_train_steps: int,
+        folder: tf1.CheckpointFolder,
+        intervals: Intervals,
+        run_settings: Mapping[str, Any],
+    ) -> int:
+        """Restores the last checkpoint, and checks what is given; returns the step."""
         self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
-        step, intervals = self.restore(folder, run_settings), intervals.of_run(num_train_steps)
+        step = self.restore(folder, run_settings)
         if runtime.has_peers():
             self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
         if step >= num_train_steps:
             tf1.check_finished_run(folder.latest(), run_settings)
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
-            return
-        if on_begin:
-            on_begin()
-        self._check_beginning()
-        self._firsts = batches.firsts if self.step_config.xla else {}
-        log = TrainingLog(folder.path, batches.batch_size, num_train_steps)
+        else:
+            self._check_beginning()
+        self.pace.firsts = {*batches.firsts.values()} if self.step_config.xla else set()
+        return step
 
-        def save() -> None:
-            folder.wait()  # before the state is copied: there is one copy at a time
-            folder.start_saving(step, self.state(step, run_settings))
-
-        def evaluate_if_due() -> bool:
-            """Whether training ends here."""
-            if evaluate and intervals.is_due(step, intervals.eval_steps):
-                try:
-                    log.write_evaluation(step, evaluate(step))
-                except StopTraining as reason:
-                    logging.info("Training stops at step %d: %s", step, reason)
-                    return True
-            return False
-
-        is_last = evaluate_if_due()  # also after a resume: the run may have been killed meanwhile
-        iterator = distribution.distributed_batches(self.strategy, batches, start=step)
+    @contextlib.contextmanager
+    def _running(
+        self, step: int, num_train_steps: int, folder: tf1.CheckpointFolder
+    ) -> Iterator[Progress]:
+        """What a run of steps is watched by; at its end its last checkpoint is whole."""
         with (
             runtime.noticing_signals(),
             Progress("train", num_train_steps, "steps", done=step) as progress,
-            HANGS.watched("train"),
+            HANGS.watched("train: log, save, evaluate"),
             folder.whole_at_end(),
         ):
-            while step < num_train_steps and not is_last:
-                first, stop = step, intervals.next_stop(step, num_train_steps)
-                with batches.record_errors():
-                    step, losses = self.run_steps(iterator, first, stop, progress)
-                losses, kept_steps = self._checked(losses, first, step, folder)
-                log.add(losses, kept_steps)
-                if on_stop:
-                    on_stop(step, losses)
-                folder.raise_error()
-                is_end = step == num_train_steps
-                if is_end or intervals.is_due(step, intervals.log_steps):
-                    log.write(step, self.optimizer.schedule.rate(step - 1), self._timed)
-                    progress.said()
-                with HANGS.watched(f"train, after step {step}: save or evaluate"):
-                    saves = is_end or intervals.is_due(step, intervals.save_checkpoints_steps)
-                    if saves:
-                        save()
-                    interrupted = max(runtime.process.all_gather(runtime.signal_came()))
-                    if not interrupted:  # otherwise the resumed run evaluates here
-                        is_last = evaluate_if_due()
-                        interrupted = max(runtime.process.all_gather(runtime.signal_came()))
-                    if (is_last or interrupted) and not saves:
-                        save()
-                    if interrupted:
-                        folder.wait()
-                        raise runtime.Interrupted(step, folder.path, interrupted)
+            yield progress
 
     def run_steps(
         self, iterator: Iterator, step: int, stop: int, progress: Progress | None = None
@@ -189,34 +187,15 @@ class Trainer:
           The number of updates made afterwards; and the mean of each loss over the steps that were
           not skipped, and their number, kept_steps.
         """
-        steps, is_local = self.steps, not distribution.remote_hosts(self.strategy)
-        totals = np.zeros(len(steps.loss_names) + 1, np.float32)
+        names = self.steps.loss_names
+        totals = np.zeros(len(names) + 1, np.float32)
         # Processes must make the same calls: collective operations are numbered within a call.
         whole = progress is None or runtime.has_peers()
         while step < stop:
-            seconds, number = self._seconds_per_step or 0.0, stop - step
-            firsts = () if whole else [*self._firsts.values()]
-            compiles = self._seconds_per_step is None or step in firsts
-            if compiles or not whole:  # a step that compiles, or as many others as take a second
-                most = max(1, int(1 / seconds)) if seconds and not compiles else 1
-                number = min([number, most, *(first - step for first in firsts if first > step)])
-            what, start = f"train, steps {step + 1} to {step + number}", time.monotonic()
-            with (
-                announced("compile: train (may take a minute)", when=compiles),
-                HANGS.watched(what, usual=number * seconds, compiles=compiles),
-            ):
-                if is_local:
-                    totals = steps.train(totals, iterator, tf.constant(step), tf.constant(number))
-                else:
-                    for at in range(step, step + number):
-                        batch = next(iterator)  # made in this process
-                        with distribution.on_remote_host(self.strategy):
-                            so_far = tf.convert_to_tensor(totals)
-                            totals = steps.train_on(so_far, batch, tf.constant(at))
-                totals = totals.numpy()  # waits for the device
-            took = np.array([number, time.monotonic() - start]) * (not compiles)
-            self._timed, step = self._timed + took, step + number
-            self._seconds_per_step = took[1] / number or seconds
+            number = self.pace.steps_of_call(step, stop, whole=whole)
+            with self.pace.call(step, number):
+                totals = self._make_steps(totals, iterator, step, number)
+            step += number
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
                 if step == stop:
@@ -224,8 +203,21 @@ class Trainer:
                 progress.update(step, f", loss {means[0]:.4f}")
             if not whole and runtime.signal_came():
                 break
-        losses = dict(zip(steps.loss_names, means.tolist(), strict=True))
+        losses = dict(zip(names, means.tolist(), strict=True))
         return step, losses | {"kept_steps": float(totals[-1])}
+
+    def _make_steps(
+        self, totals: np.ndarray, iterator: Iterator, step: int, number: int
+    ) -> np.ndarray:
+        """Makes `number` updates in one call; returns the totals with their losses added."""
+        if not distribution.remote_hosts(self.strategy):
+            made = self.steps.train(totals, iterator, tf.constant(step), tf.constant(number))
+            return made.numpy()  # waits for the device
+        for at in range(step, step + number):
+            batch = next(iterator)  # made in this process
+            with distribution.on_remote_host(self.strategy):
+                totals = self.steps.train_on(tf.convert_to_tensor(totals), batch, tf.constant(at))
+        return totals.numpy()
 
     def _checked(
         self, losses: dict[str, float], first: int, step: int, folder: tf1.CheckpointFolder
@@ -233,8 +225,9 @@ class Trainer:
         """The losses of steps `first` to `step` - 1 and the number of those not skipped.
 
         Raises:
-          InputError: they are not finite.
+          InputError: they are not finite, or a checkpoint could not be written.
         """
+        folder.raise_error()
         kept_steps, scale = round(losses.pop("kept_steps")), self.steps.loss_scale
         if not kept_steps and scale.scale.numpy() > scale.LEAST:
             losses = {}
@@ -427,6 +420,87 @@ class TrainingLog:
         """Logs the results of an evaluation, whose time does not count as training."""
         logging.info("evaluation at step %d: %s", step, _listed(dict(sorted(results.items()))))
         _write_scalars(self._eval_writer, step, results)
+
+
+class Pace:
+    """How many steps are made in one call, and how long steps take.
+
+    A step that compiles something is a call of its own; of others one call makes as many as take
+    about a second.
+
+    Attributes:
+      firsts: steps at which XLA compiles, besides the first one.
+      timed: how many steps so far compiled nothing, and their seconds.
+    """
+
+    def __init__(self):
+        self.firsts: set[int] = set()
+        self.timed = np.zeros(2)
+        self._seconds: float | None = None  # of a step; None: not compiled; 0: not known yet
+
+    def _compiles(self, step: int) -> bool:
+        return self._seconds is None or step in self.firsts
+
+    def steps_of_call(self, step: int, stop: int, *, whole: bool) -> int:
+        """How many of the steps from `step` to `stop` - 1 to make; `whole`: all, once compiled."""
+        if self._compiles(step) or (not whole and not self._seconds):
+            return 1
+        if whole:
+            return stop - step
+        of_a_second = max(1, int(1 / self._seconds))
+        return min([stop - step, of_a_second, *(n - step for n in self.firsts if n > step)])
+
+    @contextlib.contextmanager
+    def call(self, step: int, number: int) -> Iterator[None]:
+        """Measures and watches what makes `number` steps from `step` on."""
+        compiles, seconds = self._compiles(step), self._seconds or 0.0
+        what, start = f"train, steps {step + 1} to {step + number}", time.monotonic()
+        with (
+            announced("compile: train (may take a minute)", when=compiles),
+            HANGS.watched(what, usual=number * seconds, compiles=compiles),
+        ):
+            yield
+        took = time.monotonic() - start
+        self._seconds = seconds if compiles else took / number
+        self.timed = self.timed + np.array([number, took]) * (not compiles)
+
+
+@dataclasses.dataclass
+class Saver:
+    """Saves a trainer's state in a folder, each step once."""
+
+    trainer: Trainer
+    folder: tf1.CheckpointFolder
+    run_settings: Mapping[str, Any]
+    last: int = -1  # the step that was saved last
+
+    def __call__(self, step: int, *, whole: bool = False) -> None:
+        """Begins to write the checkpoint of a step; returns when it is whole, if asked to."""
+        if step != self.last:
+            self.folder.wait()  # before the state is copied: there is one copy at a time
+            self.folder.start_saving(step, self.trainer.state(step, self.run_settings))
+            self.last = step
+        if whole:
+            self.folder.wait()
+
+
+@dataclasses.dataclass
+class Evaluation:
+    """The evaluations of a run, as of `Trainer.train`."""
+
+    evaluate: Callable[[int], Mapping[str, float]] | None
+    steps: int  # between two
+    log: TrainingLog
+
+    def ends_at(self, step: int) -> bool:
+        """Evaluates where that is due; returns whether training ends there."""
+        if self.evaluate and Intervals.is_due(step, self.steps):
+            try:
+                self.log.write_evaluation(step, self.evaluate(step))
+            except StopTraining as reason:
+                logging.info("Training stops at step %d: %s", step, reason)
+                return True
+        return False
 
 
 def write_eval_results(

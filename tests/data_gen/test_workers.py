@@ -1,6 +1,5 @@
 """data_gen/workers.py: results in order, few tasks at a time, and no process left behind."""
 
-import importlib
 import os
 import pathlib
 import signal
@@ -26,10 +25,6 @@ def add(state: tuple[int, int], task: int) -> tuple[int, int]:
     return base + task, process
 
 
-def computed(state: tuple[int, int], task: int) -> int:
-    return int(importlib.import_module("tensorflow").constant(state[0]) + task)
-
-
 def kill_itself(state: tuple[int, int], task: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -40,20 +35,6 @@ def fail(state: tuple[int, int], task: int) -> None:
 
 def cannot_prepare() -> None:
     raise InputError("a vocabulary that has vanished", "a file", "restore it")
-
-
-def test_processes_say_nothing_of_the_machine():
-    """What TensorFlow says when it starts, and when it computes for the first time."""
-    program = (
-        "import test_workers\n"
-        "with test_workers.Workers(2, test_workers.prepare, 3) as workers:\n"
-        "    print(sum(workers.map(test_workers.computed, [1, 2])))\n"
-    )
-    paths = (pathlib.Path(__file__).parent, ROOT)
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
-    env.pop("TF_CPP_MIN_LOG_LEVEL", None)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=env)
-    assert (ended.stdout, ended.stderr) == ("9\n", "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is loaded before workers")

@@ -253,7 +253,7 @@ def test_a_signal_ends_it_after_the_steps_that_it_makes_now(
         return make(totals, iterator, step, steps)
 
     monkeypatch.setattr(trainer.steps, "train", train_on)
-    monkeypatch.setattr(trainer, "_seconds_per_step", 0.5)
+    monkeypatch.setattr(trainer.pace, "_seconds", 0.5)
     strides = Intervals(iterations_per_loop=6, log_steps=6, save_checkpoints_steps=6)
     handler = signal.signal(signal.SIGINT, lambda *_: None)  # of a command, say
     try:
