@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Sequence
 
 import bert_tf
-from bert_tf.errors import InputError
 
 VERBS = {  # verb: its module, or its function in one of several verbs; what it does
     "data": ("create_pretraining_data", "text -> TFRecords for pre-training"),
@@ -35,8 +34,8 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
 }
 MOVED = {  # what was a verb: its command now, in a clone of the repository
-    "demo": "make demo, or examples/demo.sh [FOLDER [STEPS]]",
-    "reproduce": "python benchmarks/reproduce.py, with the same flags",
+    "demo": "in a clone of the repository: make demo, or examples/demo.sh [FOLDER [STEPS]]",
+    "reproduce": "in a clone of the repository: python benchmarks/reproduce.py",
 }
 
 
@@ -51,15 +50,10 @@ def main() -> int:
         cli.prepare()
         print(f"bert-tf {bert_tf.__version__}" if verb == "--version" else usage(), flush=True)
         return 0
-    if verb in MOVED:
-        received = f"bert-tf {verb}, which is no verb any more"
-        remedy = f"in a clone of the repository: {MOVED[verb]}"
-        error = InputError(received, "a verb that bert-tf --help lists", remedy)
-        print(f"bert-tf {verb}: failed.\n{error}", file=sys.stderr)
-        return 1
     if verb not in VERBS:
         likely = difflib.get_close_matches(verb, VERBS, 1, 0.7)
         remedy = f"did you mean bert-tf {likely[0]}?" if likely else "bert-tf --help lists them"
+        remedy = MOVED.get(verb, remedy)
         print(f"bert-tf: unknown verb {verb!r}; {remedy}", file=sys.stderr)
         return 1
     module, _, function = VERBS[verb][0].partition(":")

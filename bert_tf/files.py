@@ -290,8 +290,8 @@ def read_blocks(path: str) -> Iterator[bytes]:
 # ---------------------------------------------------------------------------- locks
 
 # A lock is a hidden, empty file beside an output, or in the folder of a run, that a process has
-# locked. The kernel ends the lock with the process; who takes it next removes what a killed process
-# has left under temporary names.
+# locked. The kernel ends the lock with the process. Who takes that of a folder next removes what a
+# killed process has left there under temporary names.
 
 INCOMPLETE = "bert_tf-incomplete"  # the end of a temporary name
 IN_FOLDER = ".lock"  # the name of a folder's lock, in it; that of a file stands beside it
@@ -321,54 +321,49 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
         return
     homes = pathlib.Path(name).parents if folder or parents else ()
     new = [home for home in homes if not os.path.isdir(home)]  # the innermost first
+    was_killed = folder and os.path.exists(name)
     try:
         with path_errors(path, "written"):
             if new:
                 new[0].mkdir(parents=True, exist_ok=True)
             _held[name] = _take_lock(name, path)
+            for left in pathlib.Path(path).rglob(f".*.{INCOMPLETE}") if was_killed else ():
+                remove(left)
         yield
     finally:
-        if name in _held:
+        if opened := _held.pop(name, None):
             with contextlib.suppress(OSError):
-                if _is_in_place(name) and not os.path.getsize(name):
+                if _is_in_place(name, opened) and not os.path.getsize(name):
                     os.unlink(name)  # before the lock ends: it is nobody else's
-            os.close(_held.pop(name))
+            os.close(opened)
         with contextlib.suppress(OSError):  # where something was written
             for home in new:
                 home.rmdir()
 
 
 def _take_lock(name: str, output: str) -> int:
-    """Locks the file `name`, and removes what a killed process has left; returns the descriptor."""
-    was_left = os.path.exists(name)
+    """Locks the file `name`; returns its descriptor."""
     opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    with contextlib.ExitStack() as on_error:
-        on_error.callback(os.close, opened)
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            remedy = f"wait until it has ended (fuser {name} names it), or choose another output"
-            received = f"{output}, which another process is writing"
-            raise InputError(received, "one process for one output", remedy) from None
-        except OSError as error:
-            if error.errno not in _NOT_SUPPORTED:
-                raise
-            was_left = False
-        if not _is_in_place(name, opened):  # its last holder has removed it meanwhile
-            return _take_lock(name, output)
-        if was_left:
-            home, is_folder = pathlib.Path(name).parent, name.endswith(f"/{IN_FOLDER}")
-            of_output = hidden_sibling(os.path.basename(output.rstrip("/")), INCOMPLETE)
-            for left in home.rglob(f".*.{INCOMPLETE}") if is_folder else [home / of_output]:
-                remove(left)
-        on_error.pop_all()
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(opened)
+        remedy = f"wait until it has ended (fuser {name} names it), or choose another output"
+        received = f"{output}, which another process is writing"
+        raise InputError(received, "one process for one output", remedy) from None
+    except OSError as error:
+        if error.errno not in _NOT_SUPPORTED:
+            raise
+    if _is_in_place(name, opened):
         return opened
+    os.close(opened)  # its last holder has removed it meanwhile
+    return _take_lock(name, output)
 
 
-def _is_in_place(name: str, opened: int | None = None) -> bool:
+def _is_in_place(name: str, opened: int) -> bool:
     """Whether neither a lock file nor its folder was removed or replaced."""
     try:
-        return os.path.samestat(os.fstat(_held[name] if opened is None else opened), os.lstat(name))
+        return os.path.samestat(os.fstat(opened), os.lstat(name))
     except OSError:
         return False
 
@@ -377,7 +372,7 @@ def _is_in_locked_folder(path: str) -> bool:
     """Whether this process has locked a folder around a path; raises if that is another one now."""
     folders = () if is_remote(path) else pathlib.Path(os.path.abspath(path)).parents
     lock = next((n for folder in folders if (n := str(folder / IN_FOLDER)) in _held), None)
-    if lock and not _is_in_place(lock):
+    if lock and not _is_in_place(lock, _held[lock]):
         received = f"{lock}, which was removed or replaced while this process was writing there"
         raise InputError(received, "a folder that stays in place", "give the command again")
     return lock is not None

@@ -9,7 +9,6 @@ import importlib
 import os
 import pathlib
 import re
-import shlex
 import signal
 import sys
 import zlib
@@ -114,12 +113,6 @@ def prepare_command() -> None:
     keep_programs()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ |= {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
-
-
-def command_line() -> str:
-    """The command that runs in this process, as it can be typed again."""
-    program = f"python {sys.argv[0]}" if sys.argv[0].endswith(".py") else sys.argv[0]
-    return " ".join([program, *map(shlex.quote, sys.argv[1:])])
 
 
 # ---------------------------------------------------------------------------- packages

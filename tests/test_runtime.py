@@ -1,8 +1,7 @@
-"""bert_tf/runtime.py: the command line, tensorflow-text, a process alone."""
+"""bert_tf/runtime.py: tensorflow-text, a process alone."""
 
 import pathlib
 import re
-import sys
 
 import pytest
 import tensorflow as tf
@@ -11,18 +10,6 @@ from bert_tf import runtime
 from bert_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[1]
-
-
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (["run_squad.py", "--a=b c", "--d"], "python run_squad.py '--a=b c' --d"),
-        (["bert-tf export", "--init_checkpoint=model"], "bert-tf export --init_checkpoint=model"),
-    ],
-)
-def test_a_command_can_be_typed_again(monkeypatch, argv, line):
-    monkeypatch.setattr(sys, "argv", argv)
-    assert runtime.command_line() == line
 
 
 # ---------------------------------------------------------------------------- tensorflow-text

@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import select
 import signal
 import sys
 import threading
@@ -110,7 +109,7 @@ def report(error: BaseException) -> None:
         _end_by_signal(runtime.signal_came() or signal.SIGINT)
     if ending := runtime.process.ending(error):
         end(*ending)
-    if isinstance(error, BrokenPipeError) and _nobody_reads():
+    if isinstance(error, BrokenPipeError):  # `head`, say, which has enough
         end(128 + signal.SIGPIPE)
     if is_system_error(error) or isinstance(error, MemoryError):
         logging.debug("Raised here:", exc_info=error)
@@ -118,13 +117,6 @@ def report(error: BaseException) -> None:
     if isinstance(error, InputError):
         runtime.process.tell_failure()
         end(1, f"failed.\n{error}")
-
-
-def _nobody_reads() -> bool:
-    """Whether what read standard output has ended: `head`, say, which has enough."""
-    poll = select.poll()
-    poll.register(1, 0)
-    return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def end(code: int, message: str = "") -> None:

@@ -20,7 +20,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import keras
 import numpy as np
@@ -31,6 +31,7 @@ from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
 from bert_tf.config import BertConfig, Intervals, StepConfig
+from bert_tf.data.batches import Batches
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles
@@ -373,48 +374,21 @@ class Run:
         evaluates = dev is not None and config.intervals.eval_steps > 0
         if not is_trial:
             self.check_training(config, train, keeps_best=config.intervals.eval_steps > 0)
-        selects = dev if evaluates or is_trial else None
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
-        latest = checkpoints.latest()
-        is_finished = latest and tf1.is_finished(latest)
-        self.prepare(train)
-        settings = self.settings_of(config, train, selects)
-        num_train_steps = settings["num_train_steps"]
-        seen = num_train_steps * config.schedule.train_batch_size / len(train.files)
-        logging.info("%d steps train on each record %.2f times.", num_train_steps, seen)
-        if is_finished:  # to be trained further, it may differ in its length
-            tf1.check_finished_run(latest, settings, besides=_MAY_CHANGE)
-        optimizer = make_optimizer(config.schedule, num_train_steps)
-        trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
-        if latest is None:
-            self.load_pretrained()
+        selects = dev if evaluates or is_trial else None
+        settings = self.settings_of(config, self.prepare(train), selects)
+        trainer = self._begin(config, settings, checkpoints)
         best = None
         if evaluates:
-            last = tf1.step_of(latest or "")
-            best = BestCheckpoint(self, dev, folder, settings, config.early_stopping, last)
-            # At the last checkpoint, as before the first one, all evaluate again.
-            if any(step < last for step in best.values):
-                saved = tf1.CheckpointReader(latest).run_settings()
-                if tf1.changed_settings(saved, {"dev_data": settings["dev_data"]}):
-                    received = f"{best.folder.path}, the best checkpoint by other dev data"
-                    raise InputError(received, "the dev data that the run began with", REMEDY)
+            best = BestCheckpoint.of_run(self, dev, config, settings, checkpoints)
         if best and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
-            tf1.check_finished_run(latest, settings, besides=("early_stopping",))
+            tf1.check_finished_run(checkpoints.latest(), settings, besides=("early_stopping",))
             trainer.restore(checkpoints, settings)
         else:
-            parts = self.step_config.gradient_accumulation_steps
-            batches = self.batching.training(
-                train.files,
-                batch_size=config.schedule.train_batch_size,
-                num_train_steps=num_train_steps,
-                seed=config.seed,
-                parts=parts * self.strategy.num_replicas_in_sync,
-                one_shape=self._has_one_shape,
-            )
             trainer.train(
-                batches,
-                num_train_steps=num_train_steps,
+                self._training_batches(config, train, settings["num_train_steps"]),
+                num_train_steps=settings["num_train_steps"],
                 folder=checkpoints,
                 intervals=config.intervals,
                 run_settings=settings,
@@ -423,6 +397,34 @@ class Run:
             )
         last = tf1.step_of(checkpoints.latest())
         self.step = best.restore(last) if best else last
+
+    def _begin(
+        self, config: TrainingConfig, settings: Mapping[str, Any], checkpoints: tf1.CheckpointFolder
+    ) -> Trainer:
+        """The trainer of a run, with the initial weights unless it is resumed."""
+        num_train_steps, latest = settings["num_train_steps"], checkpoints.latest()
+        seen = num_train_steps * config.schedule.train_batch_size / settings["num_records"]
+        logging.info("%d steps train on each record %.2f times.", num_train_steps, seen)
+        if latest and tf1.is_finished(latest):  # to be trained further, it may differ in its length
+            tf1.check_finished_run(latest, settings, besides=_MAY_CHANGE)
+        optimizer = make_optimizer(config.schedule, num_train_steps)
+        trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
+        if latest is None:
+            self.load_pretrained()
+        return trainer
+
+    def _training_batches(
+        self, config: TrainingConfig, train: SplitData, num_train_steps: int
+    ) -> Batches:
+        parts = self.step_config.gradient_accumulation_steps
+        return self.batching.training(
+            train.files,
+            batch_size=config.schedule.train_batch_size,
+            num_train_steps=num_train_steps,
+            seed=config.seed,
+            parts=parts * self.strategy.num_replicas_in_sync,
+            one_shape=self._has_one_shape,
+        )
 
 
 def _padded(values: list[np.ndarray]) -> np.ndarray:
@@ -539,6 +541,27 @@ class BestCheckpoint:
         self.values = {step: value for step, value in found.items() if step <= self.last}
         if self.values:  # else the first evaluation replaces whatever is there
             refuse_other_model(self.folder, self.run.model, self.run.metadata())
+
+    @classmethod
+    def of_run(
+        cls,
+        run: Run,
+        dev: SplitData,
+        config: TrainingConfig,
+        settings: Mapping[str, Any],
+        checkpoints: tf1.CheckpointFolder,
+    ) -> Self:
+        """That of a run, which may be resumed; raises `InputError` if it is by other dev data."""
+        latest = checkpoints.latest()
+        last = tf1.step_of(latest or "")
+        best = cls(run, dev, checkpoints.path, settings, config.early_stopping, last)
+        # At the last checkpoint, as before the first one, all evaluate again.
+        if any(step < last for step in best.values):
+            saved = tf1.CheckpointReader(latest).run_settings()
+            if tf1.changed_settings(saved, {"dev_data": settings["dev_data"]}):
+                received = f"{best.folder.path}, the best checkpoint by other dev data"
+                raise InputError(received, "the dev data that the run began with", REMEDY)
+        return best
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """As `evaluate`; raises `StopTraining` if training is to end."""

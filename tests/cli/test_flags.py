@@ -148,11 +148,7 @@ REFUSED = {  # what is said of a command line
     ),
 }
 DEMO = "in a clone of the repository: make demo, or examples/demo.sh [FOLDER [STEPS]]\n"
-MOVED = """bert-tf reproduce: failed.
-Received: bert-tf reproduce, which is no verb any more
-Expected: a verb that bert-tf --help lists
-To do: in a clone of the repository: python benchmarks/reproduce.py, with the same flags
-"""
+MOVED = "unknown verb 'reproduce'; in a clone of the repository: python benchmarks/reproduce.py"
 ANSWERED = {  # what: the command line, the exit code, what is said
     **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in (*ORIGINAL, *COMMANDS)},
     **{f"{c} conflict": ([*words_of(c), *w], 1, "To do: ") for c, w in CONFLICTS.items()},
