@@ -42,17 +42,10 @@ class InputError(ValueError):
 
 # ---------------------------------------------------------------------------- of the system
 
-_AGAIN = "and give the same command again"
+_ROOM = ("room on the disk, or within its quota", "make room, and give the same command again")
 _REMEDIES = {  # of system errors: what is expected, what to do
-    errno.ENOSPC: ("room on the disk", f"make room, {_AGAIN}"),
-    errno.EDQUOT: ("room within the quota of the disk", f"make room, {_AGAIN}"),
-    errno.EFBIG: ("files of any size", f"raise the limit, ulimit -f unlimited, {_AGAIN}"),
-    errno.EMFILE: ("more open files", f"raise the limit, ulimit -n 4096, {_AGAIN}"),
-    errno.EIO: ("a disk or network that works", f"check it (dmesg names the device), {_AGAIN}"),
-    errno.EISDIR: ("a file, not a folder", "correct the path"),
-    errno.EEXIST: ("a folder, or a path that does not exist yet", "correct the path"),
-    errno.ENOTDIR: ("a path in which every name but the last is a folder", "correct the path"),
-    errno.EBADF: ("open standard streams", "close none; to silence one, use /dev/null"),
+    errno.ENOSPC: _ROOM,
+    errno.EDQUOT: _ROOM,
     errno.ENOMEM: (
         "steps that fit into the memory (see bert-tf plan), files that fit onto the disk",
         "smaller batches (in training --gradient_accumulation_steps=2 gives the same result), "
@@ -60,8 +53,9 @@ _REMEDIES = {  # of system errors: what is expected, what to do
     ),
 }
 _OTHER_REMEDY = (
-    "a local path, or a remote one, that this process may use",
-    "check the path, the network and the permissions; gs:// needs application default credentials",
+    "a path, local or remote, that this process may use",
+    "check the path, the disk or network, permissions and limits (ulimit); gs:// needs application "
+    "default credentials",
 )
 
 

@@ -310,43 +310,29 @@ class Hangs:
     """
 
     limit, ends = 0.0, False
-    _now = ("", 0.0)  # what is done, and how long it may take
-    _reported_at = 0.0  # when the next report is due; 0: never
-    _message = threading.Timer(0, print)
 
     @contextlib.contextmanager
     def watched(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[None]:
-        """Watches what is done within this context; to enter and to leave it is progress.
+        """Watches what is done within this context; within another one it takes its place.
 
         Args:
           what: is done.
           usual: seconds that it takes, if known.
           compiles: whether it compiles something first.
         """
-        around, times = self._now, COMPILING if compiles else 1
-        self._watch(what, self.limit and max(self.limit * times, SLOWER * usual))
+        seconds = max(self.limit * (COMPILING if compiles else 1), SLOWER * usual)
+        said = (_HANG, duration(seconds), what, os.getpid(), socket.gethostname())
+        message = threading.Timer(seconds, logging.warning, said)
+        message.daemon = True
+        if self.limit:
+            message.start()
+            seconds += SECONDS_TO_LOG
+            faulthandler.dump_traceback_later(seconds, repeat=True, file=2, exit=self.ends)
         try:
             yield
         finally:
-            self._watch(*around)
-
-    def _watch(self, what: str, seconds: float) -> None:
-        self._now, report_at = (what, seconds), seconds and time.monotonic() + seconds
-        if abs(report_at - self._reported_at) <= seconds / 10:
-            return  # threads cost more than a small batch
-        self._reported_at = report_at
-        self._message.cancel()
-        faulthandler.cancel_dump_traceback_later()
-        if seconds:
-            self._message = threading.Timer(seconds, self._log)
-            self._message.daemon = True
-            self._message.start()
-            seconds += SECONDS_TO_LOG
-            faulthandler.dump_traceback_later(seconds, repeat=True, file=2, exit=self.ends)
-
-    def _log(self) -> None:
-        what, seconds = self._now
-        logging.warning(_HANG, duration(seconds), what, os.getpid(), socket.gethostname())
+            message.cancel()
+            faulthandler.cancel_dump_traceback_later()
 
 
 HANGS = Hangs()

@@ -166,7 +166,6 @@ class Trainer:
         with (
             runtime.noticing_signals(),
             Progress("train", num_train_steps, "steps", done=step) as progress,
-            HANGS.watched("train: log, save, evaluate"),
             folder.whole_at_end(),
         ):
             yield progress
@@ -316,15 +315,15 @@ class Trainer:
             same = {f"batches to {label}": last, f"records to {label}": batches.fingerprint()}
             runtime.check_same(same)
         iterator = distribution.distributed_batches(self.strategy, batches)
-        with Progress(label, last, "batches") as progress, HANGS.watched(label):
+        with Progress(label, last, "batches") as progress:
             for number in range(last):
-                with batches.record_errors():
+                what = f"{label}, batch {number + 1} of {last}"
+                with HANGS.watched(what), batches.record_errors():
                     batch = next(iterator)
                 inputs = first_replica(self.strategy, batch)
                 program = (label, *(value.shape for value in inputs.values()))
                 is_new = program not in self._compiled
                 self._compiled.add(program)
-                what = f"{label}, batch {number + 1} of {last}"
                 with (
                     HANGS.watched(what, compiles=is_new),
                     announced(f"compile: {label} (may take a minute)", when=is_new),
@@ -476,12 +475,13 @@ class Saver:
 
     def __call__(self, step: int, *, whole: bool = False) -> None:
         """Begins to write the checkpoint of a step; returns when it is whole, if asked to."""
-        if step != self.last:
-            self.folder.wait()  # before the state is copied: there is one copy at a time
-            self.folder.start_saving(step, self.trainer.state(step, self.run_settings))
-            self.last = step
-        if whole:
-            self.folder.wait()
+        with HANGS.watched(f"save the checkpoint of step {step}"):
+            if step != self.last:
+                self.folder.wait()  # before the state is copied: there is one copy at a time
+                self.folder.start_saving(step, self.trainer.state(step, self.run_settings))
+                self.last = step
+            if whole:
+                self.folder.wait()
 
 
 @dataclasses.dataclass

@@ -5,7 +5,6 @@ import json
 import pathlib
 import re
 
-import numpy as np
 import pytest
 from absl import flags as absl_flags
 from answering import answers
@@ -14,7 +13,6 @@ from walking import in_process, write_config
 from bert_tf.__main__ import VERBS
 from bert_tf.cli import flags
 from bert_tf.errors import InputError
-from bert_tf.training.trainer import TrainingLog
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMANDS = (*VERBS, "benchmarks/reproduce.py")
@@ -189,9 +187,6 @@ def answered() -> dict[str, str]:
 
 def test_work_without_tensorflow(tmp_path):
     """Verbs that compute nothing with it, on local files."""
-    log = TrainingLog(str(tmp_path), 1, 100)
-    log.add({"loss": 2.0}, 1)
-    log.write(1, learning_rate=0.5, timed=np.zeros(2))
     (tmp_path / "answers.json").write_text('{"q": "Ada"}')
     question = {"id": "q", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}]}
     paragraphs = [{"context": "Ada wrote it.", "qas": [question]}]
@@ -200,7 +195,6 @@ def test_work_without_tensorflow(tmp_path):
     config = write_config(tmp_path / "bert_config.json")
     work = {
         "evaluate-squad": (*files, f"--report_file={tmp_path}/report.html", '"exact_match": 100.0'),
-        "plot": (f"--output_dir={tmp_path}", f"--picture={tmp_path}/curves.svg", "Wrote "),
         "plan": (f"--bert_config_file={config}", "--max_seq_length=17", "Parameters: "),
     }
     commands = [["bert-tf", verb, *map(str, words)] for verb, (*words, _) in work.items()]

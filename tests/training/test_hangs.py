@@ -34,26 +34,19 @@ def hang(capfd, caplog) -> str:
 
 
 def test_a_hang_is_reported_and_progress_is_none(hangs, caplog, capfd):
-    """Also of what is watched around something that has ended."""
-    with hangs.watched("outer"):
-        with hangs.watched("train, steps 3 to 4"):
-            report = hang(capfd, caplog)
-        for number in range(4):
-            with hangs.watched(f"evaluate, batch {number}"):
-                time.sleep(LIMIT / 2)
-        assert not caplog.records
-        assert ": outer, in process" in hang(capfd, caplog)
-    lines = report.splitlines()
-    assert re.fullmatch(rf"No progress for 0 s: train, .* 4, in process {os.getpid()} .*", lines[0])
-    assert [line.partition(": ")[0] for line in lines[1:3]] == ["Usual causes", "To do"]
-    assert "--hang_seconds" in report
-    with (
-        hangs.watched("train", usual=LIMIT),
-        hangs.watched("train", compiles=True),
-    ):
-        time.sleep(2 * LIMIT)
+    for number in range(4):
+        with hangs.watched(f"evaluate, batch {number}"):
+            time.sleep(LIMIT / 2)
+    for longer in ({"usual": LIMIT}, {"compiles": True}):
+        with hangs.watched("train", **longer):
+            time.sleep(2 * LIMIT)
     time.sleep(2 * LIMIT)  # nothing is watched
     assert not caplog.records
+    with hangs.watched("train, steps 3 to 4"):
+        lines = hang(capfd, caplog).splitlines()
+    assert re.fullmatch(rf"No progress for 0 s: train, .* 4, in process {os.getpid()} .*", lines[0])
+    assert [line.partition(": ")[0] for line in lines[1:3]] == ["Usual causes", "To do"]
+    assert "--hang_seconds" in lines[-1]
 
 
 # Without TensorFlow, which takes seconds to load.
