@@ -20,7 +20,7 @@ import math
 import os
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import keras
 import numpy as np
@@ -380,7 +380,7 @@ class Run:
         trainer = self._begin(config, settings, checkpoints)
         best = None
         if evaluates:
-            best = BestCheckpoint.of_run(self, dev, config, settings, checkpoints)
+            best = BestCheckpoint(self, dev, checkpoints, settings, config.early_stopping)
         if best and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
             tf1.check_finished_run(checkpoints.latest(), settings, besides=("early_stopping",))
@@ -518,10 +518,9 @@ class BestCheckpoint:
     Attributes:
       run: what is trained; its `metric` is to be greatest.
       dev: what it is evaluated on.
-      run_dir: the folder of its checkpoints.
+      checkpoints: of the run, which may be resumed: what came after the last one will come again.
       run_settings: recorded in the checkpoint.
       early_stopping: evaluations without a better one after which training stops; 0: never.
-      last: the step from which a killed run goes on; later evaluations will come again.
       folder: of the best checkpoint.
       values: the metric of the evaluations so far, by step; NaN where it is undefined. As long as
         all are, the last one counts as the best, and nothing stops.
@@ -529,39 +528,26 @@ class BestCheckpoint:
 
     run: Run
     dev: SplitData
-    run_dir: str
+    checkpoints: tf1.CheckpointFolder
     run_settings: Mapping[str, Any]
     early_stopping: int = 0
-    last: int = 0
 
     def __post_init__(self):
-        self.folder = tf1.CheckpointFolder(f"{self.run_dir}/{BEST}", keep_max=1)
+        """Raises `InputError` if the best checkpoint so far is of another model or dev data."""
+        latest = self.checkpoints.latest()
+        last = tf1.step_of(latest or "")
+        self.folder = tf1.CheckpointFolder(f"{self.checkpoints.path}/{BEST}", keep_max=1)
         self._path = f"{self.folder.path}/evaluations.json"
         found = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
-        self.values = {step: value for step, value in found.items() if step <= self.last}
+        self.values = {step: value for step, value in found.items() if step <= last}
         if self.values:  # else the first evaluation replaces whatever is there
             refuse_other_model(self.folder, self.run.model, self.run.metadata())
-
-    @classmethod
-    def of_run(
-        cls,
-        run: Run,
-        dev: SplitData,
-        config: TrainingConfig,
-        settings: Mapping[str, Any],
-        checkpoints: tf1.CheckpointFolder,
-    ) -> Self:
-        """That of a run, which may be resumed; raises `InputError` if it is by other dev data."""
-        latest = checkpoints.latest()
-        last = tf1.step_of(latest or "")
-        best = cls(run, dev, checkpoints.path, settings, config.early_stopping, last)
         # At the last checkpoint, as before the first one, all evaluate again.
-        if any(step < last for step in best.values):
+        if any(step < last for step in self.values):
             saved = tf1.CheckpointReader(latest).run_settings()
-            if tf1.changed_settings(saved, {"dev_data": settings["dev_data"]}):
-                received = f"{best.folder.path}, the best checkpoint by other dev data"
+            if tf1.changed_settings(saved, {"dev_data": self.run_settings["dev_data"]}):
+                received = f"{self.folder.path}, the best checkpoint by other dev data"
                 raise InputError(received, "the dev data that the run began with", REMEDY)
-        return best
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """As `evaluate`; raises `StopTraining` if training is to end."""

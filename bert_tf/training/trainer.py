@@ -27,7 +27,7 @@ from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
-from bert_tf.terminal import Progress, aligned, announced, progress_line
+from bert_tf.terminal import Progress, announced, progress_line
 from bert_tf.training import distribution
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.optimization import AdamWeightDecay
@@ -506,26 +506,11 @@ class Evaluation:
 def write_eval_results(
     folder: str, results: Mapping[str, float], name: str = files.EVAL_RESULTS
 ) -> None:
-    """eval_results.txt, lines `key = value` as the original writes it; a table of it is logged."""
+    """Writes and logs eval_results.txt, lines `key = value` as the original writes it."""
     path = tf.io.gfile.join(folder, name)
-    logging.info("%s:\n%s", path, "\n".join(_table(results)))
-    files.write_text(path, "".join(f"{key} = {results[key]}\n" for key in sorted(results)))
-
-
-def _table(scores: Mapping[str, float]) -> list[str]:
-    """Names and values in columns; losses after scores, the step last.
-
-    >>> print(*_table({"global_step": 343, "loss": 0.44121, "eval_loss": 0.44121,
-    ...               "eval_accuracy": 0.86764, "exact_match": 9.0909}), sep="\\n")
-      eval_accuracy  0.8676
-      exact_match    9.0909
-      eval_loss      0.4412
-      global_step    343
-    """
-    # The original has both names for the loss.
-    names = [n for n in scores if n != "loss" or scores[n] != scores.get("eval_loss")]
-    names.sort(key=lambda name: (name == "global_step", "loss" in name))
-    return [f"  {line}" for line in aligned([[n, f"{round(scores[n], 4):.10g}"] for n in names])]
+    text = "".join(f"{key} = {results[key]}\n" for key in sorted(results))
+    logging.info("%s:\n%s", path, text.rstrip())
+    files.write_text(path, text)
 
 
 def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> None:

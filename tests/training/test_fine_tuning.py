@@ -43,7 +43,11 @@ def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):
 
 
 def best_of(run, last=0) -> BestCheckpoint:
-    return BestCheckpoint(run, DEV, run.output_dir, {}, early_stopping=2, last=last)
+    """That of a run whose last checkpoint is that of a step."""
+    checkpoints, settings = tf1.CheckpointFolder(run.output_dir), {"dev_data": DEV.digest}
+    if last:
+        checkpoints.save(last, run.state(last, settings))
+    return BestCheckpoint(run, DEV, checkpoints, settings, early_stopping=2)
 
 
 @pytest.mark.parametrize(

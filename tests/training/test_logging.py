@@ -1,6 +1,5 @@
 """TrainingLog: the line, and the summaries, read back as they were written."""
 
-import doctest
 import pathlib
 import struct
 
@@ -139,7 +138,5 @@ def test_eval_results(tmp_path, caplog):
         trainer.write_eval_results(str(tmp_path), results)
     lines = ["b = 2", "eval_accuracy = 0.845588", "loss = 0.5"]
     assert (tmp_path / "eval_results.txt").read_text().splitlines() == lines
-    said = [record.getMessage().strip() for record in caplog.records]
-    table = ["  eval_accuracy  0.8456", "  b              2", "  loss           0.5"]
-    assert said == ["\n".join([f"{tmp_path}/eval_results.txt:", *table])]
-    assert doctest.testmod(trainer).failed == 0
+    (record,) = caplog.records
+    assert record.getMessage() == "\n".join([f"{tmp_path}/eval_results.txt:", *lines])
