@@ -37,7 +37,7 @@ FLAGS = {
 def leave_half_written(folder: pathlib.Path, step: int) -> None:
     """What a kill leaves behind if it comes while a checkpoint and texts are written."""
     incomplete = folder / killed.left_name(f"model.ckpt-{step}")
-    incomplete.mkdir()
+    incomplete.mkdir(exist_ok=True)
     (incomplete / "checkpoint.data-00000-of-00001").write_bytes(b"begun")
     (folder / f"model.ckpt-{step}.data-00000-of-00001").write_bytes(b"renamed before its index")
     for name in ("checkpoint", "bert_config.json", "vocab.txt"):
