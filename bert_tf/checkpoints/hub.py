@@ -5,10 +5,8 @@ They are read as any folder of Hugging Face's. Wherever a path is shown or recor
 the commit stands, `hf:OWNER/NAME@COMMIT`, which opens the same files again.
 """
 
-import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 from bert_tf.checkpoints import hugging_face, metadata
@@ -22,12 +20,6 @@ TEXTS = ["config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json", 
 WEIGHTS = ["model.safetensors", "model.safetensors.index.json", "model-?????-of-?????.safetensors"]
 _EXPECTED = f"hf:OWNER/NAME or hf:OWNER/NAME@REVISION of a BERT with {TEXTS[0]} and {WEIGHTS[0]}"
 _CLONE = "clone the repository (with git LFS) and give the folder"
-_REFUSALS = {  # by the client: what is wrong with a name, what to do
-    "HFValidationError": ("which names no repository", "correct it"),
-    "GatedRepoError": ("whose terms you have not accepted", "accept them, then run hf auth login"),
-    "RepositoryNotFoundError": ("which is missing or private", "correct it, or run hf auth login"),
-    "RevisionNotFoundError": ("a revision that does not exist", "correct what follows the @"),
-}
 
 
 def open_hub(path: str) -> metadata.Weights:
@@ -44,13 +36,11 @@ def open_hub(path: str) -> metadata.Weights:
     if not {*WEIGHTS} & {file.path for file in _ask(name, "get_cached_repo_tree")}:
         remedy = f"name another one; if its weights are a pickle, {_CLONE}"
         raise InputError(f"{name}, which has no {WEIGHTS[0]}", _EXPECTED, remedy)
-    named = _named(folder, name)
-    named(BertConfig.from_json_file)(f"{folder}/{TEXTS[0]}")  # before its weights come
+    BertConfig.from_json_file(f"{folder}/{TEXTS[0]}")  # before its weights come
     _ask(name, "snapshot_download", allow_patterns=WEIGHTS)
-    weights = named(hugging_face.open_hugging_face)(folder)
-    read, vocab_file = named(weights.read), (weights.vocab_file or "").replace(folder, name) or None
+    weights = hugging_face.open_hugging_face(folder)
     facts = dataclasses.replace(weights.metadata, origin=name)
-    return dataclasses.replace(weights, path=name, read=read, vocab_file=vocab_file, metadata=facts)
+    return dataclasses.replace(weights, path=name, metadata=facts)
 
 
 def pinned(path: str, folder: str | None = None) -> str:
@@ -75,19 +65,10 @@ def _ask(path: str, function: str, **options: Any) -> Any:
     try:
         return getattr(hub, function)(name, revision=revision or None, **options)
     except Exception as error:
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        received = f"which is not fully in the cache ({first_line(error.__cause__ or error)})"
-        other = received, f"check network, disk, HF_HUB_OFFLINE and HF_ENDPOINT; or {_CLONE}"
-        received, remedy = next((_REFUSALS[kind] for kind in _REFUSALS if kind in kinds), other)
-        raise InputError(f"{path}, {received}", _EXPECTED, remedy) from None
-
-
-@contextlib.contextmanager
-def _named(folder: str, name: str) -> Iterator[None]:
-    """In messages, puts the name in the place of the cache's folder, which nobody should edit."""
-    remedy = "name another repository or revision; remove a damaged one from the cache: hf cache rm"
-    try:
-        yield
-    except InputError as error:
-        received, expected = (x.replace(folder, name) for x in (error.received, error.expected))
-        raise InputError(received, expected, remedy) from None
+        says = f"{type(error).__name__}, {first_line(error.__cause__ or error)}"
+        received = f"{path}, which cannot be fetched ({says})"
+        remedy = (
+            "correct it; check network, disk, HF_HUB_OFFLINE and HF_ENDPOINT; accept the terms "
+            f"of a gated one, and run hf auth login; or {_CLONE}"
+        )
+        raise InputError(received, _EXPECTED, remedy) from None

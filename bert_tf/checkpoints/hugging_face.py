@@ -418,18 +418,11 @@ def _open_pickle(path: str) -> Tensors:
         expected = f"PyTorch {'.'.join(map(str, SAFE_TORCH))} or later: a pickle could run code"
         remedy = f"pip install 'bert-tf[torch]', or convert it to {SAFETENSORS}"
         raise InputError(received, expected, remedy)
-    try:
+    with damage_errors(path, "the state_dict of a model: tensors by name, and no code"):
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())
         tensors = torch.load(content, map_location="cpu", weights_only=True)
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    except Exception as error:  # a damaged pickle can raise anything
-        # Its second sentence says how to load the file all the same.
-        says = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
-        received = f"{path}, which torch.load(weights_only=True) refuses ({says})"
-        expected = "the state_dict of a model: tensors by name, and nothing that runs code"
-        remedy = "do not load it elsewhere; get the model's safetensors file"
-        raise InputError(received, expected, remedy) from None
 
     def read(name: str) -> np.ndarray:
         tensor = tensors[name]

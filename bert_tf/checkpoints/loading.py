@@ -284,7 +284,7 @@ def tokenizer_of(
         piece that the model never splits; or the case is unknown, or not that of the model or
         of the vocabulary.
     """
-    if is_given := vocab_file is not None:
+    if vocab_file is not None:
         pieces: Sequence[str] = read_vocabulary(vocab_file)
         refuse_other_pieces(weights, pieces, vocab_file)
     elif weights.pieces is not None:
@@ -303,7 +303,7 @@ def tokenizer_of(
     tokenizer = FullTokenizer(
         vocab_file, lower, pieces=pieces, never_split=kept, strip_accents=strip
     )
-    check_spare_rows(tokenizer, config, warns=is_given)  # its own may have been padded
+    check_spare_rows(tokenizer, config)
     return tokenizer
 
 
@@ -329,16 +329,13 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
         raise InputError(received, expected, remedy)
 
 
-def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig, *, warns: bool = True) -> None:
-    """Warns if the word table is longer than the vocabulary; `InputError` if it is far longer."""
-    file, num_pieces, rows = tokenizer.vocab_file, tokenizer.vocab_size, config.vocab_size
-    if rows - num_pieces > _MOST_SPARE_ROWS:
-        expected = f"{rows}, the rows of the model's table, or a few less"
-        remedy = f"give the model's vocabulary; to a new model give vocab_size {num_pieces}"
-        raise InputError(f"{file} with {num_pieces} word pieces", expected, remedy)
-    if warns and rows > num_pieces:
-        says = "%s has %d word pieces, the model's table %d rows; the last %d are not used."
-        logging.warning(says, file, num_pieces, rows, rows - num_pieces)
+def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
+    """Raises `InputError` if the word table is far longer than the vocabulary."""
+    if config.vocab_size - tokenizer.vocab_size > _MOST_SPARE_ROWS:
+        expected = f"{config.vocab_size}, the rows of the model's table, or a few less"
+        received = f"{tokenizer.vocab_file} with {tokenizer.vocab_size} word pieces"
+        remedy = "give the model's vocabulary; to a new model give the vocabulary's vocab_size"
+        raise InputError(received, expected, remedy)
 
 
 def _known_case(weights: Weights) -> tuple[bool | None, str]:

@@ -11,7 +11,6 @@ bert_tf's models, and Hugging Face's folders. Written: TF1, ours and Hugging Fac
 import contextlib
 import dataclasses
 import math
-import re
 from collections.abc import Mapping, Sequence
 
 from absl import flags, logging
@@ -25,7 +24,6 @@ from bert_tf.files import locked, new_path
 
 FLAGS = flags.FLAGS
 ROUNDING = 1e-4  # differences of outputs that are no sign of an error
-FILE_ENDING = re.compile(r"\.(ckpt(-\d+)?|index|keras|h5|safetensors|bin|onnx|tflite|pth?|json)$")
 VERBS = ("convert", "inspect", "strip")
 REMOVED = {"average": "average in Python, as docs/checkpoints.md shows"}  # of before: what to do
 
@@ -34,7 +32,7 @@ class Convert:
     """The flags of this command.
 
     Attributes:
-      from_: The weights to read, also hf:OWNER/NAME[@REVISION]; several with commas for inspect.
+      from_: The weights to read, also hf:OWNER/NAME[@REVISION].
       to: The folder to make, not a file.
       to_format: tf1: what the original reads. bert_tf: the same with any configuration.
         hugging_face. Default: bert_tf for what comes from Hugging Face, else hugging_face; strip
@@ -75,15 +73,8 @@ def check_flags(words: Sequence[str]) -> None:
         raise InputError(received, expected, remedy)
     if verb != "inspect" and not FLAGS.to:
         raise InputError(f"{verb} without --to", "the folder to make", "add --to=FOLDER")
-    if ending := FILE_ENDING.search(FLAGS.to or ""):
-        expected = "the folder to make; --to_format says what kind of files it gets"
-        remedy = f"--to={re.sub('/(bert_)?model$', '', FLAGS.to.removesuffix(ending[0]))}"
-        raise InputError(f"--to={FLAGS.to}, the name of a file", expected, remedy)
     if verb != "inspect":
         new_path(FLAGS.to)
-    if "," in FLAGS["from"].value and verb != "inspect":
-        received = f"several checkpoints, {FLAGS['from'].value}, in --from"
-        raise InputError(received, "one; inspect takes several", "run it for each")
 
 
 if __name__ == "__main__":
@@ -112,12 +103,11 @@ def main(argv: Sequence[str]) -> None:
 
 def convert(verb: str) -> None:
     """Does what a verb says, and prints what it did."""
-    sources = [complete(open_weights(path)) for path in FLAGS["from"].value.split(",")]
+    source = complete(open_weights(FLAGS["from"].value))
     if verb == "inspect":
-        print("\n".join(map(description, sources)))
+        print(description(source))
         return
-    source = saving.without_slots(sources[0]) if verb == "strip" else sources[0]
-    changed = edited(source)
+    source = saving.without_slots(source) if verb == "strip" else source
     to_format = FLAGS.to_format or default_format(verb, source)
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
     longest = FLAGS.max_position_embeddings  # where it is given, all old positions are compared
@@ -126,6 +116,7 @@ def convert(verb: str) -> None:
     )
     with Progress("compute with what was read"):
         before = saving.outputs_of(source, inputs)  # refuses what does not fit
+    changed = edited(source)
     with Progress(f"write {FLAGS.to}"):
         saved = save_weights(FLAGS.to, changed, to_format=to_format)
     print(f"Wrote {FLAGS.to} in the format {to_format}: {len(changed.names)} weights")

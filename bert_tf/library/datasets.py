@@ -65,19 +65,14 @@ def make_dataset(
 
     Raises:
       InputError: a column is missing, a text is none, a label is none of `labels`, which are no
-        list of different names, the tokenizer is another object, max_length is below 5 or above
+        list of different names, max_length is below 5 or above
         the model's positions, or batch_size or seed is no whole number.
     """
     check("batch_size", np.asarray(batch_size).tolist(), int, low=1)  # NumPy's integers as well
     check("seed", np.asarray(seed).tolist(), int | None)
-    if not isinstance(tokenizer, FullTokenizer):
-        received = f"a {type(tokenizer).__name__} as tokenizer, the second argument"
-        raise InputError(received, "a FullTokenizer", "give model.tokenizer")
     most = tokenizer.max_length if max_length is None else max_length
     pairs = None if text_pair is None else _column(data, text_pair)
     rows = pack_texts(tokenizer, _column(data, text), pairs, most)
-    if not rows:
-        raise InputError("data without rows", "one row or more", "check the data")
     names = None if labels is None else checked_names(labels)
     y = None if label is None else _label_values(_classes(data, label, names), names, label)
     if y is not None and len(y) != len(rows):
@@ -140,8 +135,8 @@ def _classes(data: Any, label: str, names: Sequence[str] | None) -> list:
     return [*map(named, values)] if own and {*own} == {*(names or ())} else values
 
 
-def checked_names(labels: Any, least: int = 1, whose: str = "") -> tuple[str, ...]:
-    """The names of classes, in their order; `whose` stands behind them in the message.
+def checked_names(labels: Any, least: int = 1) -> tuple[str, ...]:
+    """The names of classes, in their order.
 
     Raises:
       InputError: they are no ordered collection of different texts, or fewer than `least`.
@@ -152,7 +147,7 @@ def checked_names(labels: Any, least: int = 1, whose: str = "") -> tuple[str, ..
     if not are_names or not least <= len(names) == len({*names}):
         wanted = f"{least} or more different names, as a list of strings"
         remedy = "correct labels; sorted(set(column)) lists the names in a column"
-        raise InputError(f"labels={labels!r:.200}{whose}", wanted, remedy)
+        raise InputError(f"labels={labels!r:.200}", wanted, remedy)
     return names
 
 

@@ -68,8 +68,7 @@ def load(
 
     Raises:
       InputError: there is no such model, it lacks a head that predicts tokens, what is given is
-        another model's, or labels are missing, no list of different names, or given for a head
-        without classes.
+        another model's, or labels are missing or no list of different names.
     """
     files = bert_config_file, vocab_file, do_lower_case
     model, tokenizer, new = _loaded(path, head, labels, *files)
@@ -190,12 +189,14 @@ def _match_labels(
     # Without a `task` the files do not say which of the heads that look alike it is.
     are_alike = found is not None and head.is_ambiguous and head_named(found).is_ambiguous
     is_same = head.name == found or (are_alike and head.has_names and weights.metadata.task is None)
+    if not head.has_names:
+        return weights, None, is_same
     if labels is None:
-        if head.has_names and not is_same:
+        if not is_same:
             received = f"{weights.path} with head={head.name!r}, of which it has none"
             raise InputError(received, "the names of the classes", "add labels=[...]")
-        return weights, weights.metadata.labels if head.has_names else None, is_same
-    labels = _checked(labels, head)
+        return weights, weights.metadata.labels, is_same
+    labels = checked_names(labels, getattr(head, "least_names", 1))
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
     kept = in_order_of(weights, labels)
@@ -203,11 +204,3 @@ def _match_labels(
         says = "%s has a head for %s, which is not taken."
         logging.warning(says, weights.path, classes_of(weights))
     return kept or weights, labels, kept is not None
-
-
-def _checked(labels: Sequence[str], head: Head) -> tuple[str, ...]:
-    whose = f" for the head {head.name!r}"
-    if not head.has_names:
-        remedy = "leave out one of the two: this head has no classes"
-        raise InputError(f"labels={labels!r:.200}{whose}", "no labels", remedy)
-    return checked_names(labels, head.least_names, whose)  # type: ignore[attr-defined]  # LabelHead

@@ -14,10 +14,10 @@ client = pytest.importorskip("huggingface_hub", reason="the extra `hub` is not i
 CACHED = "cache/models--o--bert/snapshots"
 READ = {"vocab.txt": "".join(f"{piece}\n" for piece in model_files.PIECES), "added_tokens.json": {}}
 SAYS = {
-    "o/bert@x": "a revision that does not exist", "o/gone": "is missing or private",
-    "o/gated": "terms you have not accepted", "o/pickle": "has no model.safetensors",
-    "o/gpt2": f"hf:o/gpt2@{MAIN}/config.json with model_type", "//o/b": "names no repository",
-    f"o/bert@{OLDER}": "in the cache .*offline mode", "o/bert": "pip install 'bert-tf.hub.'",
+    "o/bert@x": "RevisionNotFound", "o/gone": "RepositoryNotFound", "o/gated": "GatedRepo",
+    "o/pickle": "has no model.safetensors", "o/gpt2": "/config.json with model_type",
+    "//o/b": "HFValidation", f"o/bert@{OLDER}": "offline mode",
+    "o/bert": "pip install 'bert-tf.hub.'",
 }  # fmt: skip
 
 
@@ -49,15 +49,10 @@ def test_what_is_read_is_fetched_once_and_the_commit_recorded(root, monkeypatch)
     for path in ("hf:o/bert", f"hf:o/bert@{MAIN}"):  # the second time from the cache alone
         found = open_weights(path)
         assert found.path == found.metadata.origin == f"hf:o/bert@{MAIN}"
-        assert found.vocab_file == f"{found.path}/vocab.txt"
         model_files.assert_same(model_files.all_tensors(found), theirs)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     names = {path.name for path in (root / CACHED / MAIN).iterdir()}
     assert names == {"config.json", "model.safetensors", *READ}
-    for part in ("model.safetensors", "config.json"):  # no file of the cache is named
-        (root / CACHED / MAIN / part).write_text("{")
-        with pytest.raises(InputError, match=rf"^Received: {found.path}/{part}.*\n.*\n.*cache rm"):
-            open_weights(found.path)
 
 
 def test_a_run_that_is_resumed_has_its_own_commit(root):

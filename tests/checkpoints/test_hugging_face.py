@@ -449,7 +449,7 @@ class Payload:
 @pytest.mark.parametrize(
     ("torch", "says"),
     [
-        ("own", r"a pickle, which can run code|weights_only=True\) refuses"),
+        ("own", r"a pickle, which can run code|bin, which cannot be read"),
         (None, "a pickle, which can run code"),
         (types.SimpleNamespace(__version__="2.5.1+cpu"),
          r"with PyTorch 2\.5\.1\+cpu\n.*PyTorch 2\.10 or later"),

@@ -307,19 +307,16 @@ def test_case_as_recorded_or_unknown():
     ("rows", "says"),
     [(40, "with 41 word pieces\n.*at most 40"), (41 + 1024, "with 41 word pieces\n.*1065, the")],
 )
-def test_the_table_against_the_vocabulary(caplog, tmp_path, rows, says):
+def test_the_table_against_the_vocabulary(tmp_path, rows, says):
     with pytest.raises(InputError, match=re.compile(says)):
         tokenizer_of(silent(), dataclasses.replace(CONFIG, vocab_size=rows))
-    assert not caplog.text
     padded = dataclasses.replace(CONFIG, vocab_size=41 + 1023)
     assert tokenizer_of(silent(), padded).vocab_size == 41
-    assert not caplog.text  # so it was made
     with pytest.raises(InputError, match=r"without a vocab\.txt"):
         tokenizer_of(silent(pieces=None), CONFIG)
     (tmp_path / "vocab.txt").write_text("\n".join(model_files.PIECES))
     for config in (CONFIG, padded):
         assert tokenizer_of(silent(pieces=None), config, f"{tmp_path}/vocab.txt").vocab_size == 41
-    assert caplog.text.count("41 word pieces, the model's table 1064 rows; the last 1023 are") == 1
 
 
 def test_pieces_of_the_first_weights():

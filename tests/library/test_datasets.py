@@ -151,15 +151,13 @@ def test_labels(tokenizer, labels, values, expected, dtype):
         ({"label": [0, 1]}, {"labels": ["x", "y"]}, "3 texts and 2 labels"),
         ({"label": [1, 2, 2**31]}, {}, "2147483648 in row 2"),
         ({}, {"max_length": 4, "label": None}, "max_length 4"),
-        ({"text": []}, {"label": None}, "without rows"),
         ({"label": [0, 1, 0]}, {"batch_size": 0}, "batch_size 0"),
         ({"label": [0, 1, 0]}, {"seed": 1.5}, "seed 1.5"),
-        ({}, {"tokenizer": ROWS}, "a list as tokenizer"),
     ],
 )
 def test_data_that_cannot_be_used(tokenizer, changes, options, received):
     with pytest.raises(InputError, match=received):
-        bert_tf.make_dataset(COLUMNS | changes, **{"tokenizer": tokenizer} | options)
+        bert_tf.make_dataset(COLUMNS | changes, tokenizer, **options)
 
 
 @pytest.mark.parametrize("data", [Frame(), Dataset(), COLUMNS, ROWS, "words", [("a", "x")]])

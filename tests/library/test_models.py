@@ -162,7 +162,6 @@ def test_a_head_for_other_labels_is_new(folders, labels):
         ("encoder", {"head": "fill_mask"}, "lacks 5 of the model"),
         ("span", {"head": "pretraining"}, "lacks 7 of the model"),
         ("encoder", {"head": "tagging"}, "the head 'tagging'"),
-        ("span", {"labels": LABELS}, "for the head 'question_answering'"),
         ("encoder", {"head": "classification", "labels": "bad"}, "labels='bad'"),
         ("encoder", {"head": "classification", "labels": ["a", "a", "b"]}, "labels=.'a'"),
         ("encoder", {"head": "classification", "labels": 2}, "labels=2"),
