@@ -179,7 +179,7 @@ def make_task() -> Task:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
     task = registry.get_task(name, **options)
     task = task.with_choices_in(FLAGS.data_dir) if FLAGS.data_dir else task
-    if not task.head.takes_windows:
+    if not task.labels.takes_windows:
         model_flags.refuse_without_effect("doc_stride", f"for the task {name}")
     if FLAGS.do_eval:
         of_report = ["accuracy"] if FLAGS.report else []  # its page needs scikit-learn as well

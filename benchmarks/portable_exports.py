@@ -63,7 +63,7 @@ def main() -> None:
             file, answer = open_file(pathlib.Path(path), name)
             found, seconds = answers(answer, rows, length if name == "litert" else None)
             first = found if first is None else first
-            compared = task.head.for_metrics(task.labels, gold, found)
+            compared = task.labels.for_metrics(gold, found)
             scores = results.compute_metrics(task.metrics, *compared)
             shown = ", ".join(f"{key[5:]} {100 * value:.2f}" for key, value in scores.items())
             print(

@@ -153,9 +153,9 @@ def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict
     command = [options.torch_python, __file__, f"--torch_part={json.dumps(work)}"]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
     seconds = time.perf_counter() - begin
-    values = declared.head.probabilities(np.load(folder / "logits.npy"))
+    values = declared.labels.probabilities(np.load(folder / "logits.npy"))
     gold = [declared.labels.ids(example.label) for example in parts["dev"]]
-    compared = declared.head.for_metrics(declared.labels, gold, values)
+    compared = declared.labels.for_metrics(gold, values)
     found = results.compute_metrics(declared.metrics, *compared)
     return {name: float(found[f"eval_{name}"]) for name in names}, seconds
 

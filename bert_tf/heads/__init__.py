@@ -1,7 +1,7 @@
 """Heads: what stands on top of the encoder, each an object that everything else asks.
 
 head.py         Head: the model, its loss and its weights
-labels.py       Labels: the labels of a task, without TensorFlow
+labels.py       Labels and its subclasses: the labels of a task, without TensorFlow
 pretraining.py  masked words, and whether a text follows the other
 task_heads.py   labels of texts and words, answers in a text, the encoder alone
 
@@ -21,7 +21,7 @@ ON_TOP = r"bilstm_\d+/|weighted_sum/"  # between encoder and classifier, see `Be
 OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
 _NAMES_IN = {
     "bert_tf.heads.head": "Head",
-    "bert_tf.heads.labels": "Labels",
+    "bert_tf.heads.labels": "Choices Labels LabelSets Scores Tags",
     "bert_tf.heads.pretraining": "FillMask Pretraining",
     "bert_tf.heads.task_heads": "Classification Embeddings LabelHead MultiLabel MultipleChoice"
     " QuestionAnswering Regression TokenLabels",
@@ -53,7 +53,11 @@ if not TYPE_CHECKING:
     __getattr__ = _loaded
 else:  # for editors and type checkers; "as" makes a name public
     from bert_tf.heads.head import Head as Head
+    from bert_tf.heads.labels import Choices as Choices
     from bert_tf.heads.labels import Labels as Labels
+    from bert_tf.heads.labels import LabelSets as LabelSets
+    from bert_tf.heads.labels import Scores as Scores
+    from bert_tf.heads.labels import Tags as Tags
     from bert_tf.heads.pretraining import FillMask as FillMask
     from bert_tf.heads.pretraining import Pretraining as Pretraining
     from bert_tf.heads.task_heads import Classification as Classification

@@ -1,21 +1,15 @@
 """Heads of tasks: labels of texts and words, answers in a text, and the encoder alone."""
 
-import itertools
-import math
-import re
-from collections.abc import Iterable, Sequence
 from types import MappingProxyType
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from bert_tf.data import PACKED_TOKENS
 from bert_tf.data.records import GREATEST_FLOAT, Feature
 from bert_tf.heads import ENCODER, ON_TOP, OUTPUT
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest
-from bert_tf.heads.labels import DECIMAL, MISSING, UNKNOWN, Label, Labels, TagError, text_of
-from bert_tf.heads.tags import OUTSIDE, TAG, have_prefixes, normal_tags, tags_in
+from bert_tf.heads.labels import UNKNOWN
 from bert_tf.modeling.heads import (
     Bidirectional,
     Lstm,
@@ -29,21 +23,15 @@ from bert_tf.modeling.models import BertModel, encode, token_inputs
 
 
 class LabelHead(Head):
-    """A head whose answers are labels; by default one of several names.
+    """A head with a logit for each label; see `bert_tf.heads.labels` for these.
 
     Attributes:
       least_names: how many names training data must have.
-      may_be_empty: whether an empty cell is a label.
-      is_per_word: whether every word has a label.
       vectors: the output of the encoder that is classified.
-      takes_windows: whether a long text may be read in windows, whose logits are averaged.
     """
 
     has_names = True
     least_names: int = 2
-    may_be_empty: bool = False
-    is_per_word: bool = False
-    takes_windows: bool = False
     vectors: str = "pooled_output"
 
     def model(self, config, *, num_classes=2, num_choices=1):
@@ -53,92 +41,9 @@ class LabelHead(Head):
         outputs["logits"] = classified(config, vectors[self.vectors], num_classes)
         return BertModel(inputs, outputs, name=self.name)
 
-    def size(self, labels: Labels) -> int:
-        """How many scores the head gives for a sequence, or for a token."""
-        return len(labels.names)
-
-    def are_fixed(self, labels: Labels) -> bool:
-        """Whether the label names are known."""
-        return bool(labels.names)
-
     def label_features(self, max_seq_length, num_labels, num_choices):
         """One number of a label."""
         return (Feature("label_ids", tf.int64, 1, most=num_labels - 1),)
-
-    def parse(self, labels: Labels, value) -> Label:
-        """The label in a cell.
-
-        Raises:
-          ValueError: with what is expected in the cell.
-        """
-        text = text_of(value)
-        if text is None or labels.is_missing(text):
-            raise ValueError(f"a label: {self.describe(labels)}")
-        return self.name_of(labels, text)
-
-    def name_of(self, labels: Labels, text: str) -> str:
-        """The name that a name or synonym stands for; raises `ValueError` if there is none."""
-        name = labels.synonyms.get(text, text)
-        if labels.names and name not in labels.names:
-            raise ValueError(self.describe(labels))
-        return name
-
-    def describe(self, labels: Labels) -> str:
-        """What a label can be, for messages."""
-        if not labels.names:
-            return "any text"
-        shown = ", ".join([*labels.names[:20], *["..."] * (len(labels.names) > 20)])
-        return f"one of the {len(labels.names)} labels {shown}"
-
-    def in_order(self, names: Iterable[str]) -> Iterable[str]:
-        """The names of training data: numbers by value, then others by code points."""
-        values = {name: int(name) for name in names if re.fullmatch("[0-9]{1,18}", name)}
-        return sorted(names, key=lambda name: (name not in values, values.get(name, 0), name))
-
-    def ids(self, labels: Labels, label: Label | None) -> list[int] | list[float]:
-        """The label_ids of a record; of an example without label (None) those of the first name."""
-        return [0 if label is None else labels.numbers[label]]
-
-    def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Logits [N, ..., L] -> probabilities of the same shape, float64."""
-        logits = logits.astype(np.float64)
-        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return exponentials / exponentials.sum(axis=-1, keepdims=True)
-
-    def decide(self, probabilities: np.ndarray) -> np.ndarray:
-        """Predictions as numbers: probabilities [..., L] -> label ids [...]."""
-        return np.asarray(probabilities).argmax(axis=-1)
-
-    def for_metrics(self, labels: Labels, label_ids: Sequence, probabilities: Sequence) -> tuple:
-        """Gold labels and predictions, as tasks/results.py takes them.
-
-        Args:
-          labels: of the task.
-          label_ids: of each example, as `ids` gives them; of a sentence in words its tags.
-          probabilities: of each example.
-        """
-        gold = np.asarray(label_ids)
-        return gold.reshape(len(gold)), self.decide(np.asarray(probabilities))
-
-    def columns(self, labels: Labels) -> Sequence[str]:
-        """Names of the probabilities in a table."""
-        return labels.names
-
-    def spell(self, labels: Labels, prediction) -> str:
-        """One decided prediction as it is written to files."""
-        return labels.names[int(prediction)]
-
-    def spell_label(self, labels: Labels, label: Label | None) -> str:
-        """A gold label as it is written to files; empty where there is none."""
-        return "" if label is None else str(label)
-
-
-# Also a list, dict, tuple or vector of 0 and 1 as a program prints it.
-NO_NAME = re.compile(
-    rf"{MISSING.pattern}|\[.*\]|\{{.*\}}|\(\s*(?:['\"]|[01]\s*,).*\)|(?:array|set|tensor)\(.*\)"
-    r"|[01](?:\W+[01]){2,}",
-    re.DOTALL | re.IGNORECASE,
-)
 
 
 def vectors_of(config, inputs):
@@ -188,7 +93,6 @@ class Classification(LabelHead):
 
     name = "classification"
     terms = ("classifier",)
-    takes_windows = True
     title = "Gives each text one of several labels."
     answer_meanings = MappingProxyType(
         {
@@ -206,12 +110,6 @@ class Classification(LabelHead):
     def correct(self, outputs, batch):
         """Correct classes [B]."""
         return {"classifier": is_likeliest(outputs["logits"], batch["label_ids"][:, 0])}
-
-    def for_metrics(self, labels, label_ids, probabilities):
-        """By the order of the names: "1" is the second label for F1, also of names 1, 0."""
-        gold, decided = super().for_metrics(labels, label_ids, probabilities)
-        ranks = np.argsort(np.argsort(labels.names))
-        return ranks[gold], ranks[decided]
 
     def answers(self, outputs, labels):
         """label, probability [B], labels and probabilities [B, L]."""
@@ -233,7 +131,6 @@ class MultiLabel(Classification):
     name = "multi_label"
     terms = ("multi_label",)
     least_names = 1
-    may_be_empty = True
     title = "Gives each text any number of labels."
     answer_meanings = MappingProxyType(
         {
@@ -258,54 +155,6 @@ class MultiLabel(Classification):
     def correct(self, outputs, batch):
         """None: accuracy is counted by the metrics."""
         return {}
-
-    def parse(self, labels: Labels, value) -> tuple[str, ...]:
-        """The labels in a cell, with `labels.separator` between them, or in a list."""
-        if labels.is_missing(value):
-            raise ValueError("labels; an empty cell or list where none applies")
-        cells, whole = value if isinstance(value, list | tuple) else [value], []
-        if isinstance(value, str):
-            cells, whole = value.split(labels.separator), [value.strip()]
-        texts = [text_of(cell) for cell in cells]
-        are_names = None not in texts
-        if are_names and not {*labels.names, *labels.synonyms}.issuperset(texts):
-            are_names = not any(map(NO_NAME.fullmatch, [*whole, *texts]))
-        names = [self.name_of(labels, text) for text in texts if text] if are_names else []
-        if not are_names or len(set(names)) < len(names):
-            raise ValueError(self.describe_several(labels))
-        return tuple(names)
-
-    def describe_several(self, labels: Labels) -> str:
-        """How several labels of an example are written, for messages."""
-        return (
-            f"the names that apply, each once: weather{labels.separator}sport in a cell "
-            f'(--label_separator={labels.separator!r}), in jsonl also ["weather", "sport"]; not 0 '
-            "and 1 for each, nor a list or dict as a program prints it"
-        )
-
-    def ids(self, labels, label):
-        """L zeros and ones."""
-        return [int(label is not None and name in label) for name in labels.names]
-
-    def probabilities(self, logits):
-        """The sigmoid of each logit."""
-        return 1 / (1 + np.exp(-logits.astype(np.float64)))
-
-    def decide(self, probabilities):
-        """0 and 1 [N, L], with 1 for a probability of one half and more."""
-        return (np.asarray(probabilities) >= 0.5).astype(np.int64)
-
-    def for_metrics(self, labels, label_ids, probabilities):
-        """Zeros and ones, both [N, L]."""
-        return np.asarray(label_ids), self.decide(probabilities)
-
-    def spell(self, labels, prediction):
-        """The names that are 1."""
-        return labels.separator.join(itertools.compress(labels.names, prediction))
-
-    def spell_label(self, labels, label):
-        """The names."""
-        return "" if label is None else labels.separator.join(label)
 
     def answers(self, outputs, labels):
         """labels, probabilities, applies [B, L]."""
@@ -341,61 +190,6 @@ class Regression(Classification):
         """None."""
         return {}
 
-    def size(self, labels):
-        """1."""
-        return 1
-
-    def are_fixed(self, labels):
-        """True: there are no names to find."""
-        return True
-
-    def parse(self, labels, value):
-        """The number in a cell."""
-        text = text_of(value)
-        if not text:
-            return super().parse(labels, value)
-        score = float(text) if DECIMAL.fullmatch(text) else math.nan
-        if not (abs(score) <= GREATEST_FLOAT and labels.limits[0] <= score <= labels.limits[1]):
-            raise ValueError(self.describe(labels))
-        return score
-
-    def describe(self, labels):
-        """The range."""
-        low, high = labels.limits
-        bounds = f" from {low:g} to {high:g}" if high < math.inf else ""
-        return f"a finite number{bounds}, such as 2.5 or 1e-3"
-
-    def ids(self, labels, label):
-        """The score, in the scale of `labels`."""
-        mean, deviation = labels.scale or (0.0, 1.0)
-        return [0.0 if label is None else (label - mean) / deviation]
-
-    def probabilities(self, logits):
-        """The scores as they are."""
-        return logits.astype(np.float64)
-
-    def decide(self, probabilities):
-        """The scores [N]."""
-        scores = np.asarray(probabilities)
-        return scores.reshape(len(scores))
-
-    def for_metrics(self, labels, label_ids, probabilities):
-        """Scores, both [N]."""
-        return labels.unscaled(self.decide(label_ids)), self.decide(probabilities)
-
-    def columns(self, labels):
-        """The score."""
-        return ("score",)
-
-    def spell(self, labels, prediction):
-        """The score; within limits, if there are any, and then with three decimals."""
-        score = np.clip(float(prediction), *labels.limits)
-        return f"{score:.3f}" if np.isfinite(labels.limits).all() else f"{score:.9g}"
-
-    def spell_label(self, labels, label):
-        """The score."""
-        return "" if label is None else f"{label:g}"
-
     def answers(self, outputs, labels):
         """score [B]."""
         return {"score": outputs["logits"][:, 0]}
@@ -407,7 +201,6 @@ class MultipleChoice(Classification):
     name = "multiple_choice"
     architecture = "BertForMultipleChoice"
     has_names = False
-    takes_windows = False
     title = "Chooses the ending that goes on best."
     serving = "bert_tf.serving.tasks:MultipleChoiceTask"
 
@@ -420,17 +213,9 @@ class MultipleChoice(Classification):
         logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
         return BertModel(inputs, {"logits": logits}, name=self.name)
 
-    def size(self, labels):
-        """1, the score of each sequence."""
-        return 1
-
     def label_features(self, max_seq_length, num_labels, num_choices):
         """The number of a sequence."""
         return (Feature("label_ids", tf.int64, 1, most=num_choices - 1),)
-
-    def for_metrics(self, labels, label_ids, probabilities):
-        """Numbers of sequences, both [N]."""
-        return LabelHead.for_metrics(self, labels, label_ids, probabilities)
 
 
 class TokenLabels(LabelHead):
@@ -440,7 +225,6 @@ class TokenLabels(LabelHead):
     architecture = "BertForTokenClassification"
     required = f"{ENCODER}|{ON_TOP}|{OUTPUT}"
     terms = ("token",)
-    is_per_word = True
     vectors = "sequence_output"
     title = "Labels every word of a text."
     serving = "bert_tf.serving.token_labels:TokenLabelsTask"
@@ -462,49 +246,6 @@ class TokenLabels(LabelHead):
     def correct(self, outputs, batch):
         """Correct classes [B, S]."""
         return {"token": is_likeliest(outputs["logits"], batch["label_ids"])}
-
-    def parse(self, labels: Labels, values: Sequence | None) -> tuple[str, ...]:
-        """The tags of a sentence, spelled as the labels' names; without names as B- and I-.
-
-        Published files mark entities in different ways: some have B- only for an entity that
-        directly follows another of its type, others mark the last word. All mean the same
-        entities, and only these are scored.
-
-        Raises:
-          TagError: with what is expected, and which tag is wrong.
-        """
-        if not values:
-            return super().parse(labels, None)
-        tags = [value.strip() if isinstance(value, str) else "" for value in values]
-        names = labels.names or self.in_order({*tags})
-        has_prefixes, has_types = have_prefixes(names), any(len(name) > 1 for name in names)
-        for number, tag in enumerate(normal := normal_tags(tags) if has_prefixes else tags):
-            is_typed = TAG.fullmatch(tag) and (len(tag) > 1) == has_types
-            if not tag or (has_prefixes and tag != OUTSIDE and not is_typed):
-                kinds = "B- or I- and the type of an entity" if has_types else "B or I"
-                raise TagError(f"O, or {kinds}" if has_prefixes else "a tag", number)
-        return tags_in(names, normal) if has_prefixes else tuple(tags)
-
-    def in_order(self, names):
-        """O, then B- and I- of every type; or O, then the classes."""
-        if not have_prefixes(names):
-            return sorted(names, key=lambda name: (name != OUTSIDE, name))
-        kinds = {match[2] for match in map(TAG.fullmatch, names) if match and match[2]}
-        ends = [f"-{kind}" for kind in sorted(kinds)] or [""]
-        return [OUTSIDE, *(f"{prefix}{end}" for end in ends for prefix in "BI")]
-
-    def ids(self, labels, label):
-        """One for each word."""
-        return [labels.numbers.get(tag, UNKNOWN) for tag in label]
-
-    def for_metrics(self, labels, label_ids, probabilities):
-        """The gold tags of each sentence, and those that its probabilities [W, L] predict.
-
-        A model of a scheme where I- begins an entity predicts the same entities.
-        """
-        decided = (map(labels.spell, self.decide(one)) for one in probabilities)
-        normal = normal_tags if have_prefixes(labels.names) else list
-        return tuple([normal(tags) for tags in side] for side in (label_ids, decided))
 
 
 class QuestionAnswering(Head):

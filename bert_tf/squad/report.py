@@ -22,8 +22,8 @@ character and the one behind the last, in code points of the context.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_tf.squad.answers import NbestEntry, Prediction
-from bert_tf.squad.data import Answer, SquadFile
+from bert_tf.squad.answers import Prediction
+from bert_tf.squad.data import SquadFile
 from bert_tf.squad.evaluation import score_question
 from bert_tf.training.report import page
 
@@ -75,13 +75,14 @@ def report_data(
         answer = answers.get(example.qas_id)
         score = score_question(example, answer, version_2=file.version_2)
         golds = dict.fromkeys(example.answers) if file.has_golds else ()  # each once
+        known = (e.characters for e in prediction.nbest if e.characters and e.text == answer)
         question = {
             "id": example.qas_id,
             "question": example.question_text,
             "context": places.setdefault((example.title, example.context), len(places)),
             "answer": answer or "",
-            "span": predicted_span(example.context, answer or "", prediction.nbest),
-            "golds": [{"text": g.text, "span": gold_span(example.context, g)} for g in golds],
+            "span": next(known, None) or span_of(example.context, answer or ""),
+            "golds": [{"text": g.text, "span": span_of(example.context, *g)} for g in golds],
             "exact": score.exact if file.has_golds else None,
             "f1": round(score.f1, 4) if file.has_golds else None,
             "nullOdds": prediction.null_odds and round(prediction.null_odds, 3),
@@ -95,29 +96,13 @@ def report_data(
     return {"hasGold": file.has_golds, "contexts": contexts, "questions": questions}
 
 
-def predicted_span(
-    context: str, answer: str, nbest: Sequence[NbestEntry]
-) -> tuple[int, int] | None:
-    """The characters of the predicted answer; None if they are unknown.
+def span_of(context: str, text: str, start: int | None = None) -> tuple[int, int] | None:
+    """The characters of a text: at `start` if it is there, else where it occurs first, or None.
 
-    context "May, the May of May", answer "May"
-
-        n-best entry "May" with the characters (9, 12)    ->   (9, 12)
-        no such entry                                     ->   (0, 3)    where it occurs first
-        answer "June" or ""                               ->   None
+    context "May, the May of May", text "May":   start 9 -> (9, 12);   start 3 or None -> (0, 3)
     """
-    known = (e.characters for e in nbest if answer and e.text == answer and e.characters)
-    return next(known, None) or _find(context, answer)
-
-
-def gold_span(context: str, answer: Answer) -> tuple[int, int] | None:
-    """The characters of a gold answer; with a wrong offset the first place where it occurs."""
-    start = answer.answer_start
-    if answer.text and start is not None and start >= 0 and context.startswith(answer.text, start):
-        return start, start + len(answer.text)
-    return _find(context, answer.text)
-
-
-def _find(context: str, text: str) -> tuple[int, int] | None:
-    start = context.find(text) if text else -1
-    return (start, start + len(text)) if start >= 0 else None
+    if not text:
+        return None
+    is_there = start is not None and start >= 0 and context.startswith(text, start)
+    found = start if is_there else context.find(text)
+    return (found, found + len(text)) if found >= 0 else None

@@ -170,7 +170,7 @@ class Layout:
 
         Numbers are labels by their number in `names`; -1 stands for no label there.
         """
-        if names and not labels.are_fixed and not labels.head.is_per_word:
+        if names and not labels.are_fixed and not labels.is_per_word:
             labels = dataclasses.replace(labels, names=tuple(names))  # refuses others
         rows = _rows_of(source, dicts, self._columns(labelled), names)
         return self._examples(source, rows, labels, labelled)
@@ -361,9 +361,7 @@ class WordColumns(Layout):
         if others := ", ".join(sorted(own.difference(labels.names))):
             if own.isdisjoint(labels.names):
                 remedy = "give data with tags of the model, or a model of these tags"
-                raise InputError(
-                    f"{source} with the tags {others}", labels.head.describe(labels), remedy
-                )
+                raise InputError(f"{source} with the tags {others}", labels.describe(), remedy)
             says = "%s: tags that the model does not have, which count as missed: %s"
             logging.warning(says, source, others)
         return examples

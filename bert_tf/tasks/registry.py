@@ -21,7 +21,7 @@ from collections.abc import Callable
 from bert_tf import heads
 from bert_tf.declarations import check_fields, declared
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
 from bert_tf.tasks.examples import (
     FORMATS,
     NONE,
@@ -121,7 +121,7 @@ _TASKS = (
         "sts-b",
         "How alike are two sentences, from 0 to 5?",
         TWO_SENTENCES,
-        Labels(head="regression", limits=(0.0, 5.0)),
+        Scores(limits=(0.0, 5.0)),
         ("spearman", "pearson"),
         label="score",
         # As in GLUE, or as the STS benchmark itself is published.
@@ -183,7 +183,7 @@ _TASKS = (
         layout=ChoiceColumns(
             text_a="sent1", start="sent2", endings=ENDINGS, label="label", id=FIRST_COLUMN
         ),
-        labels=Labels(head="multiple_choice", names=("0", "1", "2", "3")),
+        labels=Choices(names=("0", "1", "2", "3")),
         metrics=("accuracy",),
         splits=splits("train.csv", "val.csv|dev.csv", "test.csv", labelled=OPTIONAL),
     ),
@@ -191,7 +191,7 @@ _TASKS = (
         name="ner",
         title="The entities of a text in words, in the format of CoNLL-2003",
         layout=WordColumns(),
-        labels=Labels(head="token_labels"),
+        labels=Tags(),
         metrics=("entity_f1", "accuracy"),
         splits=splits(
             *("train.txt|eng.train", "dev.txt|valid.txt|eng.testa", "test.txt|eng.testb"),
@@ -228,10 +228,10 @@ def _xnli(*, language: str = "zh") -> Task:
     )
 
 
-LABEL_KINDS = {  # of --label_kind: the head and its metrics
-    "classes": ("classification", ("accuracy", "macro_f1", "matthews")),
-    "regression": ("regression", ("spearman", "pearson")),
-    "multi_label": ("multi_label", ("micro_f1", "macro_f1", "accuracy")),
+LABEL_KINDS = {  # of --label_kind: its class and metrics
+    "classes": (Labels, ("accuracy", "macro_f1", "matthews")),
+    "regression": (Scores, ("spearman", "pearson")),
+    "multi_label": (LabelSets, ("micro_f1", "macro_f1", "accuracy")),
 }
 
 
@@ -271,9 +271,9 @@ class OwnFiles:
         check_fields(self)
 
 
-def _own_files(file_format: str, **options) -> Task:
+def _own_files(file_format: str, **flags) -> Task:
     """A user's own files; columns are names, or in files without a header positions from 0."""
-    own = OwnFiles(**options)
+    own = OwnFiles(**flags)
     labels, separator = own.labels, own.label_separator
     is_several = own.label_kind == "multi_label"
     are_names = all(name.strip() == name != "" for name in labels)
@@ -292,13 +292,14 @@ def _own_files(file_format: str, **options) -> Task:
         raise InputError(f"the columns {listed}", expected, "correct the column flags")
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
-    head, metrics = LABEL_KINDS[own.label_kind]
+    kind, metrics = LABEL_KINDS[own.label_kind]
+    options = {"separator": separator} if is_several else {}
     hint = OWN_HINT + ", --labels all the labels" * (own.label_kind != "regression")
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
         layout=TextColumns(**columns, id_required=True, file_format=file_format, hint=hint),
-        labels=Labels(head=head, names=tuple(labels), separator=separator),
+        labels=kind(names=tuple(labels), **options),
         metrics=metrics,
         splits=splits(
             own.train_file or f"train.{file_format}",
@@ -318,14 +319,14 @@ _BUILT_IN = frozenset(_ALL)
 
 
 def register(task: Task) -> None:
-    """Makes a task of one's own known by its name, and its head: commands then take both.
+    """Makes a task of one's own known to the commands by its name.
 
     Raises:
-      InputError: a task or head of this package has that name.
+      InputError: a task of this package has that name, or the head of its labels is not registered.
     """
     if task.name in _BUILT_IN:
         raise InputError(f"a task with the name {task.name}", "a new name", "rename the task")
-    heads.register(task.labels.head)
+    heads.head_named(task.labels.head)
     _ALL[task.name] = task
 
 

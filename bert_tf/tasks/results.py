@@ -7,7 +7,7 @@
 
 scikit-learn, SciPy and seqeval compute the metrics: extras, imported when a metric is computed.
 Gold labels and predictions are label ids [N], scores [N] of regression, zeros and ones [N, L] of
-multi_label; of token_labels a list of tag sequences. Heads make them of label ids and
+multi_label; of token_labels a list of tag sequences. `Labels` make them of label ids and
 probabilities: [N, L], of multiple choice [N, C], of regression the scores [N, 1], of token_labels
 [W, L] for each sentence.
 
@@ -127,7 +127,7 @@ def compute_metrics(names: Sequence[str], gold, predicted) -> dict[str, float]:
 
     Args:
       names: keys of METRICS.
-      gold, predicted: of the same length, as `LabelHead.for_metrics` gives them.
+      gold, predicted: of the same length, as `Labels.for_metrics` gives them.
 
     Returns:
       Python floats by name; NaN for a correlation of scores that are all the same: it is undefined.
@@ -186,14 +186,13 @@ def write_labeled(
       probabilities: of each example, as above.
       with_gold: put the right labels in a column `label` beside the predictions.
     """
-    per_word = labels.head.is_per_word
-    names = labels.head.columns(labels)
-    rows = [["id", *["word"] * per_word, "prediction", *["label"] * with_gold, *names]]
+    per_word = labels.is_per_word
+    rows = [["id", *["word"] * per_word, "prediction", *["label"] * with_gold, *labels.columns]]
     for example, of_example in zip(examples, probabilities, strict=True):
         words = [[word] for word in example.words] if per_word else [[]]
         gold = example.label if per_word and example.label else [example.label] * len(words)
         of_words = of_example if per_word else np.asarray(of_example)[None]  # [W, L]
-        decided = map(labels.spell, labels.head.decide(of_words))
+        decided = map(labels.spell, labels.decide(of_words))
         for word, label, said, numbers in zip(words, gold, decided, of_words, strict=True):
             gold_cell = [labels.spell_label(label)] if with_gold else []
             rows.append([example.guid, *word, said, *gold_cell, *_numbers(numbers)])
@@ -212,7 +211,7 @@ def write_submission(
       guids: ids of the examples; the server's are the numbers from 0.
       probabilities: [N, L], of regression the scores [N, 1].
     """
-    rows = [*zip(guids, map(labels.spell, labels.head.decide(probabilities)), strict=True)]
+    rows = [*zip(guids, map(labels.spell, labels.decide(probabilities)), strict=True)]
     if all(guid.isdecimal() for guid in guids):  # a dataset may have them in another order
         rows.sort(key=lambda row: int(row[0]))
     write_table(path, [["index", "prediction"], *rows])

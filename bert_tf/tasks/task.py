@@ -5,7 +5,7 @@ Task    layout, labels, metrics and splits; reads its examples from files or dat
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -13,15 +13,13 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import BINARY, DECIMAL, SEPARATORS, Label, Labels
+from bert_tf.heads import head_named
+from bert_tf.heads.labels import BINARY, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
 if TYPE_CHECKING:
-    from bert_tf.heads import LabelHead
-
-MOST_GRADES = 10  # numbers that may well be classes
-UNSET = ("none", "null")  # what programs write for no value, and people for "none of these"
+    from bert_tf.heads.head import Head
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +76,9 @@ class Task:
             raise ValueError(f"received the metrics {self.metrics}, expected some of {[*METRICS]}")
 
     @property
-    def head(self) -> "LabelHead":
+    def head(self) -> "Head":
         """The model's head for the labels."""
-        return self.labels.head
+        return head_named(self.labels.head)
 
     @property
     def num_choices(self) -> int:
@@ -171,20 +169,15 @@ class Task:
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
         """This task with the label names of its training data, unless its names are fixed.
 
-        Warns of labels that look like a mistake.
-
         Raises:
           InputError: there are too few to learn anything, 0 and 1 stand for names, or a tag is none
             of fixed names.
         """
         labels = [example.label for example in examples]
         found = self.labels.with_names_in(labels)
-        if self.head.is_per_word and (others := found.names_in(labels) - {*found.names}):
+        if found.is_per_word and (others := found.names_in(labels) - {*found.names}):
             received = f"training data of the task {self.name} with the tag {min(others)}"
-            raise InputError(received, self.head.describe(found), "correct the rows")
-        if found.scale:
-            text = "Scores are learned as (score - %g) / %g; predictions are scores again."
-            logging.info(text, *found.scale)
+            raise InputError(received, found.describe(), "correct the rows")
         if not self.labels.are_fixed and len(found.names) < self.head.least_names:
             raise InputError(
                 f"training data of the task {self.name} with the labels "
@@ -192,41 +185,18 @@ class Task:
                 f"{self.head.least_names} or more different labels",
                 "check which column holds the labels",
             )
-        if self.head.may_be_empty and not self.labels.are_fixed and BINARY.issuperset(found.names):
+        if found.may_be_empty and not self.labels.are_fixed and BINARY.issuperset(found.names):
             names = ",".join(found.names)
             received = f"training data of the task {self.name} with the labels {names}"
             expected = f"names of labels, separated by {found.separator!r}, not a vector of 0 and 1"
             remedy = f"write the names; if these are the names, add --labels={names}"
             raise InputError(received, expected, remedy)
-        for doubt in self._doubts(labels, found):
-            logging.warning("%s", doubt)
+        if found.scale:
+            text = "Scores are learned as (score - %g) / %g; predictions are scores again."
+            logging.info(text, *found.scale)
+        if not self.labels.are_fixed:
+            logging.info("The labels of the training data: %s", ", ".join(map(repr, found.names)))
         return dataclasses.replace(self, labels=found)
-
-    def _doubts(self, labels: Sequence[Label], found: Labels) -> Iterator[str]:
-        """What may be wrong with the labels of the training data, a sentence each."""
-        if len(set(labels)) == 1 < len(labels) and not self.head.is_per_word:
-            label = found.spell_label(labels[0]) or "none"
-            yield f"All {len(labels)} training examples have the same label, {label}."
-        if self.labels.are_fixed:
-            return
-        for name in found.names:
-            if name.lower() in UNSET:
-                way = "leave its cell empty" if self.head.may_be_empty else "leave out its row"
-                yield f"The label {name!r} is a class of its own. If it stands for none, {way}."
-        numbers = [float(name) for name in found.names if DECIMAL.fullmatch(name)]
-        spread = max(numbers, default=0) - min(numbers, default=0)  # less for numbers of classes
-        are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(found.names))
-        if are_many and spread >= len(numbers) and not self.head.may_be_empty:
-            yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
-        for alike in found.look_alikes():
-            shown = ", ".join(map(repr, alike))  # with characters that have no width as \\u200b
-            yield f"These labels look alike, but are different classes: {shown}."
-        for separator in () if self.head.is_per_word else SEPARATORS:
-            if names := [name for name in found.names if separator in name]:
-                kind = "" if self.head.may_be_empty else "--label_kind=multi_label "
-                listed = ", ".join(map(repr, names[:3]))
-                use = f"For several labels use {kind}--label_separator={separator!r}."
-                yield f"{len(names)} labels hold {separator!r}: {listed}. {use}"
 
     def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
         """A model's names of labels, as this task spells them."""

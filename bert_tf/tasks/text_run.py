@@ -33,7 +33,7 @@ from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
-from bert_tf.heads import LabelHead
+from bert_tf.heads.head import Head
 from bert_tf.tasks.examples import FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
@@ -101,7 +101,7 @@ class TextRun(Run):
     document_context: bool = False
 
     def __post_init__(self):
-        self.head, self.metric = self.task.labels.head, f"eval_{self.task.metrics[0]}"
+        self.head, self.metric = self.task.head, f"eval_{self.task.metrics[0]}"
         self.num_classes, self.num_choices = self.task.labels.size, self.task.num_choices
 
     # ------------------------------------------------------------------------ records
@@ -228,8 +228,9 @@ class TextRun(Run):
         logits = self.outputs(data)["logits"]
         if self.doc_stride:
             logits = join_texts(data.guids, logits)
-        data.probabilities = self.task.labels.unscaled(self.head.probabilities(logits))
-        if self.head.is_per_word:
+        labels = self.task.labels
+        data.probabilities = labels.unscaled(labels.probabilities(logits))
+        if labels.is_per_word:
             data.probabilities = join_words(data.guids, data.label_ids, data.probabilities)
         return logits
 
@@ -254,9 +255,9 @@ class TextRun(Run):
         if self.doc_stride:
             ids = [ids[first] for first in first_windows(data.guids)]
         loss = mean_loss(self.head, *map(task.labels.unscaled, (logits, ids)))
-        if self.head.is_per_word:
+        if task.labels.is_per_word:
             ids = [example.label for example in data.examples]  # of the words, as probabilities
-        compared = self.head.for_metrics(task.labels, ids, data.probabilities)
+        compared = task.labels.for_metrics(ids, data.probabilities)
         return {"loss": loss, "eval_loss": loss, **compute_metrics(task.metrics, *compared)}
 
     def write_labeled(self, data: TextData, path: str) -> None:
@@ -265,7 +266,7 @@ class TextRun(Run):
         write_labeled(path, *shown, with_gold=data.has_labels)
 
 
-def mean_loss(head: LabelHead, logits: np.ndarray, label_ids: Sequence[Sequence]) -> float:
+def mean_loss(head: Head, logits: np.ndarray, label_ids: Sequence[Sequence]) -> float:
     """The loss of a head over all examples.
 
     Args:
@@ -274,7 +275,7 @@ def mean_loss(head: LabelHead, logits: np.ndarray, label_ids: Sequence[Sequence]
       label_ids: of each example, as in its record.
     """
     labels, real = np.asarray(label_ids), np.ones(len(logits), np.float32)
-    labels = labels[:, : logits.shape[1]] if head.is_per_word else labels
+    labels = labels[:, : logits.shape[1]] if logits.ndim == 3 else labels  # of words
     labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int32)
     batch = {"label_ids": labels, "is_real_example": real}
     sums = head.loss_sums({"logits": tf.constant(logits)}, batch)

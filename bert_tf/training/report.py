@@ -1,17 +1,16 @@
 """report.html: one page about the answers of a model, which loads nothing from elsewhere.
 
 Head      the scores that people know; below them all scores by the names of eval_results.txt
-Sections  pictures and tables, as HTML; none for SQuAD
+Sections  tables as text; none for SQuAD
 Cards     one for each answer, of JSON: see `bert_tf.squad.report`, `bert_tf.tasks.report`
 """
 
-import base64
 import html
 import importlib.resources
-import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from bert_tf.files import LONE_SURROGATE
@@ -26,7 +25,7 @@ def page(
     scores: Mapping[str, float],
     data: Mapping[str, Any],
     notes: str,
-    sections: str = "",
+    sections: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """The page.
 
@@ -36,13 +35,16 @@ def page(
       scores: all of them by their names in files; folded up.
       data: of the cards.
       notes: a sentence below the cards.
-      sections: HTML above the cards.
+      sections: titles and texts above the cards.
     """
     texts = {
         "title": html.escape(LONE_SURROGATE.sub("?", title)),
         "main": _figures(main),
         "scores": _figures({name: f"{round(value, 3):,}" for name, value in scores.items()}),
-        "sections": sections,
+        "sections": "\n".join(
+            f"<section><h2>{html.escape(name)}</h2><pre>{html.escape(text)}</pre></section>"
+            for name, text in sections.items()
+        ),
         "notes": html.escape(notes),
         "data": script_json(data),
     }
@@ -65,23 +67,3 @@ def script_json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")
     return LONE_SURROGATE.sub(lambda one: f"\\u{ord(one[0]):04x}", text)
-
-
-def picture(draw: Callable[[Any], None], size: tuple[float, float], shows: str) -> str:
-    """What `draw` draws on matplotlib's axes, inside the page; empty without the extra `plot`.
-
-    Args:
-      draw: takes the axes.
-      size: in inches.
-      shows: a sentence for those who do not see it.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return ""
-    figure, file = Figure(figsize=size, layout="constrained"), io.BytesIO()
-    draw(figure.add_subplot())
-    figure.savefig(file, format="png", dpi=120)
-    source = base64.b64encode(file.getvalue()).decode()
-    width = round(72 * size[0])  # letters are as large as those of the page
-    return f'<img alt="{html.escape(shows)}" width="{width}" src="data:image/png;base64,{source}">'

@@ -10,7 +10,7 @@ from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, metadata
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.config import BertConfig
 from bert_tf.heads import NAMES, head_named
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import Tags
 from bert_tf.serving import rows
 from bert_tf.squad import data
 from bert_tf.tasks.examples import WordColumns
@@ -109,7 +109,7 @@ def test_conll(tmp_path_factory, sentences):
     sentences = [[("x" + word, tag) for word, tag in one] for one in sentences]
     text = "\n".join("".join(f"{word}\t{tag}\n" for word, tag in one) for one in sentences)
     path = written(tmp_path_factory, "train.txt", "\n" + text)
-    examples = WordColumns().read(path, Labels(head="token_labels"))
+    examples = WordColumns().read(path, Tags())
     assert [list(zip(one.words, one.label, strict=True)) for one in examples] == sentences
 
 

@@ -7,7 +7,7 @@ import pathlib
 
 from readers import Reader
 
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
 from bert_tf.squad import answer_files, data, evaluation, report
 from bert_tf.squad.answers import Prediction
 from bert_tf.tasks.examples import ChoiceColumns, TextColumns, WordColumns
@@ -60,21 +60,21 @@ TABLES = {  # the layout, the labels, a valid table, the way of its damage
     "tsv": (TextColumns(**PAIR), Labels(),
             "".join("\t".join(row) + "\n" for row in (COLUMNS, *ROWS)), "lines"),
     "tsv_without_header": (  # columns by position, of numbers
-        TextColumns(text_a=1, text_b=2, label=3), Labels(head="regression", limits=(0, 5)),
+        TextColumns(text_a=1, text_b=2, label=3), Scores(limits=(0, 5)),
         "".join(f"{a}\t{b}\t{c}\t{n / 2}\n" for n, (a, b, c, _) in enumerate(ROWS)), "lines"),
     "csv": (  # quotes, and several labels a row
-        TextColumns(**PAIR, file_format="csv"), Labels(head="multi_label"),
+        TextColumns(**PAIR, file_format="csv"), LabelSets(),
         "".join(map(_quoted, (COLUMNS, *ROWS))).replace("good", "x,y"), "lines"),
     "csv_of_choices": (  # SWAG's table: four endings and the number of the right one
         ChoiceColumns(text_a="sent1", start="sent2", endings=_ENDINGS, label="label"),
-        Labels(head="multiple_choice", names=tuple("0123")),
+        Choices(names=tuple("0123")),
         f'{_CHOICES}\na,b,c,d,e,f,2\n"a, b",,c,d,"e ""x""",f,0\n', "lines"),
     "jsonl": (
-        TextColumns(**PAIR, file_format="jsonl"), Labels(head="multi_label"),
+        TextColumns(**PAIR, file_format="jsonl"), LabelSets(),
         "".join(json.dumps(dict(zip(COLUMNS, row, strict=True)) | {"label": ["x", "y"]}) + "\n"
                 for row in ROWS), "json_lines"),
     "conll": (
-        WordColumns(), Labels(head="token_labels"),
+        WordColumns(), Tags(),
         "-DOCSTART- -X- O\n\nRuprecht NNP B-PER\nI. NNP I-PER\nleft VBD O\n\nIn IN O\n", "lines"),
 }  # fmt: skip
 

@@ -17,7 +17,7 @@ from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import checkpoint_name, write_checkpoint
 from bert_tf.heads import head_named
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import Choices, Labels, Tags
 from bert_tf.serving import predictor
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
@@ -162,23 +162,23 @@ class Reference:
         both = zip(features.input_ids, features.segment_ids, strict=True)
         return np.array([self.outputs(*one)["logits"] for one in both])
 
-    def texts(self, pairs: Sequence[tuple[str, str | None]], head: str) -> np.ndarray:
+    def texts(self, pairs: Sequence[tuple[str, str | None]], labels: Labels) -> np.ndarray:
         """Probabilities or scores [B, L]."""
         examples = [Example("g", *pair) for pair in pairs]
         rows = _features(examples, Labels(names=LABELS))
-        return head_named(head).probabilities(np.array([self.logits(row)[0] for row in rows]))
+        return labels.probabilities(np.array([self.logits(row)[0] for row in rows]))
 
     def choices(self, context: str, endings: Sequence[str]) -> np.ndarray:
         """Probabilities [C]."""
         example = ChoiceExample("g", tuple((context, ending) for ending in endings))
-        (row,) = _features([example], Labels(head="multiple_choice", names=("0", "1")))
-        return head_named("multiple_choice").probabilities(self.logits(row)[:, 0])
+        (row,) = _features([example], Choices(names=("0", "1")))
+        return Choices().probabilities(self.logits(row)[:, 0])
 
     def words(self, words: Sequence[str]) -> np.ndarray:
         """Probabilities [W, L]."""
         example = WordsExample("g", tuple(words))
-        rows = list(_features([example], Labels(head="token_labels", names=TAGS)))
-        values = [head_named("token_labels").probabilities(self.logits(row)[0]) for row in rows]
+        rows = list(_features([example], Tags(names=TAGS)))
+        values = [Tags().probabilities(self.logits(row)[0]) for row in rows]
         (found,) = join_words(["g"] * len(rows), [row.label_ids for row in rows], values)
         return found
 

@@ -7,7 +7,7 @@ import pytest
 from walking import in_process, read_results, results_of, write_encoder
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import Labels, Scores
 from bert_tf.tasks.examples import NONE, OPTIONAL, REQUIRED, Example, TextColumns
 
 TSV = TextColumns(text_a="text", label="label")
@@ -49,7 +49,7 @@ def test_minus_one_is_no_label_in_test_data(write, kind):
     ("labels", "expected"),
     [
         (Labels(names=("-1", "0", "1")), "-1"),  # of sentiments
-        (Labels(head="regression"), -1.0),
+        (Scores(), -1.0),
         (Labels(), "-1"),  # training data, whose names are not known yet
     ],
 )

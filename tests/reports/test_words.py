@@ -6,12 +6,12 @@ import served_models
 
 from bert_tf import Predictor
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import IGNORED, Labels
+from bert_tf.heads.labels import IGNORED, Tags
 from bert_tf.tasks.examples import OPTIONAL, WordColumns, WordsExample
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.results import compute_metrics
 
-TAGS = Labels(head="token_labels", names=("O", "B-PER", "I-PER"))
+TAGS = Tags(names=("O", "B-PER", "I-PER"))
 ROOM = 8  # max_seq_length
 
 

@@ -5,7 +5,7 @@ import pytest
 from exported_answers import CHOICES, MASKED, PAIRS, QUESTIONS, TEXTS, WORDS, near, records, strings
 from served_models import CONFIG, KINDS, LABELS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K
 
-from bert_tf.heads import head_named
+from bert_tf.heads.labels import Labels, LabelSets, Scores
 from bert_tf.squad.answers import NO_CANDIDATE, decide
 
 
@@ -22,7 +22,8 @@ def ids_of(text: str) -> list[int]:
 def test_texts(answers, references, kind):
     found = answers[kind][0]
     asked = PAIRS if kind in ("pairs", "regression") else [(text, None) for text in TEXTS]
-    wanted = references[kind].texts(asked, "classification" if kind == "pairs" else kind)
+    labels = {"multi_label": LabelSets, "regression": Scores}.get(kind, Labels)()
+    wanted = references[kind].texts(asked, labels)
     assert np.ptp(wanted, axis=0).max() > 0.02  # the texts make a difference
     if kind == "regression":
         near(found["score"], wanted[:, 0])
@@ -96,7 +97,7 @@ def test_guesses_for_masks(answers, references):
             ids, [0] * len(ids), masked_lm_positions=[places or [0]]
         )
         logits = outputs["masked_lm_logits"][: len(places)].astype(np.float64)
-        shares = head_named("classification").probabilities(logits)  # [masks, V]
+        shares = Labels().probabilities(logits)  # [masks, V]
         best = np.argsort(-shares, kind="stable")[:, :TOP_K]
         near(found["probabilities"][row][: len(places)], np.take_along_axis(shares, best, 1))
         names = [[TOKENIZER.inv_vocab.get(i, f"#{i}") for i in ids] for ids in best.tolist()]
@@ -167,7 +168,7 @@ def test_features_and_their_records_give_the_same(answers, references, kind):
     elif kind == "multiple_choice":
         rows = [row[row > 0].tolist() for row in ids[0]]
         logits = [references[kind].outputs(row, [0] * len(row))["logits"][0] for row in rows]
-        shares = head_named("classification").probabilities(np.array(logits))
+        shares = Labels().probabilities(np.array(logits))
         near(of_ids["probabilities"][0], shares)
     elif kind == "token_labels":
         assert of_ids["label_ids"].tolist() == of_ids["probabilities"].argmax(-1).tolist()

@@ -127,14 +127,17 @@ def test_v1_is_scored_as_the_official_script_of_v1():
 def test_places_of_answers():
     """Where it is known; otherwise where it occurs first."""
     text = "May, the May of May"
-    nbest = [NbestEntry("the", 1, 0, 0, (5, 8)), NbestEntry("May", 1, 0, 0, (9, 12))]
-    assert report.predicted_span(text, "May", nbest) == (9, 12)
-    assert report.predicted_span(text, "May", []) == (0, 3)
-    assert report.predicted_span(text, "", [NbestEntry("", 1, 0, 0)]) is None
     golds = {("May", 9): (9, 12), ("of May", 999): (13, 19), ("May", -3): (0, 3)}
     golds |= {("May", None): (0, 3), ("June", 0): None, ("", 0): None}
     for gold, span in golds.items():
-        assert report.gold_span(text, Answer(*gold)) == span
+        assert report.span_of(text, *gold) == span
+    one = SquadExample("q", "?", text)
+    nbest = [NbestEntry("the", 1, 0, 0, (5, 8)), NbestEntry("May", 1, 0, 0, (9, 12))]
+    for entries, span in ((nbest, [9, 12]), ([], [0, 3])):
+        content = page(
+            True, small.squad_file(one, version_2=True), [Prediction("q", entries)], {"q": "May"}
+        )
+        assert data_in(content)["questions"][0]["span"] == span
 
 
 class Outline(html.parser.HTMLParser):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bert_tf import files
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,
@@ -23,9 +23,9 @@ from bert_tf.tasks.examples import (
 )
 
 ANY, TWO = Labels(), Labels(names=("bad", "good"))
-SCORES = Labels(head="regression", limits=(0.0, 5.0))
-NUMBERS, SETS = Labels(head="regression"), Labels(head="multi_label")
-TAGS = Labels(head="token_labels", names=("O", "B-LOC", "I-LOC", "B-PER", "I-PER"))
+SCORES = Scores(limits=(0.0, 5.0))
+NUMBERS, SETS = Scores(), LabelSets()
+TAGS = Tags(names=("O", "B-LOC", "I-LOC", "B-PER", "I-PER"))
 PAIR = TextColumns(text_a="first", text_b="second", label="label", id="id")
 HEADER = "id\tfirst\tsecond\tlabel\n"
 CSV = TextColumns(text_a="text", label="label", file_format="csv")
@@ -34,7 +34,7 @@ IDS = TextColumns(text_a="t", label="l", id="i", id_required=True, file_format="
 NO_HEADER = TextColumns(text_a=2, label=0)
 FLAWED = TextColumns(text_a="first", text_b="second", label="label", skip_flawed=True)
 CHOICE = ChoiceColumns(text_a="context", start="start", endings=("e0", "e1"), label="l", id="")
-TWO_CHOICES = Labels(head="multiple_choice", names=("0", "1"))
+TWO_CHOICES = Choices(names=("0", "1"))
 CONLL = """\ufeff-DOCSTART- -X- -X- O
 
 EU NNP B-NP B-PER
@@ -78,7 +78,7 @@ READ = {  # layout, labels, how labelled, name and content of a file, its exampl
     "jsonl": (IDS, ANY, {}, "a.jsonl",
               '{"t": "a", "l": 1, "i": 5}\n{"i": 6, "l": true, "t": "b", "more": []}',
               [Example("5", "a", None, "1"), Example("6", "b", None, "true")]),
-    "several labels": (JSONL, Labels(head="multi_label", separator="|"), {}, "a.jsonl",
+    "several labels": (JSONL, LabelSets(separator="|"), {}, "a.jsonl",
                        '{"text": "a", "label": ["y", "x"]}\n{"text": "b", "label": []}\n'
                        '{"text": "c", "label": "x|z"}',
                        [Example(str(i), "abc"[i], None, label)
@@ -131,7 +131,7 @@ def test_byte_order_mark_windows_line_ends_and_empty_lines_at_the_end(write, mar
     ],
 )  # fmt: skip
 def test_a_column_that_counts_is_no_word(write, caplog, content, words, tags):
-    found = WordColumns().read(write(content, "a.txt"), Labels(head="token_labels"))
+    found = WordColumns().read(write(content, "a.txt"), Tags())
     assert "|".join(" ".join(one.words) for one in found) == words
     assert "|".join(" ".join(one.label) for one in found) == tags
     assert ("the first column counts" in caplog.text) == (not words.startswith(("1", "# 1")))
@@ -216,7 +216,7 @@ BAD = {
 )
 def test_tags_of_which_the_model_has_none_are_refused(write, names):
     """As a warning it would be a score of 0."""
-    labels = Labels(head="token_labels", names=names)
+    labels = Tags(names=names)
     with pytest.raises(InputError, match=r"with the tags B-X, I-X, O\n.*one of the") as caught:
         WordColumns().read(write("A B-X\nB I-X\n\nC O\n"), labels)
     assert caught.value.expected == f"one of the {len(names)} labels {', '.join(names)}"
@@ -241,7 +241,7 @@ def test_endings_in_any_format_and_columns(write, options, content):
     layout = ChoiceColumns(
         **{"text_a": "c", "start": "s", "endings": ("e0", "e1"), "label": "l"} | options
     )
-    (example,) = layout.read(write(content), Labels(head="multiple_choice", names=("0", "1")))
+    (example,) = layout.read(write(content), Choices(names=("0", "1")))
     assert example.pairs == (('say "A"', "B x"), ('say "A"', "B y"))
     assert (example.label, layout.fitted(write(content)).endings) == ("1", layout.endings)
 

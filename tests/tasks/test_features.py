@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import IGNORED, Labels
+from bert_tf.heads.labels import IGNORED, Choices, Labels, LabelSets, Scores, Tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     WordWindow,
@@ -26,7 +26,7 @@ from bert_tf.tokenization.wordpiece import FullTokenizer
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "e", "##x", "##y"]
 IDS = {piece: number for number, piece in enumerate(PIECES)}
 TWO = Labels(names=("bad", "good"))
-TAGS = Labels(head="token_labels", names=("O", "B-P", "I-P"))
+TAGS = Tags(names=("O", "B-P", "I-P"))
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_every_piece_of_the_longer_text_is_in_a_window(len_a, len_b, size, strid
 
 
 def test_choices(tokenizer):
-    labels = Labels(head="multiple_choice", names=("0", "1", "2"))
+    labels = Choices(names=("0", "1", "2"))
     example = ChoiceExample("5", (("a b", "c"), ("a b", "d e"), ("a b", "e")), "2")
     (found,) = make_features([example], labels, tokenizer, max_seq_length=7)
     record = classifier_record(max_seq_length=7, head="multiple_choice", num_choices=3)
@@ -146,13 +146,13 @@ def test_choices(tokenizer):
 @pytest.mark.parametrize(
     ("labels", "label", "ids"),
     [
-        (Labels(head="regression"), 3.25, [3.25]),
-        (Labels(head="multi_label", names=("x", "y", "z")), ("z",), [0, 0, 1]),
+        (Scores(), 3.25, [3.25]),
+        (LabelSets(names=("x", "y", "z")), ("z",), [0, 0, 1]),
     ],
 )
 def test_scores_and_several_labels(tokenizer, labels, label, ids):
     (found,) = make_features([Example("1", "a", None, label)], labels, tokenizer, max_seq_length=7)
-    record = classifier_record(max_seq_length=7, head=labels.head.name, num_labels=3)
+    record = classifier_record(max_seq_length=7, head=labels.head, num_labels=3)
     parsed = record.parse([record.serialize(found.values(7))])
     assert parsed["label_ids"].numpy().tolist() == [ids]
 

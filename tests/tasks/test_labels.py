@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.errors import InputError
-from bert_tf.heads.labels import UNKNOWN, Labels
+from bert_tf.heads.labels import UNKNOWN, Labels, LabelSets, Scores, Tags
 
 CLASSES = Labels(names=("no", "yes", "maybe"), synonyms={"yep": "yes"})
-SCORES = Labels(head="regression", limits=(0.0, 5.0))
-SETS = Labels(head="multi_label", names=("a", "b", "c"), separator="|")
-TAGS = Labels(head="token_labels", names=("O", "B-X", "I-X"))
+SCORES = Scores(limits=(0.0, 5.0))
+SETS = LabelSets(names=("a", "b", "c"), separator="|")
+TAGS = Tags(names=("O", "B-X", "I-X"))
 
 
-NAMED_SETS = Labels(head="multi_label", names=("[other]", "nan", "x"))
+NAMED_SETS = LabelSets(names=("[other]", "nan", "x"))
 PARSED = [
     (CLASSES, " yep ", "yes"),
     (SCORES, "4.50", 4.5),
@@ -28,8 +27,8 @@ PARSED = [
     (NAMED_SETS, "[other],x", ("[other]", "x")),
     (NAMED_SETS, ["nan"], ("nan",)),
     (Labels(names=("nan", "x")), "nan", "nan"),
-    *((Labels(head="multi_label"), value, ("0", "1")) for value in ("0,1", [0, 1])),  # ids
-    *((Labels(head="regression"), text, float(text)) for text in ("-4.", ".5", "1e-05", "007")),
+    *((LabelSets(), value, ("0", "1")) for value in ("0,1", [0, 1])),  # ids
+    *((Scores(), text, float(text)) for text in ("-4.", ".5", "1e-05", "007")),
 ]
 
 
@@ -45,7 +44,7 @@ def test_parse(labels, value, expected):
         (CLASSES, "", "a label: one of the 3 labels no, yes, maybe"),
         (SCORES, "nan", "a finite number from 0 to 5, such as 2.5 or 1e-3"),
         (SCORES, "-0.1", "a finite number from 0 to 5, such as 2.5 or 1e-3"),
-        (Labels(head="regression"), "-inf", "a finite number, such as 2.5 or 1e-3"),
+        (Scores(), "-inf", "a finite number, such as 2.5 or 1e-3"),
         (SETS, "a|d", "one of the 3 labels a, b, c"),
         (SETS, None, "labels; an empty cell or list where none applies"),
     ],
@@ -66,7 +65,7 @@ NO_SETS = [
 @pytest.mark.parametrize("value", NO_SETS, ids=ascii)
 def test_vectors_dicts_and_printed_lists_are_no_names(value):
     with pytest.raises(ValueError, match=r"each once: weather,sport in a cell .* \[\"weather\", "):
-        Labels(head="multi_label").parse(value)
+        LabelSets().parse(value)
 
 
 @pytest.mark.parametrize("value", [None, math.nan, "NaN", "nan", "<NA>", " ", {"x": 1}, ["x"]])
@@ -80,7 +79,7 @@ def test_what_names_no_class(value):
 )
 def test_what_is_no_decimal_number(text):
     with pytest.raises(ValueError, match="a finite number, such as"):
-        Labels(head="regression").parse(text)
+        Scores().parse(text)
 
 
 @pytest.mark.parametrize(
@@ -101,34 +100,34 @@ def test_what_is_no_decimal_number(text):
     ],
 )
 def test_tags_of_all_schemes(tags, expected):
-    found = Labels(head="token_labels").parse(tags.split())
+    found = Tags().parse(tags.split())
     assert found == tuple(expected.split())
 
 
 @pytest.mark.parametrize("tag", ["", "X", "B", "B-", "X-PER"])
 def test_what_is_no_tag(tag):
-    for labels in (TAGS, Labels(head="token_labels")):
+    for labels in (TAGS, Tags()):
         with pytest.raises(ValueError, match="O, or B- or I- and the type of an entity"):
             labels.parse(["O", "B-X", tag])
     for names, says in (("OBI", "O, or B or I"), ((), "a tag")):
         with pytest.raises(ValueError, match=says):
-            Labels(head="token_labels", names=tuple(names)).parse(["I", "", "PER"])
+            Tags(names=tuple(names)).parse(["I", "", "PER"])
 
 
 def test_tags_by_the_names_of_a_model():
     """Those of another model have their own scheme; unknown tags have no label id."""
-    inner = Labels(head="token_labels", names=("O", "I-X", "I-Y"))
+    inner = Tags(names=("O", "I-X", "I-Y"))
     assert inner.parse(["B-X", "I-X", "U-Y", "B-Z"]) == ("I-X", "I-X", "I-Y", "B-Z")
     assert inner.ids(("O", "I-Y", "B-Z")) == [0, 2, UNKNOWN]
-    ended = Labels(head="token_labels", names=("O", "B-X", "I-X", "E-X", "S-X"))
+    ended = Tags(names=("O", "B-X", "I-X", "E-X", "S-X"))
     assert ended.parse(["I-X", "I-X", "B-X", "O"]) == ("B-X", "E-X", "S-X", "O")
 
 
 def test_finding():
     assert Labels().with_names_in(["b", "10", "a", "9", "b"]).names == ("9", "10", "a", "b")
-    sets = Labels(head="multi_label").with_names_in([("y", "x"), (), ("z",)])
+    sets = LabelSets().with_names_in([("y", "x"), (), ("z",)])
     assert sets.names == ("x", "y", "z")
-    tags = Labels(head="token_labels").with_names_in([("O", "B-PER"), ("I-LOC",)])
+    tags = Tags().with_names_in([("O", "B-PER"), ("I-LOC",)])
     assert tags.names == ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
     for found, names in (
         ([("b_x", "i_x", "o")], ("O", "B-x", "I-x")),
@@ -136,7 +135,7 @@ def test_finding():
         ([("VERB", "NOUN")], ("NOUN", "VERB")),
         ([("PER", "O"), ("LOC",)], ("O", "LOC", "PER")),
     ):
-        assert Labels(head="token_labels").with_names_in(found).names == names
+        assert Tags().with_names_in(found).names == names
     assert CLASSES.with_names_in(["other"]) == CLASSES
     assert SCORES.with_names_in([1.0]) == SCORES
 
@@ -159,13 +158,13 @@ def test_ids(labels, label, ids):
 
 def test_decide_and_spell():
     rows = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
-    assert [CLASSES.spell(i) for i in CLASSES.head.decide(rows)] == ["maybe", "no"]
-    scores = SCORES.head.decide(np.array([[5.25], [-1.0], [3.14159]]))
+    assert [CLASSES.spell(i) for i in CLASSES.decide(rows)] == ["maybe", "no"]
+    scores = SCORES.decide(np.array([[5.25], [-1.0], [3.14159]]))
     assert [SCORES.spell(score) for score in scores] == ["5.000", "0.000", "3.142"]
-    sets = SETS.head.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
-    assert Labels(head="regression").spell(0.00012) == "0.00012"
+    sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
+    assert Scores().spell(0.00012) == "0.00012"
     assert [SETS.spell(row) for row in sets] == ["a|c", ""]
-    assert TAGS.head.decide(rows).tolist() == [2, 0]
+    assert TAGS.decide(rows).tolist() == [2, 0]
 
 
 def test_gold_labels_are_spelled():
@@ -176,7 +175,5 @@ def test_gold_labels_are_spelled():
 
 
 def test_what_labels_cannot_be():
-    with pytest.raises(InputError, match="the head 'tags'"):
-        Labels(head="tags")
     with pytest.raises(ValueError, match="expected each once"):
         Labels(names=("a", "a"))

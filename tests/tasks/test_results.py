@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
+from bert_tf.heads.labels import Labels, LabelSets, Scores, Tags
 from bert_tf.tasks.examples import Example, WordsExample
 from bert_tf.tasks.results import (
     METRICS,
@@ -18,7 +18,7 @@ from bert_tf.tasks.results import (
     write_submission,
 )
 
-SETS = Labels(head="multi_label", names=("x", "y"))
+SETS = LabelSets(names=("x", "y"))
 # 10 examples: 4 true positives, 2 false positives, 1 false negative, 3 true negatives.
 GOLD = np.array([1, 1, 1, 1, 0, 0, 1, 0, 0, 0])
 SAID = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0])
@@ -91,23 +91,23 @@ def test_what_cannot_be_compared():
             [[0.9, 0.1], [0.4, 0.6], [0.7, 0.3]],
             2 / 3,
         ),
-        ("pearson", Labels(head="regression"), [[1.0], [2.0], [3.0]], [[3.0], [2.0], [1.0]], -1),
+        ("pearson", Scores(), [[1.0], [2.0], [3.0]], [[3.0], [2.0], [1.0]], -1),
         ("accuracy", SETS, [[1, 1], [0, 0]], [[0.9, 0.5], [0.6, 0.1]], 0.5),
     ],
 )
 def test_labels_are_scored(metric, labels, label_ids, probabilities, expected):
-    compared = labels.head.for_metrics(labels, label_ids, np.array(probabilities))
+    compared = labels.for_metrics(label_ids, np.array(probabilities))
     found = compute_metrics((metric,), *compared)
     assert found == {f"eval_{metric}": pytest.approx(expected)}
 
 
 def test_tags_of_another_scheme_are_the_same_entities():
     """In IOB1, I- begins an entity: all entities and all words are right."""
-    tags = Labels(head="token_labels", names=("O", "B-X", "I-X", "B-Y", "I-Y"))
+    tags = Tags(names=("O", "B-X", "I-X", "B-Y", "I-Y"))
     gold = [tags.parse(row.split()) for row in ("I-X I-X O I-Y B-Y", "O I-Y")]
     predicted = [[2, 2, 0, 4, 3], [0, 4]]  # I-X I-X O I-Y B-Y, O I-Y
     rows = [np.eye(5)[row] for row in predicted]
-    compared = tags.head.for_metrics(tags, gold, rows)
+    compared = tags.for_metrics(gold, rows)
     found = compute_metrics(("entity_f1", "accuracy"), *compared)
     assert found["eval_entity_f1"] == 1.0
     assert found["eval_accuracy"] == 1.0
@@ -125,9 +125,9 @@ def test_tags_of_another_scheme_are_the_same_entities():
 )
 def test_entities_of_every_scheme_are_scored(gold, predicted, f1):
     names = tuple(dict.fromkeys(predicted.split()))
-    labels = Labels(head="token_labels", names=names)
+    labels = Tags(names=names)
     rows = [np.eye(len(labels.names))[[labels.numbers[tag] for tag in predicted.split()]]]
-    compared = labels.head.for_metrics(labels, [labels.parse(gold.split())], rows)
+    compared = labels.for_metrics([labels.parse(gold.split())], rows)
     assert compute_metrics(("entity_f1",), *compared)["eval_entity_f1"] == pytest.approx(f1)
 
 
@@ -172,7 +172,7 @@ def write_rows(path, labels, guids, rows, *, gold=None) -> None:
     write_labeled(str(path), labels, examples, rows, with_gold=gold is not None)
 
 
-SCORED = Labels(head="regression", limits=(0.0, 5.0))
+SCORED = Scores(limits=(0.0, 5.0))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_labeled(path, labels, guids, rows, gold, lines):
 
 
 def test_labeled_words(path):
-    labels = Labels(head="token_labels", names=("O", "B-P"))
+    labels = Tags(names=("O", "B-P"))
     examples = [
         WordsExample("0", ("a", "b"), label=("O", "O")),
         WordsExample("1", ("c",), label=("B-P",)),
@@ -221,7 +221,7 @@ def test_submission(path):
     assert path.read_text() == "index\tprediction\n0\tyes\n1\tno\n"
     write_submission(str(path), CLASSES, ["10", "9"], ROWS)
     assert path.read_text() == "index\tprediction\n9\tno\n10\tyes\n"
-    labels = Labels(head="regression", limits=(0.0, 5.0))
+    labels = Scores(limits=(0.0, 5.0))
     write_submission(str(path), labels, ["0", "1"], np.array([[-0.5], [3.14159]]))
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t3.142\n"
 

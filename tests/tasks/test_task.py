@@ -1,7 +1,6 @@
 """Tasks read their files, or refuse them with file and line; their labels; datasets of dicts."""
 
 import dataclasses
-import re
 import types
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 
 from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
-from bert_tf.heads import Labels, Regression
+from bert_tf.heads.labels import Tags
 from bert_tf.tasks import task as task_module
 from bert_tf.tasks.examples import Example, WordsExample
 from bert_tf.tasks.registry import get_task
@@ -145,47 +144,6 @@ def test_too_few_labels(label_kind, label, least):
 
 
 @pytest.mark.parametrize(
-    ("kind", "labels", "says"),
-    [
-        ("multi_label", [("money;sport",), ("sport",)], "1 labels hold ';': .*_separator=';'"),
-        ("multi_label", [("a;b",)] * 3, "All 3 training examples have the same label, a;b"),
-        ("classes", ["x,y", "z"], "1 labels hold ',': 'x,y'. .*--label_kind=multi_label"),
-        ("classes", ["Yes", "no", "yes"], "different classes: 'Yes', 'yes'\\."),
-        ("multi_label", [("1",), ("01", "x")], "different classes: '01', '1'\\."),
-        ("classes", ["caf\u00e9", "cafe\u0301", "cafe"], "classes: 'cafe\u0301', 'caf\u00e9'\\."),
-        ("classes", ["null", "x"], "The label 'null' is a class .*, leave out its row"),
-        ("multi_label", [("None",), ("x",)], "The label 'None' is a class .* its cell empty"),
-        ("regression", [0.5, 0.5], "All 2 training examples have the same label, 0.5"),
-        ("classes", [f"{n * 2.5}" for n in range(41)], "41 numbers .* --label_kind=regression"),
-        ("classes", [*map(str, range(200_000, 900_000, 61_000))], "12 numbers are a class each"),
-        ("classes", [*map(str, range(1, 78))], ""),  # numbers of classes
-        ("classes", ["0.5", "1.0", "1.5", "2.0"], ""),
-        ("classes", [*map(str, range(0, 60, 5)), "many", "few"], ""),
-        ("classes", ["1e999999999999999999999", "10", "arts", "arts (fine)"], ""),
-        ("multi_label", [("x1", "x01"), ()], ""),
-    ],
-)
-def test_labels_that_look_like_mistakes_are_warned_of(caplog, kind, labels, says):
-    task = get_task("csv", label_kind=kind)
-    task.with_labels_of(Example(str(i), "A", None, label) for i, label in enumerate(labels))
-    assert re.search(says, caplog.text) if says else not caplog.text
-
-
-@pytest.mark.parametrize("mark", ["\u200b", "\u2060", "\ufeff"])
-@pytest.mark.parametrize("kind", ["classes", "multi_label", "ner"])
-def test_labels_that_differ_by_an_invisible_character_are_shown(caplog, kind, mark):
-    labels = ["B-pos", f"B-{mark}pos", "O", f"B-{mark}neg"]
-    if kind == "classes":
-        examples, task = [Example("0", "A", None, x) for x in labels], get_task("csv")
-    else:
-        examples = [WordsExample("0", tuple("abcd"), 0, tuple(labels))]
-        task = get_task("ner") if kind == "ner" else get_task("csv", label_kind=kind)
-    task.with_labels_of(examples)
-    assert re.search(r"look alike.*'B-pos', 'B-\\u....pos'", caplog.text)
-    assert "neg" not in caplog.text
-
-
-@pytest.mark.parametrize(
     ("scores", "is_scaled"),
     [
         ([200_000.0, 900_000.0, 330_000.0], True),
@@ -209,30 +167,13 @@ def test_scores_far_from_those_of_a_new_head_are_scaled(caplog, scores, is_scale
     assert get_task("sts-b").with_labels_of(examples).labels.scale is None
 
 
-@pytest.mark.parametrize("labels", [[(1.5, 0.0), (250.0, 3.0)], [400.0, 7.0, 90.0]])
-def test_labels_of_a_head_of_ones_own_are_never_scaled(labels):
-    """It may have labels of any kind, and outputs that are no linear function of a scale."""
-
-    class Counts(Regression):
-        name = "counts_of_a_test"
-
-    task = dataclasses.replace(get_task("sts-b"), labels=Labels(head=Counts()))
-    examples = [Example(str(n), "A", "B", label) for n, label in enumerate(labels)]
-    assert task.with_labels_of(examples).labels.scale is None
-
-
 def test_training_data_with_a_tag_that_fixed_names_lack_are_refused(tmp_path):
     """In other data it counts as missed; in these it would not be learned."""
     (tmp_path / "train.txt").write_text("Anna B-PER\nZoe I-PER\n\nRome B-LCO\nis O\n")
     names = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
-    task = dataclasses.replace(get_task("ner"), labels=Labels(head="token_labels", names=names))
+    task = dataclasses.replace(get_task("ner"), labels=Tags(names=names))
     with pytest.raises(InputError, match=r"with the tag B-LCO\n.*one of the 5 labels O, B-PER"):
         task.with_labels_of(task.read(str(tmp_path), "train"))
-
-
-def test_one_class_of_several_in_all_training_data_is_warned_of(caplog):
-    get_task("mrpc").with_labels_of([Example("0", "A", "B", "1"), Example("1", "A", "C", "1")])
-    assert "All 2 training examples have the same label, 1" in caplog.text
 
 
 @pytest.mark.parametrize("names", [("0", "1"), ("true",), ("0.0", "1.0")])

@@ -23,14 +23,13 @@ pytestmark = pytest.mark.walk
 ENDS = ("first", "second")
 
 
-class PairScores(heads.LabelHead):
-    """A score for each sentence of a pair; a label is two numbers, as in "1.5 0"."""
+class PairScores(heads.Head):
+    """A score for each sentence of a pair."""
 
     name = "pair_scores"
     architecture = "BertForPairScores"
     required = f"{heads.ENCODER}|{heads.OUTPUT}"  # the pooler is not used
     terms = ("scores",)
-    has_names = False
     title = "Scores both sentences of a pair."
     answer_meanings = MappingProxyType({f"{end}_score": "float [B]" for end in ENDS})
 
@@ -56,15 +55,20 @@ class PairScores(heads.LabelHead):
         """Two numbers of a record."""
         return (Feature("label_ids", tf.float32, 2, least=-100.0, most=100.0),)
 
-    def size(self, labels):
-        """One scorer."""
-        return 1
+    def answers(self, outputs, labels):
+        """Both scores [B]."""
+        return {f"{end}_score": outputs["logits"][:, at] for at, end in enumerate(ENDS)}
 
-    def are_fixed(self, labels):
-        """Scores have no names."""
-        return True
 
-    def parse(self, labels, value):
+class PairLabels(heads.Labels):
+    """Two numbers, as in "1.5 0"; from a cell of the file to the record, from logits to files."""
+
+    head = "pair_scores"
+    size = 1  # of the weights of one scorer
+    are_fixed = True  # there are no names to find in the training data
+    columns = ENDS
+
+    def parse(self, value):
         """Two numbers."""
         try:
             first, second = map(float, value.split())
@@ -72,7 +76,7 @@ class PairScores(heads.LabelHead):
             raise ValueError("two numbers, as in 1.5 0") from None
         return first, second
 
-    def ids(self, labels, label):
+    def ids(self, label):
         """As in the record."""
         return [0.0, 0.0] if label is None else [*label]
 
@@ -82,34 +86,26 @@ class PairScores(heads.LabelHead):
 
     def decide(self, probabilities):
         """The scores [N, 2]."""
-        return np.asarray(probabilities)
+        return np.asarray(probabilities)  # [N, 2]
 
-    def for_metrics(self, labels, label_ids, probabilities):
+    def for_metrics(self, label_ids, probabilities):
         """All scores, [2 N]."""
         return np.ravel(label_ids), np.ravel(probabilities)
 
-    def columns(self, labels):
-        """Of both."""
-        return ENDS
-
-    def spell(self, labels, prediction):
+    def spell(self, prediction):
         """As they are read."""
         return " ".join(f"{score:.3f}" for score in prediction)
 
-    def spell_label(self, labels, label):
+    def spell_label(self, label):
         """As they are read."""
-        return "" if label is None else self.spell(labels, label)
-
-    def answers(self, outputs, labels):
-        """Both scores [B]."""
-        return {f"{end}_score": outputs["logits"][:, at] for at, end in enumerate(ENDS)}
+        return "" if label is None else self.spell(label)
 
 
 TASK = tasks.Task(
     name="own_pairs",
     title="How often is w1 in each of two sentences?",
     layout=tasks.TextColumns(text_a="one", text_b="other", label="counts"),
-    labels=heads.Labels(head=PairScores()),
+    labels=PairLabels(),
     metrics=("pearson",),
     splits=tasks.splits("train.tsv", "dev.tsv", "test.tsv"),
 )
@@ -117,7 +113,10 @@ TASK = tasks.Task(
 
 @pytest.fixture(scope="module")
 def registered():
-    """The one call. What it adds is taken away for the other tests."""
+    """The two calls. What they add is taken away for the other tests."""
+    with pytest.raises(InputError, match="the head 'pair_scores'"):
+        tasks.register(TASK)
+    heads.register(PairScores)
     tasks.register(TASK)
     yield
     del registry._ALL[TASK.name], heads.NAMES["pair_scores"]
