@@ -5,11 +5,10 @@ Their functions import what loads TensorFlow: flags are parsed first.
 
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from absl import flags, logging
@@ -20,11 +19,10 @@ from bert_tf.cli import model_flags
 from bert_tf.cli.command_line import refuse_nothing
 from bert_tf.cli.flags import YES_OR_NO, Choice, Count, Path, verb
 from bert_tf.errors import NO_MODEL, InputError
-from bert_tf.serving.options import INPUT_FORMATS, MASK, TASKS
+from bert_tf.serving.options import INPUT_FORMATS, MASK, STDIN, TASKS
 from bert_tf.terminal import Progress, counted, number_of
 
 FLAGS = flags.FLAGS
-STDIN = "standard input"
 
 
 class Files:
@@ -85,15 +83,12 @@ class Predict:
         else text, or tsv for models of several texts.
       text_a_column: The column of the text; default: as in training.
       text_b_column: The column of the second text; default: as in training.
-      interactive: Answer each line before the next is read. Default: if it is typed into a
-        terminal.
     """
 
     model = Path(required=True)
     input_format = Choice(None, INPUT_FORMATS)
     text_a_column = None
     text_b_column = None
-    interactive = YES_OR_NO
 
 
 @verb(Predict, Files, Model, model_flags.ModelFiles)
@@ -107,56 +102,30 @@ def predict(_: Sequence[str]) -> None:
 
     The model is an export of bert-tf export, or the folder of a checkpoint. A file of any size
     takes the same memory, but for csv, conll and tsv with columns, read whole as in training.
-    Typed into a terminal, each line is answered at once.
     """
     from bert_tf.serving import rows
 
-    path, name = FLAGS.input_file, FLAGS.input_file or STDIN
+    path, columns = FLAGS.input_file, (FLAGS.text_a_column, FLAGS.text_b_column)
     with open_output() as file:  # before the model is loaded: it may be refused
         predictor = make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
-        metadata = predictor.model.metadata
-        kind = FLAGS.input_format or rows.format_of(path, metadata)
-        given = FLAGS.text_a_column, FLAGS.text_b_column
-        columns = rows.columns_of(metadata, given)
-        has_columns = any(given) or bool(path and kind == "tsv" and rows.is_table(path, columns))
-        is_table = kind in ("csv", "conll") or (kind == "tsv" and has_columns)
-        if is_table:
-            logging.info("%s is read as %s with columns", name, kind)
-        if is_table and not path:
-            remedy = "name it with --input_file, or give JSON lines"
-            raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
-        if any(given) and kind in ("text", "conll"):
-            remedy = "add --input_format, or leave out --text_a_column"
-            raise InputError(f"columns, but {kind} in {name}", "csv, tsv or jsonl", remedy)
-        lines = files.read_lines(path) if path else rows.lines_of(sys.stdin.buffer, STDIN)
-        if is_table:
-            table = list(rows.read_table(path, columns, kind))
-            items, places = [item for _, item in table], ["", *(place for place, _ in table)]
-            where = places.__getitem__
-        else:
-            where = functools.partial(rows.place, name)
-            told = {"input_format": kind, "name": name, "columns": columns}
-            items = rows.read_items(lines, metadata, **told, has_columns=has_columns)
-        answers = answer(predictor, items, where)
+        metadata, kind = predictor.model.metadata, FLAGS.input_format
+        items = rows.read_inputs(path, metadata, input_format=kind, given=columns)
+        answers = answer(predictor, items)
         if FLAGS.output_file:  # otherwise the answers themselves show how far it is
-            total = rows.num_lines(path) if path and not is_table else None
-            answers = counted(answers, "answer", total, "rows" if is_table else "lines")
+            total = len(items) if isinstance(items, list) else path and rows.num_lines(path)
+            answers = counted(answers, "answer", total, "inputs")
         count = write_lines(file, answers)
     if FLAGS.output_file:
         logging.info("Wrote %s to %s", number_of(count, "answers"), FLAGS.output_file)
 
 
-def answer(
-    predictor: Any, items: Iterable[Any], where: Callable[[int], str]
-) -> Iterator[dict[str, Any]]:
-    """The answer to each item, with its `id` if it has one; `where` names the place of the nth."""
-    interactive = FLAGS.interactive
-    if interactive is None:
-        interactive = not FLAGS.input_file and sys.stdin.isatty()
-    asked, again = itertools.tee(items)
-    window = 1 if interactive else None
-    found = predictor.stream(asked, window=window, place=where)
-    for one, item in zip(found, again, strict=False):  # the answer first: it reads the item
+def answer(predictor: Any, items: Iterable[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The answer to each item, of which the place is given too, with its `id` if it has one."""
+    from bert_tf.serving.rows import RowReader
+
+    reader, (asked, again) = RowReader(predictor.model.metadata), itertools.tee(items)
+    found = predictor.stream(reader.read(item, place) for place, item in asked)
+    for one, (_, item) in zip(found, again, strict=True):  # the answer first: it reads the item
         has_id = isinstance(item, Mapping) and "id" in item
         yield ({"id": item["id"]} if has_id else {}) | one
 

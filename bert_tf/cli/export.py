@@ -83,14 +83,12 @@ from absl import logging
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
 from bert_tf.serving.export import export_checkpoint
-from bert_tf.serving.signatures import check_options
 from bert_tf.terminal import log_end
 
 
 def main(_: Sequence[str]) -> None:
     """Flags -> model -> SavedModel, or a file for LiteRT or ONNX Runtime."""
     source, options = open_weights(FLAGS.init_checkpoint), serving_options()
-    check_options(source, options, ids_only=FLAGS.format != SAVED_MODEL)
     model = from_flags.complete_model(source)
     path = export_checkpoint(
         *(source, model.config, model.tokenizer, FLAGS.export_dir),

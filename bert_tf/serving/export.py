@@ -267,9 +267,7 @@ def metadata_of(
       **converted: what `portable.write_portable` says of a conversion; nothing for a SavedModel.
     """
     options, tokenizer = task.listed_options(), task.sequences.tokenizer
-    if converted:
-        options = {name: v for name, v in options.items() if name not in task.text_options}
-    else:
+    if not converted:
         converted = {"texts": dict(task.texts), "outputs": dict(task.outputs)}
     return {
         "task": task.head.name,

@@ -14,6 +14,7 @@ EMBEDDINGS = "embeddings"  # as a layer: the input of the first encoder block
 FEATURE_FORMATS = ("jsonl", "npz", "tfrecord")  # of extracted features
 DEFAULT_CHOICES = 4  # sequences in a record of multiple choice, as in SWAG
 MASK = "[MASK]"
+STDIN = "standard input"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ from bert_tf.serving import export
 from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of
-from bert_tf.serving.signatures import check_options, make_task, refuse_not_finite
+from bert_tf.serving.signatures import make_task, refuse_not_finite
 from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
     FullTokenizer,
     read_vocabulary,
@@ -160,7 +160,6 @@ def open_model(
         given.pop(name, None) for name in ("bert_config_file", "vocab_file", "do_lower_case")
     )
     chosen = ServingOptions(**given)
-    check_options(source, chosen)
     config = config_of(source, config_file)
     return of_weights(source, config, tokenizer_of(source, config, vocab_file, lower), chosen)
 
@@ -326,20 +325,12 @@ class Predictor:
         """
         return list(self.stream(items))
 
-    def stream(
-        self,
-        items: Iterable[Any],
-        *,
-        window: int | None = None,
-        place: Callable[[int], str] = "item {}".format,
-    ) -> Iterator[dict[str, Any]]:
+    def stream(self, items: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The answers to any number of items, in their order, in constant memory.
 
         Args:
-          items: as for `predict`; read as they are needed.
-          window: items to read before the first is answered; None: many batches of them, so that
-            each batch has items of similar length. 1: answer each at once.
-          place: names the item of a number, from 1, in messages.
+          items: as for `predict`; many batches of them are read before the first is answered, so
+            that each batch has items of similar length.
 
         Yields:
           As `predict` returns.
@@ -350,9 +341,8 @@ class Predictor:
         if isinstance(items, str | bytes | Mapping):
             received = f"a single item ({type(items).__name__})"
             raise InputError(received, "an iterable of items", "put brackets around it")
-        most = self.batch_size * BATCHES_OF_A_WINDOW if window is None else window
-        rows = (self._reader.read(item, place(number)) for number, item in enumerate(items, 1))
-        for held in _windows(rows, most):
+        rows = (self._reader.read(item, f"item {number}") for number, item in enumerate(items, 1))
+        for held in _windows(rows, self.batch_size * BATCHES_OF_A_WINDOW):
             yield from self._answers(held)
 
     def _answers(self, rows: Sequence[Row]) -> list[dict[str, Any]]:

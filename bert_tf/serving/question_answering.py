@@ -334,7 +334,7 @@ class QuestionAnsweringTask(ServingTask):
     Shapes: k listed answers.
     """
 
-    own_options = text_options = (
+    own_options = (
         *("doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
         *("version_2_with_negative", "null_score_diff_threshold", "top_k"),
     )

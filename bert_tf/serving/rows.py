@@ -20,16 +20,18 @@ import itertools
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
 import numpy as np
+from absl import logging
 
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.heads.tags import normal_tags, tags_in
-from bert_tf.serving.options import DEFAULT
+from bert_tf.serving.options import DEFAULT, STDIN
 from bert_tf.tasks import examples
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
@@ -165,7 +167,41 @@ def _decoded(value: bytes | list) -> Any:
     return value.decode() if isinstance(value, bytes) else [_decoded(one) for one in value]
 
 
-# ---------------------------------------------------------------------------- lines
+# ---------------------------------------------------------------------------- files
+
+
+def read_inputs(
+    path: str | None,
+    metadata: Mapping[str, Any],
+    *,
+    input_format: str | None = None,
+    given: Sequence[str | None] = (),
+) -> Iterable[tuple[str, Any]]:
+    """The place and the item of each row of a file, a list, or line of it, as they are read.
+
+    Args:
+      path: of the file; None: standard input.
+      metadata: of the model, as in export.json.
+      input_format: one of INPUT_FORMATS; None: see `format_of`.
+      given: columns of the model's texts, as for `columns_of`.
+
+    Raises:
+      InputError: the file cannot be read so.
+    """
+    kind, columns = input_format or format_of(path, metadata), columns_of(metadata, given)
+    if any(given) and kind in ("text", "conll"):
+        remedy = "add --input_format, or leave out --text_a_column"
+        raise InputError(f"columns, but {kind} in {path or STDIN}", "csv, tsv or jsonl", remedy)
+    has_columns = any(given) or bool(path and kind == "tsv" and is_table(path, columns))
+    if kind in ("csv", "conll") or (kind == "tsv" and has_columns):
+        if not path:
+            remedy = "name it with --input_file, or give JSON lines"
+            raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
+        logging.info("%s is read as %s with columns", path, kind)
+        return [*read_table(path, columns, kind)]
+    lines = files.read_lines(path) if path else lines_of(sys.stdin.buffer, STDIN)
+    told = {"input_format": kind, "name": path or STDIN, "columns": columns}
+    return read_items(lines, metadata, **told, has_columns=has_columns)
 
 
 def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
@@ -264,8 +300,8 @@ def read_items(
     name: str,
     columns: Mapping[str, str | int] = MappingProxyType({}),
     has_columns: bool = False,
-) -> Iterator[Any]:
-    """The item of each line.
+) -> Iterator[tuple[str, Any]]:
+    """The place and the item of each line.
 
     Args:
       lines: with their line ends.
@@ -310,11 +346,12 @@ def read_items(
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
         text = files.decoded(raw, name, number)
         try:
-            yield parse(text)
+            item = parse(text)
         except (ValueError, RecursionError) as error:
             shown = f"{raw[:60]!r}{'...' if len(raw) > 60 else ''} ({error})"
             remedy = "correct the line, or give another --input_format"
             raise InputError(f"{place(name, number)}: {shown}", expected, remedy) from None
+        yield place(name, number), item
 
 
 def num_lines(path: str) -> int | None:

@@ -93,7 +93,6 @@ class ServingTask:
       feature_names: the model's inputs.
       own_options: fields of `ServingOptions` that affect this task, beside task, max_seq_length
         and the labels of a head whose classes have names.
-      text_options: those of them that an export of ids alone cannot have.
       part: what a sequence is called if a request has several of them.
     """
 
@@ -103,7 +102,6 @@ class ServingTask:
     samples: Sequence[Mapping[str, Any]] = ()
     feature_names: Sequence[str] = FEATURE_NAMES
     own_options: Sequence[str] = ("pairs",)
-    text_options: Sequence[str] = ("pairs",)
     part = "sequence"
 
     def __init__(
@@ -177,14 +175,10 @@ class ServingTask:
 
     # ------------------------------------------------------------------------ what all share
 
-    @classmethod
-    def option_names(cls, head: Head) -> tuple[str, ...]:
-        """The options that affect the task with a head, beside `task`."""
-        return ("max_seq_length", *cls.own_options, *(["labels"] if head.has_names else []))
-
     def listed_options(self) -> dict[str, Any]:
-        """The options that were chosen at export, for the model card."""
-        values = {name: getattr(self.options, name) for name in self.option_names(self.head)}
+        """The options that affect the task, as they were chosen at export, for the model card."""
+        names = ("max_seq_length", *self.own_options, *(["labels"] if self.head.has_names else []))
+        values = {name: getattr(self.options, name) for name in names}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
     def signatures(self) -> dict[str, Signature]:
@@ -257,35 +251,6 @@ def make_task(
     outputs = [name for name in head.outputs if has_pooler or name != "pooled_output"]
     served = InferenceModel(model, config, outputs, activations)
     return kind(head, served, tokenizer, config, options)
-
-
-def check_options(source: Weights, options: ServingOptions, *, ids_only: bool = False) -> None:
-    """Refuses chosen options that have no effect on the task of a checkpoint.
-
-    Args:
-      source: the checkpoint.
-      options: what was chosen.
-      ids_only: the export takes ids and returns numbers, so that options of texts have no effect.
-
-    Raises:
-      InputError: naming the flag.
-    """
-    head = head_of(source, options)
-    kind = class_of(head)
-    without = kind.text_options if ids_only else ()
-    known = ["task", *(name for name in kind.option_names(head) if name not in without)]
-    for field in dataclasses.fields(options):
-        if getattr(options, field.name) != field.default and field.name not in known:
-            raise InputError(
-                f"--{field.name} for {source.path} as {head.name}",
-                f"what has an effect there: {', '.join(f'--{one}' for one in known)}",
-                f"leave out --{field.name}, or say with --task what the model is for",
-            )
-    threshold = options.null_score_diff_threshold
-    if threshold is not None and options.version_2_with_negative is False:
-        received = f"--null_score_diff_threshold={threshold} with --noversion_2_with_negative"
-        expected = "one of them: a threshold has no effect where every question has an answer"
-        raise InputError(received, expected, "leave out one of the two")
 
 
 def _shown_task(source: Weights) -> str | None:

@@ -62,7 +62,7 @@ class EmbeddingTask(ServingTask):
 class MaskedLmTask(ServingTask):
     """The masked-LM head of a pre-trained model. Shapes: M [MASK]s, k guesses, P positions."""
 
-    own_options, text_options = ("top_k",), ()
+    own_options = ("top_k",)
     texts: ClassVar = {"text": f"a text with {MASK} in it, once or more often"}
     outputs: ClassVar = {
         "pieces": "string [B, M, k], the likeliest first; empty beyond num_masks",
@@ -136,7 +136,7 @@ class MultipleChoiceTask(ServingTask):
     Records, unlike texts, need their C at export: the option num_choices.
     """
 
-    own_options, text_options = ("num_choices",), ()
+    own_options = ("num_choices",)
     texts: ClassVar = {
         "context": "what goes before, a sentence to itself (SWAG's sent1)",
         "endings": "the endings, equally many of each, with the words that they go on from "

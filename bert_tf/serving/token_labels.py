@@ -204,7 +204,7 @@ SENTENCE = "Ruprecht I. founded the University of Heidelberg, in 1386. "
 class TokenLabelsTask(ServingTask):
     """A label for each word of texts of any length, in windows as in training."""
 
-    own_options = text_options = ()
+    own_options = ()
     part = "window"
     texts: ClassVar = {"text": "the text, of any length"}
     outputs: ClassVar = {

@@ -52,7 +52,6 @@ def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
         ("model", {"version": 1}, "a folder with versions"),
         ("export", {"pairs": True}, "pairs for the export"),
         ("model", {"do_lower_case": False}, "do_lower_case False"),
-        ("model", {"top_k": 3}, "--top_k"),
         ("export", {"batch_size": 0}, "a batch_size of 0"),
         ("model", {"task": "fill_mask"}, "lacks 5 of the model's weights, such as cls/predictions"),
         ("export/11", {}, "export/11"),
@@ -218,26 +217,22 @@ def test_a_single_item_is_refused(items):
         Counting().predictor.predict(items)
 
 
-def test_answers_come_before_an_item_that_cannot_be_used():
-    answers = Counting().predictor.stream(["a", "bb", 5], window=2, place="thing {}".format)
-    assert [next(answers)["length"] for _ in range(2)] == [1, 2]
-    with pytest.raises(InputError, match="thing 3: 5"):
-        next(answers)
-
-
-@pytest.mark.parametrize(("window", "most"), [(None, 3 * 16), (1, 1)])
-def test_a_stream_reads_no_further_than_a_window(window, most):
+def test_a_stream_reads_no_further_than_a_window():
+    """What it has read is answered before an item that cannot be used."""
     read = 0
 
     def items():
         nonlocal read
-        for read in range(1, 200):
+        for read in range(1, 97):
             yield "a" * (read % 7)
+        yield 5
 
-    for number, one in enumerate(Counting().predictor.stream(items(), window=window), 1):
-        assert one["length"] == number % 7
-        assert number <= read < number + most
-    assert read == 199
+    answers = Counting().predictor.stream(items())
+    for number in range(1, 97):
+        assert next(answers)["length"] == number % 7
+        assert number <= read < number + 3 * 16
+    with pytest.raises(InputError, match="item 97: 5"):
+        next(answers)
     with unittest.mock.patch.object(predictor_module, "BYTES_OF_A_WINDOW", 100):
         model = Counting()
         model.predictor.predict(["a" * 60] * 6)

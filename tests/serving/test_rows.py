@@ -98,7 +98,8 @@ def test_answers_are_plain_and_without_padding():
 
 def read(content: bytes, metadata: dict, input_format: str) -> list:
     lines = rows.lines_of(io.BytesIO(content), "the file")
-    return list(rows.read_items(lines, metadata, input_format=input_format, name="the file"))
+    found = rows.read_items(lines, metadata, input_format=input_format, name="the file")
+    return [item for _, item in found]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,8 @@ def test_texts_are_found_in_the_columns_of_training(tmp_path):
     lines = io.BytesIO(b'{"headline": "e", "id": 9}\n{"text": "f"}\n{"text": "f", "headline": "g"}')
     told = {"input_format": "jsonl", "name": "x", "columns": columns}
     assert list(rows.read_items(lines, trained, **told)) == [
-        {"id": 9, "text": "e"}, {"text": "f"}, {"text": "g"},  # as of a table with both
+        ("x, line 1", {"id": 9, "text": "e"}), ("x, line 2", {"text": "f"}),
+        ("x, line 3", {"text": "g"}),  # as of a table with both
     ]  # fmt: skip
 
 
@@ -218,7 +220,7 @@ def test_a_line_of_json_without_the_column_that_is_given():
     told = {"input_format": "jsonl", "name": "x", "columns": columns, "has_columns": True}
     for line in (b'{"text": "b"}', b'"b"', b'["b"]', b"{}", b'{"Body": "b", "text": "c"}'):
         items = rows.read_items([b'{"body": "a", "id": 3}\n', line], SINGLE, **told)
-        assert next(items) == {"id": 3, "text": "a"}
+        assert next(items) == ("x, line 1", {"id": 3, "text": "a"})
         with pytest.raises(InputError, match=r"x, line 2: .*without body.*\n.*\{\"body\": "):
             next(items)
 

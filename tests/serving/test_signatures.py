@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 import served_models
-from served_models import CONFIG, KINDS, TOKENIZER
+from served_models import CONFIG, TOKENIZER
 
 from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.errors import InputError
 from bert_tf.heads import make_model
 from bert_tf.serving import export, options, predictor, pretrained
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.signatures import ServingTask, check_options, head_of, make_task
+from bert_tf.serving.signatures import ServingTask, head_of, make_task
 
 MOST = CONFIG.max_position_embeddings
 
@@ -140,35 +140,6 @@ def test_whether_there_may_be_no_answer(source, stored, trained, given, negative
 def test_what_a_checkpoint_cannot_be(source, kind, known, given, says):
     with pytest.raises(InputError, match=says):
         make(source(kind, **known), **given)
-
-
-@pytest.mark.parametrize(
-    ("kind", "given", "flag"),
-    [
-        ("token_labels", {"pairs": True}, "--pairs"),
-        ("regression", {"labels": ("a",)}, "--labels"),
-        ("classification", {"top_k": 3}, "--top_k"),
-        ("embeddings", {"doc_stride": 3}, "--doc_stride"),
-        ("fill_mask", {"null_score_diff_threshold": 0.0}, "--null_score_diff_threshold"),
-        ("question_answering", {"null_score_diff_threshold": 0.5, "version_2_with_negative": False},
-         "--null_score_diff_threshold=0.5 with --noversion_2_with_negative"),
-    ],
-)  # fmt: skip
-def test_options_without_effect_are_named(source, kind, given, flag):
-    with pytest.raises(InputError) as caught:
-        check_options(source(kind), ServingOptions(**given))
-    assert caught.value.received.startswith(flag)
-
-
-def test_options_with_effect_are_taken(source):
-    for kind in KINDS:
-        check_options(source(kind), ServingOptions())
-        check_options(source(kind), served_models.options(kind))
-    # A file that takes ids has no options for texts.
-    check_options(source("fill_mask"), ServingOptions(top_k=2), ids_only=True)
-    for kind, name, value in (("pairs", "pairs", True), ("no_answer", "doc_stride", 3)):
-        with pytest.raises(InputError, match=f"--{name} for"):
-            check_options(source(kind), ServingOptions(**{name: value}), ids_only=True)
 
 
 def test_labels_in_another_order_stay_with_their_classes(source):

@@ -111,21 +111,12 @@ def test_a_line_that_is_none_is_named(folder, tmp_path, predict):
     assert [path.name for path in tmp_path.iterdir()] == ["in.tsv"]  # nothing half done is left
 
 
-def test_what_is_typed_is_answered_at_once(folder, wanted, predict, monkeypatch):
-    keyboard, screen = io.BytesIO("\n".join(map("\t".join, PAIRS)).encode()), io.BytesIO()
-    windows, stream = [], Predictor.stream
-
-    def noting(self, items, *, window, place):
-        windows.append(window)
-        return stream(self, items, window=window, place=place)
-
-    monkeypatch.setattr(Predictor, "stream", noting)
-    stdin = types.SimpleNamespace(buffer=keyboard, isatty=lambda: True)
-    monkeypatch.setattr(sys, "stdin", stdin)
-    monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(buffer=screen))
+def test_standard_input(folder, wanted, predict, monkeypatch):
+    given, found = io.BytesIO("\n".join(map("\t".join, PAIRS)).encode()), io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", types.SimpleNamespace(buffer=given))
+    monkeypatch.setattr(sys, "stdout", types.SimpleNamespace(buffer=found))
     predict(model=folder / "export")
-    assert windows == [1]
-    assert same([json.loads(line) for line in screen.getvalue().splitlines()], wanted)
+    assert same([json.loads(line) for line in found.getvalue().splitlines()], wanted)
 
 
 # ---------------------------------------------------------------------------- the playground
