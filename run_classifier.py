@@ -20,7 +20,7 @@ from bert_tf.cli import model_flags
 from bert_tf.cli.flags import FLAGS
 from bert_tf.errors import InputError
 from bert_tf.tasks import registry
-from bert_tf.tasks.examples import FORMATS
+from bert_tf.tasks.examples import OWN_FORMATS
 
 OWN_FILES = [field.name for field in dataclasses.fields(registry.OwnFiles)]
 FILE_FLAGS = ("train_file", "dev_file", "test_file")
@@ -110,7 +110,7 @@ def learning_rates() -> tuple[float, ...]:
 
 def check_task_flags(task_name: str) -> None:
     """Refuses flags that have no effect on the task."""
-    others = [] if task_name in FORMATS else [*OWN_FILES]
+    others = [] if task_name in OWN_FORMATS else [*OWN_FILES]
     others += [] if task_name == "xnli" else ["xnli_language"]
     others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
     others += ["labels"] if FLAGS.label_kind == "regression" else []
@@ -175,7 +175,7 @@ def make_task() -> Task:
     options = {}
     if name == "xnli":
         options = {"language": FLAGS.xnli_language}
-    elif name in FORMATS:
+    elif name in OWN_FORMATS:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
     task = registry.get_task(name, **options)
     task = task.with_choices_in(FLAGS.data_dir) if FLAGS.data_dir else task

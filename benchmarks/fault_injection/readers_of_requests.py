@@ -152,12 +152,11 @@ def predict_lines(folder: pathlib.Path) -> Reader:
         for name in changed(reader):
             kind, _, file_format = name.partition(".")
             metadata, path = METADATA[kind], str(folder / name)
-            items = rows.read_items(
-                files.read_lines(path), metadata, input_format=file_format, name=path
-            )
-            reads = rows.RowReader(metadata)
-            for number, item in enumerate(items, 1):
-                row = reads.read(item, rows.place(path, number))
+            lines, reads = files.read_lines(path), rows.RowReader(metadata)
+            for place, item in rows.read_items(
+                lines, metadata, input_format=file_format, name=path
+            ):
+                row = reads.read(item, place)
                 assert list(row) == list(reads.is_list)
 
     ways = {name: "json_lines" if name.endswith("jsonl") else "lines" for name in LINES}

@@ -238,13 +238,9 @@ def fill_mask(argv: Sequence[str]) -> None:
     for text in argv[1:] or filter(None, map(str.strip, read_texts())):
         print(text)
         (found,) = predictor.predict([text])
-        if not found["num_masks"] == text.count(MASK) > 0:
-            fit = f"of whose {text.count(MASK)} {MASK} {found['num_masks']} fit into the model"
-            raise InputError(
-                f"{text!r}, {fit if MASK in text else f'without {MASK}'}",
-                f"at least one {MASK} among the tokens that the model reads",
-                f"write {MASK} in place of the word to guess, or shorten the text",
-            )
+        if not found["num_masks"]:
+            expected = f"a text with {MASK} among the tokens that the model reads"
+            raise InputError(f"{text!r:.200}", expected, "write it for the word to guess")
         guesses = zip(found["pieces"], found["probabilities"], strict=True)
         for number, (pieces, shares) in enumerate(guesses, 1):
             listed = (f"{p} {percent(share)}" for p, share in zip(pieces, shares, strict=True))
@@ -259,14 +255,7 @@ def percent(probability: float) -> str:
 # ---------------------------------------------------------------------------- score
 
 
-def one_source(texts: Sequence[str]) -> None:
-    """Refuses texts of two sources."""
-    if texts and FLAGS.input_file:
-        received = f"--input_file with the text {texts[0]!r:.60}"
-        raise InputError(received, "texts from one source", "leave out one of the two")
-
-
-@verb(Files, model_flags.define_pretrained, check=one_source)
+@verb(Files, model_flags.define_pretrained, check=lambda _: None)
 def score(argv: Sequence[str]) -> None:
     """Scores lines of text by a pre-trained BERT: how likely it finds them.
 

@@ -19,7 +19,7 @@ from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
 from bert_tf.cli.flags import YES_OR_NO, Choice, Count, Number
-from bert_tf.serving.options import FORMATS, SAVED_MODEL, TASKS, ServingOptions
+from bert_tf.serving.options import EXPORT_FORMATS, SAVED_MODEL, TASKS, ServingOptions
 
 FLAGS = flags.FLAGS
 
@@ -53,7 +53,7 @@ class Export:
 
     _most_used = "init_checkpoint export_dir format task labels max_seq_length"
     export_dir = shared_flags.Path(required=True)
-    format = Choice(SAVED_MODEL, FORMATS)
+    format = Choice(SAVED_MODEL, EXPORT_FORMATS)
     int8 = False
     task = Choice(None, TASKS)
     labels = ()

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from absl import flags
 
 from bert_tf import files
-from bert_tf.cli import flags as shared_flags
 from bert_tf.cli.flags import Number, Path, verb
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
@@ -167,10 +166,6 @@ def two_files(words: Sequence[str]) -> None:
             "two: the questions with their answers, and the predictions",
             "bert-tf evaluate-squad DEV_JSON PREDICTIONS_JSON",
         )
-    shared_flags.require("nbest_file", "report_file")
-    if FLAGS["na_prob_thresh"].present and not FLAGS.na_prob_file:
-        remedy = "add --na_prob_file, or leave out --na_prob_thresh"
-        raise InputError("--na_prob_thresh without --na_prob_file", "both or none", remedy)
 
 
 @verb(Scoring, check=two_files, needs_tensorflow=False)
@@ -192,12 +187,6 @@ def evaluate_squad(argv: Sequence[str]) -> None:
 
     dev_file, predictions_file = map(files.own_path, argv[1:])
     questions, answers = data.read_squad(dev_file), read_predictions(predictions_file)
-    if FLAGS.na_prob_file and not questions.version_2:
-        raise InputError(
-            f"--na_prob_file for {questions.source}, where every question has an answer",
-            "questions of SQuAD v2.0's kind",
-            "leave out --na_prob_file",
-        )
     thresh = FLAGS.na_prob_thresh
     na_probs = read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
     scores = evaluation.official_scores(

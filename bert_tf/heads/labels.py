@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE
 from bert_tf.heads.tags import OUTSIDE, TAG, have_prefixes, normal_tags, tags_in
 
@@ -76,8 +77,9 @@ class Labels:
     scale: ClassVar[tuple[float, float] | None] = None
 
     def __post_init__(self):
-        if len(set(self.names)) != len(self.names) or "" in self.names:
-            raise ValueError(f"received the label names {self.names}, expected each once")
+        if len({*self.names}) < len(self.names) or "" in self.names:
+            received = f"the labels {', '.join(map(repr, self.names))}"
+            raise InputError(received, "different names", "correct the labels")
 
     @property
     def size(self) -> int:

@@ -32,7 +32,7 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
 from bert_tf.checkpoints.saving import publish_folder
 from bert_tf.config import BertConfig
-from bert_tf.errors import InputError, printable
+from bert_tf.errors import InputError
 from bert_tf.runtime import import_tensorflow_text
 from bert_tf.serving import portable
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
@@ -104,7 +104,7 @@ def export_checkpoint(
       tokenizer: with its vocabulary.
       export_dir: of all versions of this model; TF Serving's base path.
       options: what is not in the checkpoint.
-      file_format: one of `options.FORMATS`.
+      file_format: one of `options.EXPORT_FORMATS`.
       int8: weights as int8; not for a SavedModel.
 
     Returns:
@@ -179,13 +179,8 @@ def _write_saved_model(
         exported = tf.Module()  # what a SavedModel holds besides its functions
         exported.model = task.model
         exported.vocabulary = tf.saved_model.Asset(_write_vocabulary(task, local))
-        try:
-            with Progress("write the SavedModel"), without_chatter():
-                tf.saved_model.save(exported, folder, signatures=functions)
-        except ValueError as error:  # TensorFlow's, of the file that it reads back at the end
-            if "fingerprint" not in str(error):
-                raise
-            raise OSError(str(error).splitlines()[-1]) from None
+        with Progress("write the SavedModel"), without_chatter():
+            tf.saved_model.save(exported, folder, signatures=functions)
         path = tf.io.gfile.join(folder, WARM_UP_FILE)
         tf.io.gfile.makedirs(path.rpartition("/")[0])
         with tf.io.TFRecordWriter(path) as writer:
@@ -336,10 +331,7 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
     if "file" in metadata:
         weights = "int8" if metadata["int8_weights"] else "float32"
         about = PORTABLE_CARD.format(weights=weights, **metadata)
-    # As indented code, in which Markdown interprets nothing.
-    lines = json.dumps(metadata, indent=2, ensure_ascii=False).splitlines()
-    facts = "\n".join(f"    {printable(line)}" for line in lines)
-    return CARD.format(task=metadata["task"], title=title, about=about.rstrip(), facts=facts)
+    return CARD.format(task=metadata["task"], title=title, about=about.rstrip())
 
 
 # ---------------------------------------------------------------------------- checksums
@@ -373,27 +365,19 @@ def check_files(folder: str) -> None:
         if not tf.io.gfile.exists(path):
             logging.info("%s has no %s, so its files are not checked for damage", folder, CHECKSUMS)
             return
-    listed, found = {}, _digests(folder)
-    remedy = "copy the folder again, or export the model again"
-    for number, line in enumerate([*files.read_text_lines(path)] or [""], 1):
-        line = line.removesuffix("\n")
-        if not (match := _LINE.fullmatch(line)):
-            expected = "a checksum, two spaces and the name of a file, as sha256sum prints them"
-            raise InputError(f"{path}, line {number}: {line[:80]!r}", expected, remedy)
-        listed[match[2]] = match[1]
+    found = _digests(folder)
+    matches = (_LINE.fullmatch(line.removesuffix("\n")) for line in files.read_text_lines(path))
+    listed = {match[2]: match[1] for match in matches if match}
     for name in sorted((listed.keys() | found.keys()) - {MODEL_CARD}):
-        if listed.get(name) == found.get(name) or ("/." in f"/{name}" and name not in listed):
-            continue
-        problem = f"whose checksum is not the one in {CHECKSUMS}"
-        if name not in found:
-            problem = "which is missing"
-        elif name not in listed:
-            problem = f"which {CHECKSUMS} does not list"
-        raise InputError(
-            f"{folder.rstrip('/')}/{name}, {problem}",
-            "the files of an export as they were written",
-            f"{remedy}; if you changed it on purpose, remove {CHECKSUMS}",
-        )
+        is_hidden = name not in listed and "/." in f"/{name}"
+        if listed.get(name) != found.get(name) and not is_hidden:
+            problem = "has another checksum" if name in found else "is missing"
+            raise InputError(
+                f"{folder.rstrip('/')}/{name}, which {problem}",
+                f"the files of an export as {CHECKSUMS} lists them",
+                "copy the folder again, or export the model again; if you changed it on purpose, "
+                f"remove {CHECKSUMS}",
+            )
 
 
 def _digests(folder: str) -> dict[str, str]:

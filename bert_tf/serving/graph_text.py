@@ -17,12 +17,11 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.squad.windows import SPECIAL_PIECES
+from bert_tf.tokenization.wordpiece import LEAST_LENGTH, FullTokenizer
 
 Features = dict[str, tf.Tensor]
 FEATURE_NAMES = ("input_ids", "input_mask", "segment_ids")
-SPECIAL_PIECES = 3  # of a pair: [CLS], [SEP] and [SEP]
-LEAST_LENGTH = 5  # so that either text of a pair has room for a piece
 
 
 class Runs(NamedTuple):

@@ -29,17 +29,13 @@ from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, damage_errors
 from bert_tf.config import BertConfig
 from bert_tf.data.grouping import batches_by_length
-from bert_tf.declarations import OtherKeys, typed
 from bert_tf.errors import InputError
 from bert_tf.serving import export
 from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
-from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of
+from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of, text_inputs
 from bert_tf.serving.signatures import make_task, refuse_not_finite
-from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
-    FullTokenizer,
-    read_vocabulary,
-)
+from bert_tf.tokenization.wordpiece import FullTokenizer  # also registers operations of exports
 
 if TYPE_CHECKING:
     from bert_tf.options import PredictorOptions
@@ -49,24 +45,6 @@ BYTES_OF_A_WINDOW = 16 << 20  # of text, unless a single text has more
 BYTES_OF_A_BATCH = 1 << 20  # likewise; tokenization takes many times the memory of the text
 
 # ---------------------------------------------------------------------------- loaded models
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportMetadata(OtherKeys):
-    """What a program needs of a SavedModel's export.json, for `bert_tf.config.typed`.
-
-    Beside it stands what only people read, and the inputs, which are read from the model.
-    """
-
-    task: str
-    texts: dict[str, str]
-    outputs: dict[str, str]
-    options: ServingOptions
-    do_lower_case: bool
-    strip_accents: bool | None = None  # as do_lower_case
-    never_split: tuple[str, ...] = ()  # pieces that the tokenizer keeps whole
-    config: BertConfig
-    metrics: dict[str, str]
 
 
 @dataclasses.dataclass(eq=False)
@@ -97,13 +75,10 @@ class ServedModel:
         """Runs a signature; arrays of objects hold bytes. The answers come in the order of names.
 
         Raises:
-          ValueError: there is no such signature.
+          KeyError: there is no such signature.
           InputError: answers are NaN or infinite.
           tf.errors.InvalidArgumentError: the signature refuses the arrays.
         """
-        if signature not in self.metadata["signatures"]:
-            known = ", ".join(self.metadata["signatures"])
-            raise ValueError(f"received the signature {signature!r}, expected one of {known}")
         with self._lock:
             function = self.function(signature)
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
@@ -137,9 +112,6 @@ def open_model(
     Raises:
       InputError: there is no model, or something does not fit.
     """
-    if not isinstance(path, str | os.PathLike):
-        received = f"a {type(path).__name__} in place of a path"
-        raise InputError(received, "the path of a model", "save the model, and give its file")
     path = files.own_path(path)
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     with files.path_errors(path):
@@ -165,23 +137,10 @@ def open_model(
 
 
 def _versions(path: str) -> dict[int, str]:
-    """The folders of SavedModels by version; an export itself is version 0 of its folder.
-
-    Raises:
-      InputError: there are only files of another format.
-    """
+    """The folders of SavedModels by version; an export itself is version 0 of its folder."""
     folders = {0: path} | export.versions(path) if tf.io.gfile.isdir(path) else {}
-    found = {
-        name: {n: f for n, f in folders.items() if tf.io.gfile.exists(tf.io.gfile.join(f, file))}
-        for name, file in MODEL_FILES.items()
-    }
-    saved_models = found.pop(SAVED_MODEL)
-    if any(found.values()) and not saved_models:
-        formats = " and ".join(name for name in found if found[name])
-        expected = "a SavedModel or a checkpoint; other files need their own runtime, and take ids"
-        remedy = "export the model with --format=saved_model"
-        raise InputError(f"{path}, an export of the format {formats}", expected, remedy)
-    return saved_models
+    file = MODEL_FILES[SAVED_MODEL]
+    return {n: f for n, f in folders.items() if tf.io.gfile.exists(tf.io.gfile.join(f, file))}
 
 
 def open_export(folder: str) -> ServedModel:
@@ -197,7 +156,6 @@ def open_export(folder: str) -> ServedModel:
         expected=f"the {METADATA_FILE} of an export of `bert-tf export`",
         remedy="export it with `bert-tf export`; SavedModels of `model.export` cannot be used",
     )
-    described = typed(ExportMetadata, metadata, source=path)
     with damage_errors(folder, "an export as `bert-tf export` wrote it"):
         with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
             tf.saved_model.experimental.read_fingerprint(folder)
@@ -206,22 +164,11 @@ def open_export(folder: str) -> ServedModel:
             loaded = tf.saved_model.load(name)
         signatures = loaded.signatures
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
-        answers = {name: one.structured_outputs for name, one in signatures.items()}
-    metadata["signatures"] = export.specs_of(inputs)
-    for key, said, there in (
-        ("texts", described.texts, inputs.get(DEFAULT, {})),
-        ("outputs", described.outputs, answers.get(DEFAULT, {})),
-    ):
-        if said.keys() != there.keys():
-            received = f"{path}, whose {key} do not fit the model beside it"
-            remedy = "copy the folder again, or export the model again"
-            raise InputError(received, "the file that was written with the model", remedy)
+        metadata["signatures"] = export.specs_of(inputs)
+        text_inputs(metadata)
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
-    num_pieces = len(read_vocabulary(vocab_file))
-    described.config.check_vocabulary_size(num_pieces, vocab_file=vocab_file)
-
     names = ("do_lower_case", "strip_accents", "never_split")
-    own = {name: getattr(described, name) for name in names}
+    own = {name: metadata[name] for name in names if name in metadata}
     tokenizer = functools.cache(lambda: FullTokenizer(vocab_file, **own))
     function = signatures.__getitem__
     return ServedModel(folder, metadata, loaded.model, function, tokenizer, keep=loaded)

@@ -328,12 +328,12 @@ def read_items(
 
     def jsonl(text: str) -> Any:
         item = json.loads(text, object_pairs_hook=files.each_key_once)
-        if not isinstance(item, dict) or not item.keys() >= {*columns.values()}:
-            if has_columns:
-                raise ValueError(f"without {' and '.join(map(str, columns.values()))}")
-            return item
-        others = {key: value for key, value in item.items() if key not in columns.values()}
-        return others | {name: item[column] for name, column in columns.items()}
+        if isinstance(item, dict) and item.keys() >= {*columns.values()}:
+            others = {key: value for key, value in item.items() if key not in columns.values()}
+            return others | {name: item[column] for name, column in columns.items()}
+        if has_columns:
+            raise ValueError(f"without {' and '.join(map(str, columns.values()))}")
+        return item
 
     keys = dict(zip(columns.values(), inputs.values(), strict=True)) if has_columns else inputs
     listed = ", ".join([*names, *(f"each of the {name}" for name in lists)])

@@ -31,7 +31,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads.labels import DECIMAL, Label, Labels, TagError, text_of
 from bert_tf.tasks.conll import read_sentences
 
-FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
+OWN_FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
 LONGEST_NAME = 40  # of a column
@@ -398,27 +398,11 @@ def read_rows(
     # more than 131,072 characters is an error.
     tsv = ((place, line.split("\t")) for place, line in _lines(path))
     lines = tsv if file_format == "tsv" else _csv_lines(path)
-    header, positions, first = None, columns.by_field, [*itertools.islice(lines, 1)]
-    place, cells = first[0] if first else (f"{path}, line 1", [""])
-    lines = itertools.chain(first, lines)
-    published = columns.headless
-    if published and DECIMAL.fullmatch("".join(cells[published["label"] :][:1])):
-        positions = {field: at for field, at in published.items() if field in positions}
-        least = 1 + max(published.values())
-        width = least + 2
-    elif any(isinstance(column, str) for column in positions.values()):
-        header, lines = cells, itertools.islice(lines, 1, None)
-        positions, width = _find_columns(place, header, columns), len(header)
-        least = width
-    else:
-        least = 1 + max(at for field, at in positions.items() if field not in columns.optional)
-        width = 1 + max(positions.values())
-        filled = [1 + at for _, cells in first for at, cell in enumerate(cells) if cell]
-        if filled and filled[-1] > width:  # the first row has columns that are not read
-            least = width = filled[-1]
+    first = next(lines, (f"{path}, line 1", [""]))
+    header, positions, least, most = _places(*first, columns)
     broken = []
-    for place, cells in lines:
-        is_whole = least <= len(cells) and not any(cells[width:])
+    for place, cells in lines if header else itertools.chain([first], lines):
+        is_whole = least <= len(cells) and not any(cells[most:])
         if is_whole and cells != header:
             yield Row(place, {field: _cell(cells, at) for field, at in positions.items()})
         elif skip_broken:
@@ -426,12 +410,31 @@ def read_rows(
         else:
             raise InputError(
                 f"{place}: {len(cells)} columns: {_preview(cells)}",
-                (f"{least} columns" if least == width else f"{least} to {width} columns")
+                (f"{least} columns" if least == most else f"{least} to {most} columns")
                 + (", and the header only in the first line" if header else ", as in the first"),
                 f"{CORRECT}; a line end or a tab inside a text makes such rows",
             )
     if broken:
         logging.warning("%d broken rows are left out, the first: %s", len(broken), broken[0])
+
+
+def _places(
+    place: str, first: list[str], columns: Columns
+) -> tuple[list[str] | None, Mapping[str, int | None], int, int]:
+    """By the first row of a table: its header, the position of each field, how many columns."""
+    positions, published = columns.by_field, columns.headless
+    if published and DECIMAL.fullmatch("".join(first[published["label"] :][:1])):
+        least = 1 + max(published.values())
+        own = {field: at for field, at in published.items() if field in positions}
+        return None, own, least, least + 2
+    if any(isinstance(column, str) for column in positions.values()):
+        return first, _find_columns(place, first, columns), len(first), len(first)
+    least = 1 + max(at for field, at in positions.items() if field not in columns.optional)
+    most = 1 + max(positions.values())
+    filled = max((1 + at for at, cell in enumerate(first) if cell), default=0)
+    if filled > most:  # the first row has columns that are not read
+        least = most = filled
+    return None, positions, least, most
 
 
 def refuse_header(

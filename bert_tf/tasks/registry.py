@@ -23,9 +23,9 @@ from bert_tf.declarations import check_fields, declared
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
 from bert_tf.tasks.examples import (
-    FORMATS,
     NONE,
     OPTIONAL,
+    OWN_FORMATS,
     ChoiceColumns,
     Column,
     TextColumns,
@@ -274,13 +274,6 @@ class OwnFiles:
 def _own_files(file_format: str, **flags) -> Task:
     """A user's own files; columns are names, or in files without a header positions from 0."""
     own = OwnFiles(**flags)
-    labels, separator = own.labels, own.label_separator
-    is_several = own.label_kind == "multi_label"
-    are_names = all(name.strip() == name != "" for name in labels)
-    are_whole = separator and not any(separator in name for name in labels)
-    if len({*labels}) < len(labels) or not are_names or (is_several and not are_whole):
-        received = f"the labels {', '.join(map(repr, labels))}, separator {separator!r}"
-        raise InputError(received, "different names without the separator", "correct --labels")
     optional = {"text_b": own.text_b_column, "id": own.id_column}
     columns: dict[str, Column] = {"text_a": own.text_a_column, "label": own.label_column}
     columns |= {field: column for field, column in optional.items() if column is not None}
@@ -293,13 +286,13 @@ def _own_files(file_format: str, **flags) -> Task:
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
     kind, metrics = LABEL_KINDS[own.label_kind]
-    options = {"separator": separator} if is_several else {}
+    options = {"separator": own.label_separator} if kind is LabelSets else {}
     hint = OWN_HINT + ", --labels all the labels" * (own.label_kind != "regression")
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
         layout=TextColumns(**columns, id_required=True, file_format=file_format, hint=hint),
-        labels=kind(names=tuple(labels), **options),
+        labels=kind(names=tuple(own.labels), **options),
         metrics=metrics,
         splits=splits(
             own.train_file or f"train.{file_format}",
@@ -313,7 +306,7 @@ def _own_files(file_format: str, **flags) -> Task:
 _ALL: dict[str, Task | Callable[..., Task]] = {
     **{task.name: task for task in _TASKS},
     "xnli": _xnli,
-    **{file_format: functools.partial(_own_files, file_format) for file_format in FORMATS},
+    **{file_format: functools.partial(_own_files, file_format) for file_format in OWN_FORMATS},
 }
 _BUILT_IN = frozenset(_ALL)
 

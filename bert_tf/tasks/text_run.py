@@ -34,7 +34,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.heads.head import Head
-from bert_tf.tasks.examples import FORMATS
+from bert_tf.tasks.examples import OWN_FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
     first_windows,
@@ -179,7 +179,7 @@ class TextRun(Run):
         source = self.model.source
         if purposes := classes.other_purpose(source, self.head.name, self.task.has_pairs):
             theirs, ours = purposes
-            flags = ", or its --label_kind and --text_b_column" * (self.task.name in FORMATS)
+            flags = ", or its --label_kind and --text_b_column" * (self.task.name in OWN_FORMATS)
             expected = f"{ours}, for the task {self.task.name}"
             remedy = f"give a model that was trained for such a task{flags}"
             raise InputError(f"{source.path}, a model with {theirs}", expected, remedy)

@@ -258,7 +258,7 @@ VERBS = {  # several calls of a verb: a word behind its name
     **{f"export {name}": Call(
         f"--init_checkpoint=MODEL --export_dir=OUT/export --format={name}",
         export_in if name == options.SAVED_MODEL else portable_in(name), further=FILES)
-       for name in options.FORMATS},
+       for name in options.EXPORT_FORMATS},
     **{f"convert to {name}": Call(f"--from=MODEL --to=OUT/new --to_format={name}", weights_in,
                                   further=FILES)
        for name in sorted(WRITTEN)},

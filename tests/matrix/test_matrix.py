@@ -83,7 +83,7 @@ def test_every_public_function_is_called():
 def test_every_format_is_written():
     known = matrix_models.FORMATS.keys()
     add = "add how it is written to READ_ONLY of tests/helpers/matrix_models.py"
-    assert known >= metadata.FORMATS.keys() | {*options.FORMATS}, add
+    assert known >= metadata.FORMATS.keys() | {*options.EXPORT_FORMATS}, add
 
 
 def test_samples_of_all_seeds_are_the_matrix():

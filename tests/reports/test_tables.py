@@ -91,28 +91,12 @@ def test_empty_lines_between_the_rows_of_a_csv(write, end):
     assert texts_of(one_column.read(path, TWO, labelled=NONE)) == ["w1", "", "w2"]
 
 
-def test_quotes_in_a_tsv_are_text(write):
-    """torchtext#349, #612: a quote at the start of a line swallowed the lines behind it."""
-    rows = ['" w1 w2\t1', "w3\t0", '"w4 "w5\t1', 'w6"\t0', '""\t1']
-    examples = TSV.read(write("a.tsv", "\n".join(["text\tlabel", *rows])), TWO)
-    assert texts_of(examples) == [row.partition("\t")[0] for row in rows]
-    assert labels_of(examples) == list("10101")
-
-
 def test_rows_of_a_dataset_that_are_one_list_are_named(write):
     """A JSON list, as pandas writes it, where an object a line is expected."""
     path = write("a.jsonl", json.dumps([{"text": "w1", "label": "0"}], indent=1))
     with pytest.raises(InputError, match=r"a.jsonl, line 1: '\['") as caught:
         JSONL.read(path, TWO)
     assert caught.value.expected.startswith("a JSON object")
-
-
-def test_labels_are_in_the_order_of_their_numbers():
-    """bert#652, keras-yolo3#289: 10 stood before 2, and given names were sorted."""
-    assert Labels().with_names_in(["10", "9", "2", "b", "a"]).names == ("2", "9", "10", "a", "b")
-    given = Labels(names=("z", "b", "a"))
-    assert given.with_names_in(["a", "b"]).names == ("z", "b", "a")
-    assert [given.ids(name) for name in "zab"] == [[0], [2], [1]]
 
 
 # ------------------------------------------------------------------------------ whole runs

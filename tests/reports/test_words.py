@@ -45,14 +45,6 @@ def test_lines_between_sentences(write, gap):
     assert [one.words for one in WordColumns().read(path, TAGS)] == [("w1", "w2"), ("w3",)]
 
 
-def test_every_word_of_a_long_sentence_is_tagged(tokenizer):
-    """BERT-NER#57, transformers#2882: "No prediction for 'wird'", fewer lines than the input."""
-    pieces = tokenizer("w", "##1", "##2")
-    for count in (1, 6, 7, 60):
-        words = [("w1", "w2", "w12", "w")[n % 4] for n in range(count)]
-        assert scored(words, pieces) == count
-
-
 def test_data_without_an_entity_are_scored():
     """seqeval#60: "Weights sum to zero" where all gold tags are O."""
     found = compute_metrics(["entity_f1"], [["O", "O"], ["O"]], [["O", "B-PER"], ["O"]])

@@ -3,7 +3,6 @@
 import concurrent.futures
 import functools
 import itertools
-import json
 import pathlib
 import re
 import shutil
@@ -56,7 +55,6 @@ def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
         ("model", {"task": "fill_mask"}, "lacks 5 of the model's weights, such as cls/predictions"),
         ("export/11", {}, "export/11"),
         ("nowhere", {}, "nowhere"),
-        ({}, {}, "a dict in place of a path"),
         (ServedModel("m", {}, None, None, None), {"version": 9}, "options for the model m, which"),
     ],
 )
@@ -80,11 +78,6 @@ def test_what_is_not_beside_weights_is_given(pairs_folder, pairs_export, tmp_pat
 
 
 def test_saved_models_of_others_are_refused(tmp_path):
-    (tmp_path / "1").mkdir()
-    (tmp_path / "1/model.onnx").touch()
-    for path in (tmp_path, tmp_path / "1"):
-        with pytest.raises(InputError, match=r"an export of the format onnx\n.*their own runtime"):
-            Predictor(path)
     tf.saved_model.save(tf.Module(), str(tmp_path / "1"))
     with pytest.raises(InputError, match=re.escape("export.json")):
         Predictor(tmp_path)
@@ -109,9 +102,7 @@ def unlisted(pairs_folder, tmp_path) -> pathlib.Path:
         (DATA, 0.5, "cannot be read (Read less bytes than requested)"),
         ("saved_model.pb", 0.5, "cannot be read (Cannot parse file"),
         ("fingerprint.pb", 0.5, "cannot be read (SavedModel Fingerprint Error"),
-        ("assets/vocab.txt", 0, "assets/vocab.txt, which is empty"),
         ("export.json", 0.5, "export.json, which is not JSON"),
-        ("assets/vocab.txt", None, "assets/vocab.txt, which cannot be read"),
     ],
 )
 def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share, says):
@@ -124,37 +115,6 @@ def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share,
     assert str(unlisted) in caught.value.received
     assert caught.value.remedy
     assert "Traceback" not in capfd.readouterr().err + caplog.text
-
-
-@pytest.mark.parametrize(
-    ("place", "values", "says"),
-    [
-        ("task", (7,), "a text"),
-        ("texts", ({"a": 1}, {}), "JSON object|a text|not fit"),
-        ("outputs", (None, {}, {"mean": "float [B, D]"}), "JSON object|a text|not fit"),
-        ("options", ({"a": 1},), "JSON object|unknown keys"),
-        ("options.max_seq_length", ("13", 10**12), "options.max_seq_length (13|'13'|10+)"),
-        ("config.hidden_size", ("22",), "config.hidden_size '22'"),
-        ("config.vocab_size", (5,), "at most 5, the vocab_size"),
-    ],
-)
-def test_what_is_wrong_in_export_json_is_named(unlisted, place, values, says):
-    """With one model in memory: what is compared are the files."""
-    path = unlisted / "export.json"
-    content, load = path.read_text(), functools.cache(tf.saved_model.load)
-    *parents, key = place.split(".")
-    with unittest.mock.patch.object(tf.saved_model, "load", load):
-        for value in (*values, KeyError) if not parents else values:
-            metadata = json.loads(content)
-            inside = functools.reduce(dict.__getitem__, parents, metadata)
-            if value is KeyError:
-                del inside[key]
-            else:
-                inside[key] = value
-            path.write_text(json.dumps(metadata))
-            with pytest.raises(InputError, match=f"{says}|no {key}|{key} do not fit") as caught:
-                Predictor(unlisted)
-            assert str(unlisted) in str(caught.value)
 
 
 # ---------------------------------------------------------------------------- batches, streams

@@ -36,7 +36,7 @@ def make(weights: Weights, **options) -> ServingTask:
 
 
 def test_every_format_has_a_file_or_a_writer():
-    assert set(options.FORMATS) == set(export.MODEL_FILES)
+    assert set(options.EXPORT_FORMATS) == set(export.MODEL_FILES)
     assert set(options.FEATURE_FORMATS) == set(pretrained.WRITERS)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bert_tf.errors import InputError
 from bert_tf.heads.labels import UNKNOWN, Labels, LabelSets, Scores, Tags
 
 CLASSES = Labels(names=("no", "yes", "maybe"), synonyms={"yep": "yes"})
@@ -175,5 +176,5 @@ def test_gold_labels_are_spelled():
 
 
 def test_what_labels_cannot_be():
-    with pytest.raises(ValueError, match="expected each once"):
+    with pytest.raises(InputError, match="different names"):
         Labels(names=("a", "a"))
