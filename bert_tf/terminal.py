@@ -54,6 +54,10 @@ class _AboveBars:
 
         tqdm.write(text, file=sys.stderr, end="")
 
+    def isatty(self) -> bool:
+        """True: a handler leaves such a stream open at its end."""
+        return True
+
 
 def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
     """Logs the last line of a command: where its results are, and the command to type next.
@@ -109,7 +113,7 @@ def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
 
 SECONDS_TO_BAR = 1  # what is over sooner gets none
 SECONDS_TO_REPORT = 2  # what took longer leaves a line
-SECONDS_BETWEEN_LINES = (5, 60)  # at first, and in the end
+SECONDS_BETWEEN_LINES = 20  # of a log
 
 
 class Progress:
@@ -140,7 +144,10 @@ class Progress:
     def _make_bar(self) -> Any:
         from tqdm import tqdm  # not at the top: every command starts here
 
-        options = {"desc": self._label, "file": sys.stderr, "leave": False, "dynamic_ncols": True}
+        options = {"desc": self._label, "file": sys.stderr, "leave": False}
+        # A terminal that does not know its size would get no bars.
+        has_size = all(os.get_terminal_size(2))
+        options |= {"dynamic_ncols": True} if has_size else {"ncols": 79, "nrows": 24}
         if not self._unit:
             return tqdm(**options, bar_format="{desc} ...")
         total, unit = self._total and round(self._total, 1), f" {self._unit}"
@@ -160,13 +167,11 @@ class Progress:
         """Call it as often as you like; `done` counts up to the total."""
         now, self._done = time.monotonic(), done
         self._updates[1:] = [(now, done)]
-        least, most = SECONDS_BETWEEN_LINES
-        pause = min(most, max(least, (self._last_line - self._start) / 2))
         if self._bar is not None:
             self._bar.set_postfix_str(note.lstrip(",; "), refresh=False)
             self._bar.n = round(done, 1)
             self._bar.update(0)
-        elif done and now - self._last_line >= pause:
+        elif done and now - self._last_line >= SECONDS_BETWEEN_LINES:
             self.said()
             # The rate after the first item, for which something may be compiled.
             (begun, first), (last, _) = self._updates[0], self._updates[-1]
