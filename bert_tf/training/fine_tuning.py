@@ -375,15 +375,19 @@ class Run:
         if not is_trial:
             self.check_training(config, train, keeps_best=config.intervals.eval_steps > 0)
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
+        latest = checkpoints.latest()
+        is_finished = latest and tf1.is_finished(latest)  # or of no run: before anything is written
         selects = dev if evaluates or is_trial else None
         settings = self.settings_of(config, self.prepare(train), selects)
-        trainer = self._begin(config, settings, checkpoints)
+        if is_finished:  # to be trained further, it may differ in its length
+            tf1.check_finished_run(latest, settings, besides=_MAY_CHANGE)
+        trainer = self._begin(config, settings, is_resumed=latest is not None)
         best = None
         if evaluates:
             best = BestCheckpoint(self, dev, checkpoints, settings, config.early_stopping)
         if best and best.has_stopped:
             # A shorter patience, given later, would have ended it here as well.
-            tf1.check_finished_run(checkpoints.latest(), settings, besides=("early_stopping",))
+            tf1.check_finished_run(latest, settings, besides=("early_stopping",))
             trainer.restore(checkpoints, settings)
         else:
             trainer.train(
@@ -399,17 +403,15 @@ class Run:
         self.step = best.restore(last) if best else last
 
     def _begin(
-        self, config: TrainingConfig, settings: Mapping[str, Any], checkpoints: tf1.CheckpointFolder
+        self, config: TrainingConfig, settings: Mapping[str, Any], *, is_resumed: bool
     ) -> Trainer:
         """The trainer of a run, with the initial weights unless it is resumed."""
-        num_train_steps, latest = settings["num_train_steps"], checkpoints.latest()
+        num_train_steps = settings["num_train_steps"]
         seen = num_train_steps * config.schedule.train_batch_size / settings["num_records"]
         logging.info("%d steps train on each record %.2f times.", num_train_steps, seen)
-        if latest and tf1.is_finished(latest):  # to be trained further, it may differ in its length
-            tf1.check_finished_run(latest, settings, besides=_MAY_CHANGE)
         optimizer = make_optimizer(config.schedule, num_train_steps)
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
-        if latest is None:
+        if not is_resumed:
             self.load_pretrained()
         return trainer
 
