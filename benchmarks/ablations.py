@@ -40,14 +40,21 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 
 from bert_tf.runtime import import_extra
 
-from scores import scores_in
+from measuring import (
+    ROOT,
+    Results,
+    command,
+    data_dir,
+    parse_options,
+    print_rows,
+    print_titles,
+    scores_in,
+)
 
-ROOT = pathlib.Path(__file__).parents[1]
 HELD_OUT = ("AD_wiki_92", "AD_wiki_99")
 BATCH, RATE = 8, 5e-4  # in so few steps larger batches learn less
 CONFIG = {
@@ -319,11 +326,24 @@ SCALES = {
 
 def main() -> None:
     """Measures what is missing, then prints the tables."""
-    options = parse_options()
-    results, failed = Results(pathlib.Path(options.results)), 0
-    if options.measure:
+    options = parse_options(
+        __doc__,
+        folder="ablations",  # of all models
+        results="ablations.jsonl",
+        scale="cpu",
+        measure=("all",),  # tables, or none
+        seeds=(1, 2),
+        steps=0,  # of a pre-training; 0: those of the scale
+        pretraining_seconds=0.0,  # the most, each; 0: any
+        jobs=1,  # processes, each on a core of its own
+        picture=None,
+    )
+    options.scale, options.folder = SCALES[options.scale], pathlib.Path(options.folder).resolve()
+    options.steps = options.steps or options.scale.steps
+    results, failed = Results(options.results), 0
+    if options.measure != ("none",):
         prepare(options)
-        failed = 0 if options.only_data else run_jobs(first_jobs(results, options), options.jobs)
+        failed = measure(results, options)
     printed = set()
     for table in options.scale.tables.values():
         cells = {x for cells in table.rows.values() for x in cells if values(x, results, options)}
@@ -338,146 +358,55 @@ def main() -> None:
         sys.exit(f"{failed} runs failed")
 
 
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-
-    def names(text: str) -> list[str]:
-        return [name for name in text.split(",") if name != "none"]
-
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=pathlib.Path, default="ablations", help="of all models")
-    parser.add_argument("--results", default="ablations.jsonl")
-    parser.add_argument("--scale", choices=list(SCALES), default="cpu")
-    parser.add_argument("--measure", type=names, help="tables, or none; default: all")
-    parser.add_argument("--seeds", type=lambda x: [*map(int, x.split(","))], default=[1, 2])
-    parser.add_argument("--steps", type=int, help="of a pre-training")
-    parser.add_argument("--pretraining_seconds", type=float, help="the most, each; default: any")
-    parser.add_argument("--only_data", action="store_true", help="make the data and end")
-    parser.add_argument("--jobs", type=int, default=1, help="processes, each on a core of its own")
-    parser.add_argument("--picture")
-    options = parser.parse_args()
-    options.scale = SCALES[options.scale]
-    options.steps = options.steps or options.scale.steps
-    if options.measure is None:
-        options.measure = list(options.scale.tables)
-    return options
-
-
-class Results:
-    """The lines of --results; each has a key, what was found, and seconds."""
-
-    def __init__(self, path: pathlib.Path):
-        self._path, self._lock = path, threading.Lock()
-        text = path.read_text() if path.exists() else ""
-        self._lines = [json.loads(line) for line in text.splitlines()]
-
-    def find(self, **key) -> list[dict]:
-        """The lines that have all of these values."""
-        return [line for line in [*self._lines] if key.items() <= line.items()]
-
-    def add(self, line: dict) -> None:
-        """Appends a line; later runs do not measure it again."""
-        with self._lock, self._path.open("a") as file:
-            self._lines.append(line)
-            print(json.dumps(line), file=file)
-        print(line, flush=True)
-
-
 # -------------------------------------------------------------------------------- jobs
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """Something to do, those of the lowest rank first; it gives the jobs that it leads to."""
+def measure(results: Results, options: argparse.Namespace) -> int:
+    """Pre-trains, then fine-tunes, what is missing; the number of runs that failed."""
+    tables, on_gpu = options.scale.tables, options.scale.on_gpu
+    chosen = tables if options.measure == ("all",) else options.measure
+    cells = {cell: None for name in chosen for row in tables[name].rows.values() for cell in row}
+    seeds = options.seeds[:1] if on_gpu else options.seeds
+    tuned = [
+        (cell, seed, own)
+        for cell, seed in itertools.product(cells, seeds)
+        if cell.task in options.scale.tasks
+        for own in own_seeds(cell, seed, options)
+        if not results.find(**key_of(cell, options), seed=own)
+    ]
+    needed = {(cell.model, seed, cell.percent > 0) for cell, seed, _ in tuned}
+    models = dict.fromkeys(cell.model for cell in cells)
+    starts = [
+        functools.partial(pretrain, model, seed, (model, seed, True) in needed, results, options)
+        for seed, model in itertools.product(seeds, models)
+    ]
+    starts += [functools.partial(make_new, *one[:2], options) for one in needed if not one[2]]
+    failed = in_parallel(starts, options.jobs)
+    # Tasks in their order; on GPUs other seeds and figure 5 are last.
+    order = list(options.scale.tasks)
+    tuned.sort(key=lambda one: (one[2] != one[1], one[0].percent not in (0, 100),
+                                order.index(one[0].task)))  # fmt: skip
+    jobs = [functools.partial(fine_tune, *one, results, options) for one in tuned]
+    return failed + in_parallel(jobs, options.jobs)
 
-    rank: int
-    do: Callable[[], list["Job"]]
+
+def own_seeds(cell: Cell, seed: int, options: argparse.Namespace) -> tuple[int, ...]:
+    """The seeds with which a model is fine-tuned."""
+    repeated = cell.task in options.scale.repeated and cell.percent in (0, 100)
+    return options.seeds if repeated else (seed,)
 
 
-def run_jobs(jobs: list[Job], number: int) -> int:
-    """Runs jobs, and those that they lead to, so many at once; counts those that failed."""
-    failed, running = 0, set()
+def in_parallel(jobs: list[Callable[[], None]], number: int) -> int:
+    """Runs jobs, so many at once; counts those that failed."""
+    failed = 0
     with concurrent.futures.ThreadPoolExecutor(number) as pool:
-        while jobs or running:
-            jobs.sort(key=lambda job: job.rank)
-            while jobs and len(running) < number:
-                running.add(pool.submit(jobs.pop(0).do))
-            done, running = concurrent.futures.wait(running, return_when="FIRST_COMPLETED")
-            for one in done:
-                try:
-                    jobs += one.result()
-                except (Exception, SystemExit) as error:  # the others go on
-                    failed += 1
-                    print(f"FAILED: {error}", flush=True)
-                    if not isinstance(error, SystemExit):
-                        traceback.print_exception(error)
+        for one in [pool.submit(job) for job in jobs]:
+            try:
+                one.result()
+            except (Exception, SystemExit) as error:  # the others go on
+                failed += 1
+                print(f"FAILED: {error!r}", flush=True)
     return failed
-
-
-def first_jobs(results: "Results", options: argparse.Namespace) -> list[Job]:
-    """For each model and seed its pre-training and its new weights, if something of it is missing.
-
-    All that starts from them follows: the quickest tasks first, on a GPU in the order of its tasks.
-    """
-    tasks, tables = list(options.scale.tasks), options.scale.tables
-    cells = [cell for name in options.measure for row in tables[name].rows.values() for cell in row]
-    cells = list(dict.fromkeys(cells))
-    jobs = []
-    for seed in options.seeds[:1] if options.scale.on_gpu else options.seeds:
-        for model in dict.fromkeys(cell.model for cell in cells):
-            of_model = [cell for cell in cells if cell.model == model and cell.task in tasks]
-            of_model.sort(key=lambda cell: (tasks.index(cell.task), not cell.top))
-            own = [cell for cell in of_model if cell.percent]
-            new = [cell for cell in of_model if not cell.percent]
-            jobs.append(Job(0, functools.partial(measure, model, seed, own, results, options)))
-            if new:
-                do = functools.partial(measure_new, model, seed, new, results, options)
-                jobs.append(Job(1, do))
-    return jobs
-
-
-def measure(model: str, seed: int, cells: list[Cell], results: Results, options) -> list[Job]:
-    """Pre-trains; its held-out losses and fine-tunings follow."""
-    key = {"model": model, "seed": seed, "task": "", "settings": settings(model, options)}
-    jobs = fine_tunings(cells, seed, results, options)
-    has_losses = any("loss" in line for line in results.find(**key))
-    whole = folder_of(model, seed, options) / f"model.ckpt-{last_step(model, options)}.index"
-    if not has_losses or (jobs and not whole.exists()):
-        found = pretrain(model, seed, options)
-        if not results.find(**key):
-            results.add(key | found)
-    if not has_losses:
-
-        def add_losses() -> list[Job]:
-            results.add(key | held_out(model, seed, options))
-            return []
-
-        jobs.append(Job(1, add_losses))
-    return jobs
-
-
-def measure_new(model: str, seed: int, cells: list[Cell], results: Results, options) -> list[Job]:
-    """Makes new weights; their fine-tunings follow."""
-    if jobs := fine_tunings(cells, seed, results, options):
-        make_new(model, seed, options)
-    return jobs
-
-
-def fine_tunings(cells: list[Cell], seed: int, results: Results, options) -> list[Job]:
-    """The fine-tunings that are missing, each in a process; other seeds and figure 5 are last."""
-    jobs = []
-    for cell in cells:
-        repeated = cell.task in options.scale.repeated and cell.percent in (0, 100)
-        for own in options.seeds if repeated else [seed]:
-            key = key_of(cell, options) | {"seed": own}
-
-            def tune(cell: Cell = cell, own: int = own, key: dict = key) -> list[Job]:
-                results.add(key | fine_tune(cell, seed, own, options))
-                return []
-
-            if not results.find(**key):
-                jobs.append(Job(2 if own == seed and cell.percent in (0, 100) else 3, tune))
-    return jobs
 
 
 def settings(model: str, options: argparse.Namespace, cell: Cell | None = None) -> str:
@@ -513,8 +442,8 @@ def run(options: argparse.Namespace, script: str, log: pathlib.Path, **given) ->
     On a GPU they are those of the clock; otherwise of CPU, on a core of this thread's. A
     pre-training is stopped after --pretraining_seconds, and has then saved a checkpoint.
     """
-    command = [str(ROOT / script)] if script.endswith(".py") else ["-m", "bert_tf", script]
-    command += [f"--{name}={value}" for name, value in given.items()]
+    words = command(*([ROOT / script] if script.endswith(".py") else ["-m", "bert_tf", script]))
+    words += [f"--{name}={value}" for name, value in given.items()]
     cores = sorted(os.sched_getaffinity(0))
     number = threading.current_thread().name.rpartition("_")[2]
     if number.isdigit() and not options.scale.on_gpu:
@@ -522,13 +451,12 @@ def run(options: argparse.Namespace, script: str, log: pathlib.Path, **given) ->
     pin = functools.partial(os.sched_setaffinity, 0, cores)
     own = {} if script.endswith(".py") else {"CUDA_VISIBLE_DEVICES": "-1"}  # of data
     is_limited = script == "run_pretraining.py" and given.get("do_train") == "true"
-    limit = options.pretraining_seconds if is_limited else None
+    limit = is_limited and options.pretraining_seconds
     start = time.monotonic()
     with log.open("a") as file:
         process = subprocess.Popen(
-            [sys.executable, *command],
-            stdout=file, stderr=file, cwd=ROOT, preexec_fn=pin, env=os.environ | own,
-        )  # fmt: skip
+            words, stdout=file, stderr=file, cwd=ROOT, preexec_fn=pin, env=os.environ | own
+        )
         timer = threading.Timer(limit or threading.TIMEOUT_MAX, process.terminate)
         timer.daemon = True
         timer.start()
@@ -543,12 +471,12 @@ def run(options: argparse.Namespace, script: str, log: pathlib.Path, **given) ->
 
 def log_of(name: str, seed: int, options: argparse.Namespace) -> pathlib.Path:
     """The log of a pre-training."""
-    return options.folder.resolve() / f"{folder_name(name)}-{seed}.log"
+    return options.folder / f"{folder_name(name)}-{seed}.log"
 
 
 def flags_of(name: str, seed: int, options: argparse.Namespace) -> dict:
     """The flags of a pre-training but its data; writes its configuration."""
-    model, folder, scale = MODELS[name], options.folder.resolve(), options.scale
+    model, folder, scale = MODELS[name], options.folder, options.scale
     config = folder / f"{folder_name(name)}.json"
     write_json(config, scale.config | model.config)
     steps = model.times * options.steps
@@ -571,26 +499,33 @@ def write_json(path: pathlib.Path, values: dict) -> None:
     part.replace(path)
 
 
-def pretrain(name: str, seed: int, options: argparse.Namespace) -> dict:
-    """Records -> a model of all steps; its seconds, unless it had been begun before."""
-    model, output = MODELS[name], folder_of(name, seed, options)
-    log, is_new = log_of(name, seed, options), not output.exists()
+def pretrain(
+    name: str, seed: int, is_tuned: bool, results: Results, options: argparse.Namespace
+) -> None:
+    """Records -> a model of all steps, if that is missing; its seconds and held-out losses.
+
+    The seconds are unknown of what had been begun before.
+    """
+    key = {"model": name, "seed": seed, "task": "", "settings": settings(name, options)}
+    has_losses = any("loss" in line for line in results.find(**key))
+    output, log = folder_of(name, seed, options), log_of(name, seed, options)
+    is_whole = (output / f"model.ckpt-{last_step(name, options)}.index").exists()
     given = flags_of(name, seed, options)
-    data = make_records(options, "train", seed, **model.data)
-    seconds = run(options, "run_pretraining.py", log, input_file=data, **given)
-    found = {"seconds": round(seconds, 1)} if is_new else {}
-    if options.scale.on_gpu:
-        found |= {"steps": step_of(newest(output)), "card": card()}
-    return found
-
-
-def held_out(name: str, seed: int, options: argparse.Namespace) -> dict:
-    """The scores of a pre-trained model on held-out records."""
-    data = make_records(options, "dev", 1)
-    given = flags_of(name, seed, options) | {"input_file": data, "eval_input_file": data}
-    given |= {"do_train": "false", "do_eval": "true", "eval_batch_size": 32, "max_eval_steps": 200}
-    run(options, "run_pretraining.py", log_of(name, seed, options), **given)
-    return scores_in(given["output_dir"] / "eval_results.txt")
+    if not has_losses or (is_tuned and not is_whole):
+        is_new = not output.exists()
+        data = make_records(options, "train", seed, **MODELS[name].data)
+        seconds = run(options, "run_pretraining.py", log, input_file=data, **given)
+        found = {"seconds": round(seconds, 1)} if is_new else {}
+        if options.scale.on_gpu:
+            found |= {"steps": step_of(newest(output)), "card": card()}
+        if not results.find(**key):
+            results.add(key | found)
+    if not has_losses:
+        data = make_records(options, "dev", 1)
+        given |= {"input_file": data, "eval_input_file": data, "do_train": "false"}
+        given |= {"do_eval": "true", "eval_batch_size": 32, "max_eval_steps": 200}
+        run(options, "run_pretraining.py", log, **given)
+        results.add(key | scores_in(output / "eval_results.txt"))
 
 
 def card() -> str:
@@ -613,26 +548,20 @@ def step_of(path: pathlib.Path) -> int:
     return int(path.suffixes[0].rpartition("-")[2])
 
 
-def fine_tune(cell: Cell, seed: int, own_seed: int, options: argparse.Namespace) -> dict:
+def fine_tune(cell: Cell, seed: int, own_seed: int, results: Results, options) -> None:
     """A checkpoint of a seed -> the scores of a task, fine-tuned with a seed of its own."""
-    folder, scale, task = options.folder.resolve(), options.scale, options.scale.tasks[cell.task]
+    folder, scale, task = options.folder, options.scale, options.scale.tasks[cell.task]
     name = folder_name(f"{cell.model}-{own_seed}-{cell.percent}-{cell.task}-{cell.top}")
     output, log = folder / "tuned" / name, folder / f"{name}.log"
     config = json.loads((folder / f"{folder_name(cell.model)}.json").read_text()) | TOPS[cell.top]
-    given = dict(task.flags)
-    if cell.top:
-        config["bilstm_size"] = config["hidden_size"]
-    if cell.top == FIXED:
-        given |= FIXED_RECIPE
-    else:
-        given |= scale.recipe
-        config |= DROPOUT
-    own = folder / f"{name}.json"
-    write_json(own, config)
+    given = task.flags | (FIXED_RECIPE if cell.top == FIXED else scale.recipe)
+    config |= {"bilstm_size": config["hidden_size"]} if cell.top else {}
+    config |= {} if cell.top == FIXED else DROPOUT
+    write_json(folder / f"{name}.json", config)
     given |= {
-        "bert_config_file": own, "vocab_file": folder / "vocab.txt", "output_dir": output,
-        "init_checkpoint": checkpoint(cell, seed, options), "do_train": "true", "do_eval": "true",
-        "seed": own_seed,
+        "bert_config_file": folder / f"{name}.json", "vocab_file": folder / "vocab.txt",
+        "init_checkpoint": checkpoint(cell, seed, options), "output_dir": output,
+        "do_train": "true", "do_eval": "true", "seed": own_seed,
     }  # fmt: skip
     if cell.task == SQUAD:
         files = {"train_file": folder / "squad-train.json", "predict_file": folder / "squad.json"}
@@ -644,9 +573,9 @@ def fine_tune(cell: Cell, seed: int, own_seed: int, options: argparse.Namespace)
     scores = scores_in(output / "eval_results.txt")
     shutil.rmtree(output)
     log.unlink()
-    score = scores[task.metric] * (1 if cell.task == SQUAD else 100)
-    more = {"scores": scores} if scale.on_gpu else {}
-    return {"score": score, "seconds": seconds, **more}
+    found = {"score": scores[task.metric] * (1 if cell.task == SQUAD else 100), "seconds": seconds}
+    found |= {"scores": scores} if scale.on_gpu else {}
+    results.add(key_of(cell, options) | {"seed": own_seed} | found)
 
 
 def folder_name(name: str) -> str:
@@ -656,7 +585,7 @@ def folder_name(name: str) -> str:
 
 def folder_of(model: str, seed: int, options: argparse.Namespace) -> pathlib.Path:
     """Where a pre-trained model is."""
-    return options.folder.resolve() / f"{folder_name(model)}-{seed}"
+    return options.folder / f"{folder_name(model)}-{seed}"
 
 
 def checkpoint(cell: Cell, seed: int, options: argparse.Namespace) -> pathlib.Path:
@@ -671,7 +600,7 @@ def checkpoint(cell: Cell, seed: int, options: argparse.Namespace) -> pathlib.Pa
 
 def path_of_new(model: str, seed: int, options: argparse.Namespace) -> pathlib.Path:
     """Where the new weights of a model are."""
-    return options.folder.resolve() / f"new-{folder_name(model)}-{seed}"
+    return options.folder / f"new-{folder_name(model)}-{seed}"
 
 
 def make_new(model: str, seed: int, options: argparse.Namespace) -> None:
@@ -699,9 +628,8 @@ LOCK = threading.Lock()
 
 def prepare(options: argparse.Namespace) -> None:
     """The text, the vocabulary and the data of the tasks; on a GPU also the records."""
-    data, folder = pathlib.Path(os.environ["BERT_TF_DATA"]), options.folder.resolve()
-    if not (folder / "names" / "dev.txt").exists():  # written last
-        prepare_tasks(data, folder, options)
+    if not (options.folder / "names" / "dev.txt").exists():  # written last
+        prepare_tasks(data_dir(), options.folder, options)
     if options.scale.on_gpu:
         make_records(options, "train", options.seeds[0])
 
@@ -738,7 +666,7 @@ def prepare_tasks(data: pathlib.Path, folder: pathlib.Path, options: argparse.Na
 
 def make_records(options: argparse.Namespace, part: str, seed: int, **flags) -> str:
     """The records of a part of the text, made once."""
-    folder, name = options.folder.resolve(), "-".join(
+    folder, name = options.folder, "-".join(
         [part, str(seed), *(f"{k}_{v}" for k, v in flags.items())]
     )  # fmt: skip
     path = f"{folder}/records/{name}.tfrecord"
@@ -818,8 +746,8 @@ def print_table(table: Table, results: Results, options: argparse.Namespace) -> 
     found = [any(values(x, results, options) for x in cells) for cells in zip(*rows, strict=True)]
     heads = [name or "masked-LM loss" for name in itertools.compress(table.columns, found)]
     heads += [f"paper: {name}" for name in table.paper]
-    print(f"\n{table.title}\n\n| | {' | '.join(heads)} | minutes |")
-    print("|---" * (len(heads) + 2) + "|")
+    print(f"\n{table.title}\n")
+    print_titles("", *heads, "minutes")
     for name, row in table.rows.items():
         cells = [*itertools.compress(row, found)]
         ours = [shown(cell, results, options) for cell in cells]
@@ -830,14 +758,13 @@ def print_table(table: Table, results: Results, options: argparse.Namespace) -> 
         seconds = [[x["seconds"] for x in of_cell if "seconds" in x] for of_cell in lines]
         is_known = seconds and all(seconds)
         minutes = f"{sum(map(statistics.mean, seconds)) / 60:.0f}" if is_known else ""
-        print(f"| {name} | {' | '.join([*ours, *paper])} | {minutes} |")
+        print_rows([name, *ours, *paper, minutes])
 
 
 def print_runs(results: Results, options: argparse.Namespace) -> None:
     """The pre-trainings: on what, how long, and the loss of a held-out token at the end."""
-    heads = ["", "card", "steps", "sequences", "seconds", "loss of a token"]
-    print(f"\nMeasured on a card\n\n| {' | '.join(heads)} |".replace("|  |", "| |"))
-    print("|---" * len(heads) + "|")
+    print("\nMeasured on a card\n")
+    print_titles("", "card", "steps", "sequences", "seconds", "loss of a token")
     models = (
         c.model for t in options.scale.tables.values() for row in t.rows.values() for c in row
     )
@@ -848,7 +775,7 @@ def print_runs(results: Results, options: argparse.Namespace) -> None:
         for x in (x for x in results.find(**key) if "steps" in x):
             loss = f"{losses[x['seed']]:.2f}" if x["seed"] in losses else ""
             cells = [x["card"], f"{x['steps']:,}", f"{x['steps'] * options.scale.batch:,}"]
-            print(f"| {' | '.join([model, *cells, str(x.get('seconds', '')), loss])} |")
+            print_rows([model, *cells, str(x.get("seconds", "")), loss])
 
 
 def draw(path: str, results: Results, options: argparse.Namespace) -> None:

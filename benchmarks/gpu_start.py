@@ -16,20 +16,22 @@ A start as `bert-tf pretrain` makes it, on random ids. Columns are seconds:
     first step  lowering, XLA, or loading what XLA has kept; and the step
     second      the second step
 
-Then examples/s (the median of three measurements), and on a GPU the peak of memory. With
-TF_XLA_FLAGS= before the command no program is kept or loaded. --profile prints the milliseconds of
-each kernel in a step, those of one name together. --program ends after the lowering, and prints
-its seconds, the operations of the step's graph and the size of the program for XLA.
+Then examples/s (the median of three measurements), and the peak of memory. With TF_XLA_FLAGS=
+before the command no program is kept or loaded. --profile prints the milliseconds of each kernel in
+a step, those of one name together. --program ends after the lowering, and prints its seconds, the
+operations of the step's graph and the size of the program for XLA.
 """
 
-import argparse
 import collections
 import os
 import pathlib
 import re
+import resource
 import statistics
 import tempfile
 import time
+
+from measuring import parse_options
 
 BEGUN = time.time()
 PROFILED = 3  # steps
@@ -38,26 +40,47 @@ MOST = 30  # kernels that are printed
 
 def main() -> None:
     """Starts, times the parts and the steps, and prints all."""
-    options = parse_options()
+    options = parse_options(
+        __doc__,
+        size="12x768",  # layers x hidden size
+        batch=256,
+        length=128,  # tokens
+        predictions=20,  # masked tokens of a sequence
+        precision="bfloat16",
+        recompute=False,
+        gradient_accumulation_steps=1,
+        seconds=2.0,  # of each measurement
+        program=False,  # print the program's size
+        profile=False,  # print the kernels of a step
+    )
     clock = Clock()
     from bert_tf import runtime
 
     runtime.prepare_command()
     tf = runtime.load_tensorflow()
     clock.end("tensorflow")
-    from bert_tf.planning import programs
+    from bert_tf.planning import steps
 
     work = workload(options)
     clock.end("ours")
     gpus = tf.config.list_physical_devices("GPU")
     float(tf.reduce_sum(tf.matmul(tf.zeros([8, 8]), tf.zeros([8, 8]))))
     clock.end("device")
-    trainer = programs.make_trainer(work)
+    trainer = steps.make_trainer(work, recompute_attention=bool(gpus))
+    batch = steps.random_batch(work)
     clock.end("build")
     if options.program:
-        lower(trainer.steps.update, programs.random_batch(work), clock)
-        return
-    iterator = iter(tf.data.Dataset.from_tensors(programs.random_batch(work)).repeat().prefetch(2))
+        lower(trainer.steps.update, batch, clock)
+    else:
+        measure(trainer, batch, clock, options)
+
+
+def measure(trainer, batch: dict, clock: "Clock", options) -> None:
+    """The first steps, then rates and memory."""
+    import tensorflow as tf
+
+    start = peak_bytes()
+    iterator = iter(tf.data.Dataset.from_tensors(batch).repeat().prefetch(2))
     totals = tf.zeros(len(trainer.steps.loss_names) + 1).numpy()
     trainer.steps.train.get_concrete_function(totals, iterator, tf.constant(0), tf.constant(1))
     clock.end("trace")
@@ -69,10 +92,10 @@ def main() -> None:
     rates, done = time_steps(trainer, iterator, options)
     spread = f"{min(rates):,.1f} to {max(rates):,.1f}"
     print(f"{statistics.median(rates):,.1f} examples/s ({spread})")
-    if gpus:
+    print(f"process: {peak_bytes() / 1e9:.2f} GB at most, {start / 1e9:.2f} before the first step")
+    if tf.config.list_physical_devices("GPU"):
         peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-        name = tf.config.experimental.get_device_details(gpus[0]).get("device_name")
-        print(f"{name}: {peak / 1e9:.2f} GB at most")
+        print(f"GPU: {peak / 1e9:.2f} GB at most")
     if options.profile:
         with tempfile.TemporaryDirectory() as folder:
             tf.profiler.experimental.start(folder)
@@ -81,19 +104,9 @@ def main() -> None:
             print_kernels(pathlib.Path(folder))
 
 
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", default="12x768", help="layers x hidden size")
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--length", type=int, default=128, help="tokens")
-    parser.add_argument("--predictions", type=int, default=20, help="masked tokens of a sequence")
-    parser.add_argument("--precision", default="bfloat16", help="float32, bfloat16 or float16")
-    parser.add_argument("--recompute", action="store_true")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    parser.add_argument("--program", action="store_true", help="print the program's size")
-    parser.add_argument("--profile", action="store_true", help="print the kernels of a step")
-    return parser.parse_args()
+def peak_bytes() -> int:
+    """Of this process's memory, so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 class Clock:
@@ -116,7 +129,7 @@ def started() -> float:
     return time.time() - uptime + int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
-def workload(options: argparse.Namespace):
+def workload(options):
     """A BERT of that size and its batches."""
     from bert_tf.config import BertConfig
     from bert_tf.planning.workload import Workload
@@ -136,10 +149,11 @@ def workload(options: argparse.Namespace):
         max_predictions_per_seq=options.predictions,
         precision=options.precision,
         recompute=options.recompute,
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
     )
 
 
-def time_steps(trainer, iterator, options: argparse.Namespace) -> tuple[list[float], int]:
+def time_steps(trainer, iterator, options) -> tuple[list[float], int]:
     """Examples/s of three measurements, and the number of steps made so far."""
     start = time.monotonic()
     trainer.run_steps(iterator, 2, 5)

@@ -15,13 +15,9 @@ printed as a table at the end, and drawn by --picture. TF_NUM_INTRAOP_THREADS=1 
 TF_NUM_INTEROP_THREADS=1 in the environment limit both to one core.
 """
 
-import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import types
@@ -29,10 +25,19 @@ import types
 from bert_tf.cli.results import read_curves
 from bert_tf.runtime import import_extra
 
-from scores import scores_in
+from measuring import (
+    Results,
+    data_dir,
+    parse_options,
+    print_rows,
+    print_titles,
+    run,
+    scores_in,
+    verb,
+)
 
-ROOT = pathlib.Path(__file__).parents[1]
 BATCH, LENGTH, PREDICTIONS, RATE, EVAL_BATCHES = 32, 128, 20, 1e-3, 40
+SIZES = {"max_seq_length": LENGTH, "max_predictions_per_seq": PREDICTIONS}
 HELD_OUT = ("AD_wiki_92", "AD_wiki_99")
 CONFIG = {
     "attention_probs_dropout_prob": 0.1, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
@@ -51,52 +56,33 @@ SIDES = {"original": "C1", "ours": "C0"}
 
 def main() -> None:
     """Measures what is missing, then prints the table."""
-    options = parse_options()
+    options = parse_options(
+        __doc__,
+        bert=None,
+        results="head_to_head.jsonl",
+        folder="head_to_head",  # of the records
+        seeds=(1, 2, 3),
+        steps=3000,
+        eval_steps=250,
+        picture=None,
+        original_part=None,  # the work of the original's process
+    )
     if options.original_part:
         original_part(**json.loads(options.original_part))
         return
-    results = pathlib.Path(options.results)
+    results, folder = Results(options.results), pathlib.Path(options.folder)
     for seed in options.seeds if options.bert else ():
-        for side, run in (("original", run_original), ("ours", run_ours)):
+        for side, measure in (("original", run_original), ("ours", run_ours)):
             key = {"side": side, "seed": seed, "num_steps": options.steps}
-            if not any(key.items() <= line.items() for line in read(results)):
-                make_records(options.folder)
+            if not results.find(**key):
+                make_records(folder)
                 with tempfile.TemporaryDirectory() as model:
                     begin = time.perf_counter()
-                    found = run(seed, pathlib.Path(model), options)
-                    line = key | {"seconds": round(time.perf_counter() - begin)} | found
-                with results.open("a") as file:
-                    print(json.dumps(line), file=file)
-                print(line, flush=True)
-    print_table(read(results))
+                    found = measure(seed, pathlib.Path(model), folder, options)
+                    results.add(key | {"seconds": round(time.perf_counter() - begin)} | found)
+    print_table(results.lines)
     if options.picture:
-        draw(read(results), options.picture)
-
-
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bert", help="checkout of the original")
-    parser.add_argument("--results", default="head_to_head.jsonl")
-    parser.add_argument(
-        "--folder", default="head_to_head", type=pathlib.Path, help="of the records"
-    )
-    parser.add_argument("--seeds", type=lambda x: [*map(int, x.split(","))], default=[1, 2, 3])
-    parser.add_argument("--steps", type=int, default=3000)
-    parser.add_argument("--eval_steps", type=int, default=250)
-    parser.add_argument("--picture")
-    parser.add_argument("--original_part", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def read(results: pathlib.Path) -> list[dict]:
-    """The measurements of earlier runs."""
-    return [*map(json.loads, results.read_text().splitlines())] if results.exists() else []
-
-
-def command(*words: str) -> None:
-    """Runs Python in the clone, with its messages."""
-    subprocess.run([sys.executable, *words], check=True)
+        draw(results.lines, options.picture)
 
 
 def make_records(folder: pathlib.Path) -> None:
@@ -104,34 +90,28 @@ def make_records(folder: pathlib.Path) -> None:
     if (folder / "bert_config.json").exists():
         return
     folder.mkdir(exist_ok=True)
-    texts = sorted(pathlib.Path(os.environ["BERT_TF_DATA"], "wiki/extracted").iterdir())
-    parts = {
-        "dev": [text for text in texts if text.name in HELD_OUT],
-        "train": [text for text in texts if text.name not in HELD_OUT],
-    }
-    tool, vocab = ("-m", "bert_tf"), f"{folder}/vocab.txt"
-    files, size = ",".join(map(str, texts)), CONFIG["vocab_size"]
-    sources = (f"--input_file={files}", "--input_format=wikiextractor")
-    command(*tool, "vocab", *sources, f"--output_file={vocab}", f"--vocab_size={size}")
-    for name, part in parts.items():
-        sources = (f"--input_file={','.join(map(str, part))}", "--input_format=wikiextractor")
-        sizes = (f"--max_seq_length={LENGTH}", f"--max_predictions_per_seq={PREDICTIONS}")
-        output = f"--output_file={folder}/{name}.tfrecord"
-        command(*tool, "data", *sources, f"--vocab_file={vocab}", output, *sizes, "--dupe_factor=1")
+    texts = sorted((data_dir() / "wiki/extracted").iterdir())
+    vocabulary = folder.resolve() / "vocab.txt"
+    text = {"input_format": "wikiextractor", "input_file": ",".join(map(str, texts))}
+    verb("vocab", output_file=vocabulary, vocab_size=CONFIG["vocab_size"], **text)
+    for name in ("dev", "train"):
+        part = [str(text) for text in texts if (text.name in HELD_OUT) == (name == "dev")]
+        text["input_file"] = ",".join(part)
+        output = folder.resolve() / f"{name}.tfrecord"
+        flags = {"vocab_file": vocabulary, "output_file": output, "dupe_factor": 1}
+        verb("data", **flags, **text, **SIZES)
     (folder / "bert_config.json").write_text(json.dumps(CONFIG, indent=1) + "\n")
 
 
 # -------------------------------------------------------------------------------- ours
 
 
-def run_ours(seed: int, model: pathlib.Path, options) -> dict:
+def run_ours(seed: int, model: pathlib.Path, folder: pathlib.Path, options) -> dict:
     """The script, as a user calls it."""
-    pretrain(
-        *(options.folder, model, "--do_train"),
-        *(f"--num_train_steps={options.steps}", f"--num_warmup_steps={options.steps // 10}"),
-        *(f"--learning_rate={RATE}", f"--train_batch_size={BATCH}", f"--seed={seed}"),
-        *(f"--eval_steps={options.eval_steps}", f"--log_steps={options.eval_steps}"),
-    )
+    flags = {"do_train": True, "num_train_steps": options.steps, "seed": seed}
+    flags |= {"num_warmup_steps": options.steps // 10, "learning_rate": RATE}
+    flags |= {"eval_steps": options.eval_steps, "log_steps": options.eval_steps}
+    pretrain(folder, model, train_batch_size=BATCH, **flags)
     curves = read_curves(str(model))
     found = {"steps": sorted(curves["eval/masked_lm_loss"])}
     for name in METRICS:
@@ -140,29 +120,28 @@ def run_ours(seed: int, model: pathlib.Path, options) -> dict:
     return found
 
 
-def pretrain(folder: pathlib.Path, model: pathlib.Path, *flags: str) -> None:
+def pretrain(folder: pathlib.Path, model: pathlib.Path, **flags: object) -> None:
     """Our script, with an evaluation."""
-    command(
-        *(str(ROOT / "run_pretraining.py"), f"--output_dir={model}", "--do_eval", *flags),
-        *(f"--bert_config_file={folder}/bert_config.json", f"--vocab_file={folder}/vocab.txt"),
-        *(f"--max_seq_length={LENGTH}", f"--max_predictions_per_seq={PREDICTIONS}"),
-        *(f"--input_file={folder}/train.tfrecord", f"--eval_input_file={folder}/dev.tfrecord"),
-        *(f"--eval_batch_size={BATCH}", f"--max_eval_steps={EVAL_BATCHES}"),
-    )
+    folder = folder.resolve()
+    flags |= {"bert_config_file": folder / "bert_config.json", "vocab_file": folder / "vocab.txt"}
+    flags |= {"input_file": folder / "train.tfrecord", "eval_input_file": folder / "dev.tfrecord"}
+    flags |= {"eval_batch_size": BATCH, "max_eval_steps": EVAL_BATCHES} | SIZES
+    run("run_pretraining.py", output_dir=model, do_eval=True, **flags)
 
 
 # -------------------------------------------------------------------------------- the original
 
 
-def run_original(seed: int, model: pathlib.Path, options) -> dict:
+def run_original(seed: int, model: pathlib.Path, folder: pathlib.Path, options) -> dict:
     """The original in a process of its own; then the evaluation of its last weights by ours."""
     work = {
-        "bert": options.bert, "seed": seed, "model": str(model), "folder": str(options.folder),
-        "num_steps": options.steps, "eval_steps": options.eval_steps,
+        "bert": str(pathlib.Path(options.bert).resolve()), "folder": str(folder.resolve()),
+        "seed": seed, "model": str(model), "num_steps": options.steps,
+        "eval_steps": options.eval_steps,
     }  # fmt: skip
-    command(__file__, f"--original_part={json.dumps(work)}")
+    run(__file__, original_part=json.dumps(work))
     found = json.loads((model / "found.json").read_text())
-    pretrain(options.folder, model / "ours", f"--init_checkpoint={model}/model.ckpt")
+    pretrain(folder, model / "ours", init_checkpoint=model / "model.ckpt")
     scores = scores_in(model / "ours" / "eval_results.txt")
     return found | {"evaluated_by_ours": {name: round(scores[name], 5) for name in METRICS}}
 
@@ -171,62 +150,72 @@ def original_part(
     bert: str, seed: int, model: str, folder: str, num_steps: int, eval_steps: int
 ) -> None:
     """Trains the original's graph; evaluates its checkpoints in another, as its estimator does."""
+    original, tf = load_original(bert)
+    config = original.modeling.BertConfig.from_json_file(f"{folder}/bert_config.json")
+    settings = (config, None, RATE, num_steps, num_steps // 10)
+    model_fn = original.run_pretraining.model_fn_builder(
+        *settings, use_tpu=False, use_one_hot_embeddings=False
+    )
+    train, dev = (
+        Graph(original, tf, model_fn, f"{folder}/{name}.tfrecord", name, seed)
+        for name in ("train", "dev")
+    )
+    with train.session.graph.as_default():
+        train.session.run([tf.global_variables_initializer(), train.batches.initializer])
+    with dev.session.graph.as_default():
+        metric_fn, tensors = dev.spec.eval_metrics
+        metrics, reset = metric_fn(*tensors), tf.local_variables_initializer()
+    found: dict[str, list] = {name: [] for name in ("steps", *METRICS, "training_loss")}
+    losses: list[float] = []
+    for step in range(num_steps + 1):
+        if step % eval_steps == 0 or step == num_steps:
+            dev.saver.restore(dev.session, train.saver.save(train.session, f"{model}/model.ckpt"))
+            dev.session.run([reset, dev.batches.initializer])
+            for _ in range(EVAL_BATCHES):
+                dev.session.run([update for _, update in metrics.values()])
+            values = dev.session.run({name: value for name, (value, _) in metrics.items()})
+            for name, value in values.items():
+                found[name].append(round(float(value), 5))
+            found["steps"].append(step)
+            found["training_loss"] += [round(statistics.fmean(losses), 5)] if losses else []
+            losses = []
+        if step < num_steps:
+            run_step = [train.spec.train_op, train.spec.loss]
+            losses.append(float(train.session.run(run_step)[1]))
+    pathlib.Path(model, "found.json").write_text(json.dumps(found))
+
+
+def load_original(bert: str):
+    """The original with stand-ins for what is gone from TensorFlow, and the TensorFlow it gets."""
     from make_goldens import Original, tf
 
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
     original = Original(pathlib.Path(bert))
-    modes, experimental = types.SimpleNamespace(TRAIN="train", EVAL="eval"), tf.data.experimental
+    modes = types.SimpleNamespace(TRAIN="train", EVAL="dev")
     original.estimator = types.SimpleNamespace(ModeKeys=modes)
     original.contrib.tpu = types.SimpleNamespace(TPUEstimatorSpec=types.SimpleNamespace)
     original.contrib.data = types.SimpleNamespace(
-        parallel_interleave=experimental.parallel_interleave,
-        map_and_batch=experimental.map_and_batch,
+        parallel_interleave=tf.data.experimental.parallel_interleave,
+        map_and_batch=tf.data.experimental.map_and_batch,
     )
-    script = original.run_pretraining
-    config = original.modeling.BertConfig.from_json_file(f"{folder}/bert_config.json")
-    settings = (config, None, RATE, num_steps, num_steps // 10)
-    model_fn = script.model_fn_builder(*settings, use_tpu=False, use_one_hot_embeddings=False)
+    return original, tf
 
-    def build(name: str, mode: str):
-        """A graph with its session and saver; the original's operations and batches."""
-        session = tf.Session(graph=tf.Graph())
-        with session.graph.as_default():
+
+class Graph:
+    """A graph of its own with session, saver, the original's operations and batches."""
+
+    def __init__(self, original, tf, model_fn, file: str, mode: str, seed: int):
+        self.session = tf.Session(graph=tf.Graph())
+        with self.session.graph.as_default():
             tf.set_random_seed(seed)
-            files, is_training = [f"{folder}/{name}.tfrecord"], mode == modes.TRAIN
-            input_fn = script.input_fn_builder(files, LENGTH, PREDICTIONS, is_training)
-            batches = tf.data.make_initializable_iterator(input_fn({"batch_size": BATCH}))
-            spec = model_fn(batches.get_next(), None, mode, None)
-            return session, tf.train.Saver(), spec, batches
-
-    session, saver, training, batches = build("train", modes.TRAIN)
-    with session.graph.as_default():
-        session.run([tf.global_variables_initializer(), batches.initializer])
-    eval_session, eval_saver, evaluation, eval_batches = build("dev", modes.EVAL)
-    with eval_session.graph.as_default():
-        metric_fn, tensors = evaluation.eval_metrics
-        metrics, reset = metric_fn(*tensors), tf.local_variables_initializer()
-    values = {name: value for name, (value, _) in metrics.items()}
-    updates = [update for _, update in metrics.values()]
-
-    found: dict[str, list] = {name: [] for name in ("steps", *METRICS, "training_loss")}
-    losses: list[float] = []
-    for step in range(num_steps + 1):
-        if step % eval_steps == 0 or step == num_steps:
-            eval_saver.restore(eval_session, saver.save(session, f"{model}/model.ckpt"))
-            eval_session.run([reset, eval_batches.initializer])
-            for _ in range(EVAL_BATCHES):
-                eval_session.run(updates)
-            for name, value in eval_session.run(values).items():
-                found[name].append(round(float(value), 5))
-            found["steps"].append(step)
-            if losses:
-                found["training_loss"].append(round(statistics.fmean(losses), 5))
-            losses = []
-            print(step, {name: value[-1:] for name, value in found.items()}, flush=True)
-        if step < num_steps:
-            losses.append(float(session.run([training.train_op, training.loss])[1]))
-    pathlib.Path(model, "found.json").write_text(json.dumps(found))
+            input_fn = original.run_pretraining.input_fn_builder(
+                [file], LENGTH, PREDICTIONS, mode == "train"
+            )
+            batches = input_fn({"batch_size": BATCH})
+            self.batches = tf.data.make_initializable_iterator(batches)
+            self.spec = model_fn(self.batches.get_next(), None, mode, None)
+            self.saver = tf.train.Saver()
 
 
 # -------------------------------------------------------------------------------- the table
@@ -234,8 +223,7 @@ def original_part(
 
 def print_table(lines: list[dict]) -> None:
     """The ends: means and deviations over seeds; differences of the means and their errors."""
-    print("| at the end | original | ours | difference | its standard error |")
-    print("|---|---|---|---|---|")
+    print_titles("at the end", "original", "ours", "difference", "its standard error")
     for name in (*METRICS, "training_loss"):
         ends = {s: [x[name][-1] for x in lines if x["side"] == s] for s in SIDES}
         if min(map(len, ends.values())) < 2:
@@ -243,7 +231,7 @@ def print_table(lines: list[dict]) -> None:
         cells = [f"{statistics.fmean(x):.4f} ± {statistics.stdev(x):.4f}" for x in ends.values()]
         difference = statistics.fmean(ends["ours"]) - statistics.fmean(ends["original"])
         error = sum(statistics.variance(x) / len(x) for x in ends.values()) ** 0.5
-        print(f"| {name} | {cells[0]} | {cells[1]} | {difference:+.4f} | {error:.4f} |")
+        print_rows([name, *cells, f"{difference:+.4f}", f"{error:.4f}"])
     for line in lines:
         if "evaluated_by_ours" in line:
             gaps = [abs(line["evaluated_by_ours"][name] - line[name][-1]) for name in METRICS]

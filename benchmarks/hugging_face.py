@@ -13,51 +13,40 @@ Prints, with all-MiniLM-L6-v2 and real sentences of STS-B:
 --torch_python names a Python that has torch and transformers.
 """
 
-import argparse
 import json
 import os
 import pathlib
 import pickle
-import subprocess
 import sys
 import tempfile
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).parents[1]
+from measuring import data_dir, parse_options, run, verb
+
 SENTENCES, BATCH = 200, 25
 
 
 def main() -> None:
     """Every comparison, one after the other."""
-    options = parse_options()
-    if options.torch_part:
-        TORCH_PARTS[options.torch_part](*options.arguments)
+    options = parse_options(
+        __doc__,
+        torch_python=sys.executable,
+        part=None,  # what this process does, if it is another's, and its arguments
+        arguments=(),
+    )
+    if options.part:
+        PARTS[options.part](*options.arguments)
         return
-    if options.reader_part:
-        read_with_torch(*options.arguments)
-        return
-    data, goldens = (pathlib.Path(os.environ[f"BERT_TF_{x}"]) for x in ("DATA", "GOLDENS"))
+    goldens = pathlib.Path(os.environ["BERT_TF_GOLDENS"])
     with tempfile.TemporaryDirectory() as folder:
-        compare = Comparison(
-            options.torch_python, data / "weights/all-MiniLM-L6-v2", pathlib.Path(folder)
-        )
-        rows = read_sts(data / "glue/STS-B/dev.tsv")
+        compare = Comparison(options.torch_python, pathlib.Path(folder))
+        rows = read_sts(data_dir() / "glue/STS-B/dev.tsv")
         first = compare.outputs([row[0] for row in rows[:SENTENCES]])
         compare.round_trip(first)
         compare.pretraining(goldens / "pretraining_tiny")
         compare.similarity(rows)
         compare.pickles()
-
-
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--torch_python", default=sys.executable)
-    parser.add_argument("--torch_part", choices=sorted(TORCH_PARTS), help=argparse.SUPPRESS)
-    parser.add_argument("--reader_part", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
-    return parser.parse_args()
 
 
 def read_sts(path: pathlib.Path) -> list[tuple[str, str, float]]:
@@ -70,21 +59,15 @@ def read_sts(path: pathlib.Path) -> list[tuple[str, str, float]]:
 class Comparison:
     """Shared by all parts: the other Python, the model, and a folder for files."""
 
-    def __init__(self, torch_python: str, model: pathlib.Path, folder: pathlib.Path):
-        self.torch_python, self.model, self.folder = torch_python, model, folder
+    def __init__(self, torch_python: str, folder: pathlib.Path):
+        self.torch_python, self.folder = torch_python, folder
+        self.model = data_dir() / "weights/all-MiniLM-L6-v2"
         self.sentences = folder / "sentences.json"
 
-    def torch(self, part: str, *arguments) -> None:
+    def torch(self, part: str, *arguments: object) -> None:
         """Runs a part in the Python that has torch."""
-        command = [self.torch_python, __file__, f"--torch_part={part}", *map(str, arguments)]
-        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-
-    def run(self, verb: str, *flags: str) -> None:
-        """Runs `bert-tf VERB`; what it prints is shown, what it logs is not."""
-        command = [sys.executable, "-m", "bert_tf", verb, *flags]
-        ended = subprocess.run(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        if ended.returncode:
-            sys.exit(ended.stderr)
+        words = ",".join(map(str, arguments))
+        run(__file__, python=self.torch_python, part=part, arguments=words)
 
     def outputs(self, sentences: list[str]) -> dict[str, np.ndarray]:
         """(a) Sequence outputs of both; returns theirs."""
@@ -103,8 +86,8 @@ class Comparison:
         """(b) There and back by `bert-tf convert`, loaded by transformers."""
         ours, again = self.folder / "ours", self.folder / "again"
         print("round trip:", flush=True)
-        self.run("convert", f"--from={self.model}", f"--to={ours}")
-        self.run("convert", f"--from={ours}", f"--to={again}")
+        verb("convert", f"--from={self.model}", to=ours)
+        verb("convert", f"--from={ours}", to=again)
         self.torch("encode", again, self.sentences, self.folder / "again.npz")
         second = dict(np.load(self.folder / "again.npz"))
         print(f"  input ids equal: {np.array_equal(second['ids'], first['ids'])}")
@@ -117,7 +100,7 @@ class Comparison:
 
         target, inputs_file = self.folder / "pretraining", self.folder / "inputs.npz"
         print("pre-training:", flush=True)
-        self.run("convert", f"--from={golden}", f"--to={target}")
+        verb("convert", f"--from={golden}", to=target)
         source = loading.open_weights(str(golden))
         inputs = saving.random_inputs(source.config)
         np.savez(inputs_file, **inputs)
@@ -132,10 +115,8 @@ class Comparison:
         texts, vectors = self.folder / "texts.jsonl", self.folder / "vectors.npz"
         lines = [json.dumps({"text": text}) for column in (0, 1) for text in by(rows, column)]
         texts.write_text("\n".join(lines) + "\n")
-        self.run(
-            "features", f"--init_checkpoint={self.model}", f"--input_file={texts}",
-            f"--output_file={vectors}", "--pooling=mean", "--output_format=npz",
-        )  # fmt: skip
+        flags = {"input_file": texts, "output_file": vectors, "pooling": "mean"}
+        verb("features", init_checkpoint=self.model, **flags)
         x = np.load(vectors)["embeddings"].astype(np.float64)
         x /= np.linalg.norm(x, axis=1, keepdims=True)
         cosine = np.sum(x[: len(rows)] * x[len(rows) :], axis=1)
@@ -150,16 +131,10 @@ class Comparison:
         place.mkdir()
         (place / "config.json").write_text((self.model / "config.json").read_text())
         self.torch("save_pickle", self.model, place / "pytorch_model.bin")
-        packages = subprocess.run(
-            [self.torch_python, "-c", "import torch; print(*torch.__path__)"],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+        packages = run("-c", "import torch; print(*torch.__path__)", python=self.torch_python)
+        words = (pathlib.Path(packages.strip()).parent, place, self.model)
         print("pickles:", flush=True)
-        arguments = [pathlib.Path(packages.strip()).parent, place, self.model]
-        subprocess.run(
-            [sys.executable, __file__, "--reader_part", *map(str, arguments)],
-            check=True, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        print(run(__file__, part="read_pickles", arguments=",".join(map(str, words))), end="")
 
 
 def by(rows: list[tuple], column: int) -> list:
@@ -216,7 +191,7 @@ class Payload:
         return open, (self.path, "w")
 
 
-def read_with_torch(packages: str, folder: str, model: str) -> None:
+def read_pickles(packages: str, folder: str, model: str) -> None:
     """Opens a good and a bad pickle where torch can be imported too."""
     from bert_tf.checkpoints import loading
     from bert_tf.errors import InputError
@@ -296,7 +271,7 @@ def save_pickle(model: str, target: str) -> None:
     torch.save(transformers.AutoModel.from_pretrained(model).state_dict(), target)
 
 
-TORCH_PARTS = {"encode": encode, "pretraining": pretraining, "save_pickle": save_pickle}
+PARTS = {f.__name__: f for f in (encode, pretraining, save_pickle, read_pickles)}
 
 if __name__ == "__main__":
     main()

@@ -12,7 +12,6 @@ code and the seed alone. Each process works on a copy; the tests of the unchange
 first.
 """
 
-import argparse
 import ast
 import collections
 import concurrent.futures
@@ -27,7 +26,8 @@ import tempfile
 import threading
 from collections.abc import Iterator
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from measuring import ROOT, parse_options
+
 CORE = (
     *("bert_tf/modeling", "bert_tf/heads", "bert_tf/tokenization", "bert_tf/training"),
     *("bert_tf/data", "bert_tf/tasks", "bert_tf/squad"),
@@ -127,34 +127,34 @@ def outcome(folder: pathlib.Path, path: pathlib.Path, seconds: int | None = SECO
     return "SURVIVES"
 
 
-def copy_of(checkout: pathlib.Path, parts: str) -> pathlib.Path:
-    """A checkout's files in a folder of their own."""
-    copied = pathlib.Path(tempfile.mkdtemp(dir=parts)) / "checkout"
-    ignored = shutil.ignore_patterns(".git", ".venv*", "build", "demo")
-    return shutil.copytree(checkout, copied, ignore=ignored)
+class Trials:
+    """Checkouts, their places, and copies of them, one for each thread."""
 
+    def __init__(self, checkouts: list[pathlib.Path], folder: str):
+        """Takes a folder for the copies."""
+        self.checkouts, self._folder, self._local = checkouts, folder, threading.local()
+        self.places = [places_of(checkout) for checkout in checkouts]
 
-def main() -> None:
-    """The core's places -> a sample -> killed or not, by each checkout's tests."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--beside", type=pathlib.Path, help="a checkout of another commit")
-    parser.add_argument("--count", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=2)
-    options = parser.parse_args()
-    checkouts = [ROOT, *([options.beside.resolve()] if options.beside else [])]
-    found = [places_of(checkout) for checkout in checkouts]
-    in_all = [key for key in found[0] if all(key in places for places in found)]
-    chosen = random.Random(options.seed).sample(in_all, options.count)
-    total, killed = collections.Counter(), collections.Counter()
-    killed_beside = 0
-    local = threading.local()
+    def copies(self) -> list[pathlib.Path]:
+        """Of the checkouts, for this thread."""
+        if not hasattr(self._local, "copies"):
+            ignored = shutil.ignore_patterns(".git", ".venv*", "build", "demo")
+            self._local.copies = []
+            for checkout in self.checkouts:
+                copied = pathlib.Path(tempfile.mkdtemp(dir=self._folder)) / "checkout"
+                self._local.copies.append(shutil.copytree(checkout, copied, ignore=ignored))
+        return self._local.copies
 
-    def tried(key: tuple) -> list[str]:
-        if not hasattr(local, "copies"):
-            local.copies = [copy_of(checkout, parts) for checkout in checkouts]
+    def unchanged(self, folder: pathlib.Path) -> None:
+        """Fails unless the tests of a folder pass in all checkouts."""
+        for copied in self.copies():
+            if (copied / folder).exists() and outcome(copied, folder / "-", None) != "SURVIVES":
+                sys.exit(f"the tests of {folder} fail without a change")
+
+    def tried(self, key: tuple) -> list[str]:
+        """What the tests of each checkout say of a change, as long as it survives."""
         says = []
-        for where, copied in zip(found, local.copies, strict=True):
+        for where, copied in zip(self.places, self.copies(), strict=True):
             path, place = where[key]
             source = (copied / path).read_text(encoding="utf-8")
             (copied / path).write_text(with_change(source, place), encoding="utf-8")
@@ -164,31 +164,30 @@ def main() -> None:
                 break
         return says
 
+
+def main() -> None:
+    """The core's places -> a sample -> killed or not, by each checkout's tests."""
+    options = parse_options(__doc__, beside=None, count=300, seed=1, processes=2)
+    checkouts = [ROOT, *([pathlib.Path(options.beside).resolve()] if options.beside else [])]
+    total, killed = collections.Counter(), collections.Counter()
+    killed_beside = 0
     with (
-        tempfile.TemporaryDirectory() as parts,
+        tempfile.TemporaryDirectory() as folder,
         concurrent.futures.ThreadPoolExecutor(options.processes) as pool,
     ):
-        folders = [{where[key][0].parent / "-" for key in chosen} for where in found]
-        unchanged = [
-            (copied, folder)
-            for checkout, paths in zip(checkouts, folders, strict=True)
-            for copied in [copy_of(checkout, parts)]
-            for folder in sorted(paths)
-        ]
-        for one, says in zip(
-            unchanged, pool.map(lambda one: outcome(*one, seconds=None), unchanged), strict=True
-        ):
-            if says != "SURVIVES":
-                sys.exit(f"the tests of {one[1].parent} fail without a change in {one[0]}")
-        for key, says in zip(chosen, pool.map(tried, chosen), strict=True):
-            path, place = found[0][key]
+        trials = Trials(checkouts, folder)
+        in_all = [key for key in trials.places[0] if all(key in where for where in trials.places)]
+        chosen = random.Random(options.seed).sample(in_all, options.count)
+        found = [trials.places[0][key] for key in chosen]
+        list(pool.map(trials.unchanged, sorted({path.parent for path, _ in found})))
+        for (path, place), says in zip(found, pool.map(trials.tried, chosen), strict=True):
             total[str(path.parent)] += 1
             killed[str(path.parent)] += says[0] != "SURVIVES"
             killed_beside += len(says) == 2 and says[1] != "SURVIVES"
             words = " ".join(f"{one:8}" for one in says)
             print(f"{words} {path}:{place[0]} {place[-1].splitlines()[0][:70]}", flush=True)
-    for folder in sorted(total):
-        print(f"{folder:24} {killed[folder]:4} of {total[folder]:4}")
+    for name in sorted(total):
+        print(f"{name:24} {killed[name]:4} of {total[name]:4}")
     share = killed.total() / total.total()
     print(f"{'all':24} {killed.total():4} of {total.total():4}, {share:.1%}")
     if options.beside:

@@ -7,29 +7,35 @@ Both start from all-MiniLM-L6-v2 and train by one recipe: batch 32, 128 tokens a
 correction and decoupled decay 0.01 (none for biases and normalizations), gradients clipped to norm
 1, dropout as configured. PyTorch pads each batch to its own longest example, which its users must
 ask for, as for examples of similar length in a batch (--torch_sorted: within 50 batches, as its
-Trainer's group_by_length); --torch_padding=128 is its scripts' default. Each measurement is a whole
-process, from the files to the dev metrics; ours and PyTorch's take turns. What --results already
-holds is not measured again; all of it is printed as a table at the end.
+Trainer's group_by_length). Each measurement is a whole process, from the files to the dev metrics;
+ours and PyTorch's take turns. What --results already holds is not measured again; all of it is
+printed as a table at the end.
 
 --torch_python names a Python that has torch and transformers.
 """
 
-import argparse
 import json
-import os
 import pathlib
 import random
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
 import numpy as np
 
-from scores import scores_in
+from measuring import (
+    ROOT,
+    Results,
+    command,
+    data_dir,
+    parse_options,
+    print_rows,
+    print_titles,
+    run,
+    scores_in,
+)
 
-ROOT = pathlib.Path(__file__).parents[1]
 BATCH, LENGTH, RATE, DECAY = 32, 128, 5e-5, 0.01
 TASKS = {  # folder in the data, epochs, metrics of the table
     "mrpc": ("glue/MRPC", 3, ("accuracy", "f1")),
@@ -44,59 +50,39 @@ TASKS = {  # folder in the data, epochs, metrics of the table
 
 def main() -> None:
     """Measures what is missing, then prints the table."""
-    options = parse_options()
+    options = parse_options(
+        __doc__,
+        results="sentence_tasks.jsonl",
+        torch_python=None,
+        torch_sorted=False,
+        tasks=tuple(TASKS),
+        seeds=(1, 2, 3),
+        torch_part=None,  # the work of the process with PyTorch
+    )
     if options.torch_part:
         train_with_torch(json.loads(options.torch_part))
         return
-    results = pathlib.Path(options.results)
+    results = Results(options.results)
+    theirs = "torch-sorted" if options.torch_sorted else "torch"
     for seed in options.seeds:
         for task in options.tasks:
-            for side in ("ours", "torch"):
-                if options.torch_python or side == "ours":
-                    measure(results, side, task, seed, options)
-    print_table(read(results))
+            for side in ("ours", theirs) if options.torch_python else ("ours",):
+                key = {"side": side, "task": task, "seed": seed}
+                if not results.find(**key):
+                    with tempfile.TemporaryDirectory() as folder:
+                        results.add(key | measure(side, task, seed, pathlib.Path(folder), options))
+    print_table(results.lines)
 
 
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", default="sentence_tasks.jsonl")
-    parser.add_argument("--torch_python")
-    parser.add_argument("--torch_padding", type=int, default=0)
-    parser.add_argument("--torch_sorted", action="store_true")
-    parser.add_argument("--tasks", type=lambda x: x.split(","), default=list(TASKS))
-    parser.add_argument("--seeds", type=lambda x: [*map(int, x.split(","))], default=[1, 2, 3])
-    parser.add_argument("--torch_part", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def read(results: pathlib.Path) -> list[dict]:
-    """The measurements of earlier runs."""
-    return [json.loads(line) for line in results.open()] if results.exists() else []
-
-
-def measure(results: pathlib.Path, side: str, task: str, seed: int, options) -> None:
-    """Trains and evaluates in a process; adds its line to the results."""
-    key = {"side": side, "task": task, "seed": seed}
-    if side == "torch" and options.torch_padding:
-        key["side"] = f"torch-{options.torch_padding}"
-    elif side == "torch" and options.torch_sorted:
-        key["side"] = "torch-sorted"
-    if any(key.items() <= line.items() for line in read(results)):
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        begin = time.perf_counter()
-        run = run_ours if side == "ours" else run_torch
-        found, seconds = run(task, seed, pathlib.Path(folder), options)
-        line = key | {"seconds": round(seconds or time.perf_counter() - begin, 1), **found}
-    with results.open("a") as file:
-        print(json.dumps(line), file=file)
-    print(line, flush=True)
-
-
-def data_dir() -> pathlib.Path:
-    """The folder of the real data."""
-    return pathlib.Path(os.environ["BERT_TF_DATA"])
+def measure(side: str, task: str, seed: int, folder: pathlib.Path, options) -> dict:
+    """Trains and evaluates in a process: its seconds and scores."""
+    if side != "ours":
+        return run_torch(task, seed, folder, options)
+    begin = time.perf_counter()
+    run_ours(task, seed, folder)
+    seconds = round(time.perf_counter() - begin, 1)
+    scores = scores_in(folder / "eval_results.txt")
+    return {"seconds": seconds} | {name: scores[f"eval_{name}"] for name in TASKS[task][2]}
 
 
 def weights() -> pathlib.Path:
@@ -104,31 +90,20 @@ def weights() -> pathlib.Path:
     return data_dir() / "weights/all-MiniLM-L6-v2"
 
 
-def run_ours(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict, None]:
+def run_ours(task: str, seed: int, folder: pathlib.Path) -> None:
     """The script, as a user calls it."""
-    del options
-    where, epochs, names = TASKS[task]
-    subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "run_classifier.py"),
-            *(f"--task_name={task}", f"--data_dir={data_dir() / where}", "--do_train", "--do_eval"),
-            *(f"--init_checkpoint={weights()}", f"--output_dir={folder}", f"--seed={seed}"),
-            *(f"--learning_rate={RATE}", f"--num_train_epochs={epochs}", "--bias_correction"),
-            *(f"--train_batch_size={BATCH}", f"--max_seq_length={LENGTH}", "--eval_batch_size=32"),
-        ],
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    values = scores_in(folder / "eval_results.txt")
-    return {name: values[f"eval_{name}"] for name in names}, None
+    where, epochs, _ = TASKS[task]
+    flags = {"task_name": task, "data_dir": data_dir() / where, "do_train": True, "do_eval": True}
+    flags |= {"init_checkpoint": weights(), "output_dir": folder, "seed": seed}
+    flags |= {"learning_rate": RATE, "num_train_epochs": epochs, "bias_correction": True}
+    flags |= {"train_batch_size": BATCH, "max_seq_length": LENGTH, "eval_batch_size": 32}
+    run(ROOT / "run_classifier.py", **flags)
 
 
 # -------------------------------------------------------------------------------- PyTorch
 
 
-def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict, float]:
+def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> dict:
     """The same with transformers; metrics of its logits by our library, not in its time."""
     from bert_tf.tasks import registry, results
 
@@ -143,21 +118,20 @@ def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> tuple[dict
         "num_labels": declared.labels.size,
         "epochs": epochs,
         "seed": seed,
-        "padding": options.torch_padding,
         "sorted": options.torch_sorted,
     }
     for name, examples in parts.items():
         rows = [as_row(example, declared) for example in examples]
         (folder / f"{name}.json").write_text(json.dumps(rows))
     begin = time.perf_counter()
-    command = [options.torch_python, __file__, f"--torch_part={json.dumps(work)}"]
-    subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-    seconds = time.perf_counter() - begin
+    words = command(__file__, python=options.torch_python, torch_part=json.dumps(work))
+    subprocess.run(words, check=True, stderr=subprocess.DEVNULL)
+    seconds = round(time.perf_counter() - begin, 1)
     values = declared.labels.probabilities(np.load(folder / "logits.npy"))
     gold = [declared.labels.ids(example.label) for example in parts["dev"]]
     compared = declared.labels.for_metrics(gold, values)
     found = results.compute_metrics(declared.metrics, *compared)
-    return {name: float(found[f"eval_{name}"]) for name in names}, seconds
+    return {"seconds": seconds} | {name: float(found[f"eval_{name}"]) for name in names}
 
 
 def as_row(example, task) -> dict:
@@ -184,38 +158,8 @@ def train_with_torch(work: dict) -> None:
         model = transformers.AutoModelForSequenceClassification.from_pretrained(
             work["weights"], num_labels=work["num_labels"]
         )
-    tokenizer = transformers.AutoTokenizer.from_pretrained(work["weights"])
+    batches = TorchBatches(work, transformers.AutoTokenizer.from_pretrained(work["weights"]))
     train, dev = (json.loads((folder / f"{name}.json").read_text()) for name in ("train", "dev"))
-    choices = len(train[0]["a"])
-
-    def batch(rows: list[dict]) -> dict:
-        firsts = [text for row in rows for text in row["a"]]
-        seconds = [text for row in rows for text in row["b"]] if rows[0]["b"] else None
-        made = tokenizer(
-            firsts,
-            seconds,
-            truncation=True,
-            max_length=LENGTH,
-            padding="max_length" if work["padding"] else "longest",
-            return_tensors="pt",
-        )
-        if work["head"] == "multiple_choice":
-            made = {name: value.view(len(rows), choices, -1) for name, value in made.items()}
-        return dict(made)
-
-    def labels(rows: list[dict]):
-        dtype = torch.float32 if work["head"] == "regression" else torch.long
-        return torch.tensor([row["label"] for row in rows], dtype=dtype)
-
-    def in_order(rows: list[dict]) -> list[dict]:
-        """By length within so many, if asked for."""
-        size = 50 * BATCH if work["sorted"] else 1
-        windows = [rows[i : i + size] for i in range(0, len(rows), size)]
-        return [x for w in windows for x in sorted(w, key=lambda x: x.get("length", 0))]
-
-    if work["sorted"]:
-        for row in train + dev:
-            row["length"] = batch([row])["input_ids"].shape[-1]
     steps = int(len(train) / BATCH * work["epochs"])
     free = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     decayed = [p for p in model.parameters() if not any(p is other for other in free)]
@@ -226,9 +170,9 @@ def train_with_torch(work: dict) -> None:
     rows: list[dict] = []
     for _ in range(steps):
         if len(rows) < BATCH:
-            rows += in_order(random.sample(train, len(train)))
+            rows += batches.in_order(random.sample(train, len(train)))
         taken, rows = rows[:BATCH], rows[BATCH:]
-        model(**batch(taken), labels=labels(taken)).loss.backward()
+        model(**batches.batch(taken), labels=batches.labels(taken)).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -236,8 +180,46 @@ def train_with_torch(work: dict) -> None:
     model.eval()
     with torch.no_grad():
         parts = [dev[i : i + BATCH] for i in range(0, len(dev), BATCH)]
-        logits = [model(**batch(part)).logits.numpy() for part in parts]
+        logits = [model(**batches.batch(part)).logits.numpy() for part in parts]
     np.save(folder / "logits.npy", np.concatenate(logits))
+
+
+class TorchBatches:
+    """Rows as `as_row` gives them -> tensors."""
+
+    def __init__(self, work: dict, tokenizer):
+        self._work, self._tokenizer = work, tokenizer
+        self._lengths: dict[str, int] = {}
+
+    def batch(self, rows: list[dict]) -> dict:
+        """Ids, mask and segments, padded to the longest row."""
+        firsts = [text for row in rows for text in row["a"]]
+        seconds = [text for row in rows for text in row["b"]] if rows[0]["b"] else None
+        padded = {"truncation": True, "max_length": LENGTH, "padding": True}
+        made = dict(self._tokenizer(firsts, seconds, **padded, return_tensors="pt"))
+        if self._work["head"] == "multiple_choice":
+            made = {k: v.view(len(rows), len(rows[0]["a"]), -1) for k, v in made.items()}
+        return made
+
+    def labels(self, rows: list[dict]):
+        """Scores or numbers of classes."""
+        import torch
+
+        dtype = torch.float32 if self._work["head"] == "regression" else torch.long
+        return torch.tensor([row["label"] for row in rows], dtype=dtype)
+
+    def in_order(self, rows: list[dict]) -> list[dict]:
+        """By length within 50 batches, if asked for."""
+        if not self._work["sorted"]:
+            return rows
+        windows = [rows[i : i + 50 * BATCH] for i in range(0, len(rows), 50 * BATCH)]
+        return [row for window in windows for row in sorted(window, key=self._length)]
+
+    def _length(self, row: dict) -> int:
+        key = json.dumps(row)
+        if key not in self._lengths:
+            self._lengths[key] = self.batch([row])["input_ids"].shape[-1]
+        return self._lengths[key]
 
 
 # -------------------------------------------------------------------------------- the table
@@ -245,24 +227,22 @@ def train_with_torch(work: dict) -> None:
 
 def print_table(lines: list[dict]) -> None:
     """Mean, deviation and every seed's figure of each task and side; minutes of the first seed."""
-    print("| task | metric | side | mean | deviation | seeds | minutes |")
-    print("|---|---|---|---|---|---|---|")
+    print_titles("task", "metric", "side", "mean", "deviation", "seeds", "minutes")
     for task, (_, _, names) in TASKS.items():
         for name in names:
             for side in dict.fromkeys(line["side"] for line in lines):
                 found = [x for x in lines if x["task"] == task and x["side"] == side]
                 if found:
-                    print(table_row(task, name, side, found))
+                    print_rows([task, name, side, *figures(name, found)])
 
 
-def table_row(task: str, name: str, side: str, found: list[dict]) -> str:
-    """One row; figures in hundredths."""
+def figures(name: str, found: list[dict]) -> list[str]:
+    """Mean, deviation, every seed's figure, in hundredths; minutes of the first seed."""
     values = [100 * line[name] for line in found]
     deviation = f"{statistics.stdev(values):.1f}" if len(values) > 1 else ""
     each = ", ".join(f"{value:.1f}" for value in values)
     minutes = min(found, key=lambda line: line["seed"])["seconds"] / 60
-    mean = statistics.fmean(values)
-    return f"| {task} | {name} | {side} | {mean:.1f} | {deviation} | {each} | {minutes:.1f} |"
+    return [f"{statistics.fmean(values):.1f}", deviation, each, f"{minutes:.1f}"]
 
 
 if __name__ == "__main__":

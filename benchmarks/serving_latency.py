@@ -26,20 +26,30 @@ sends its next request when it has the answer; with --clients several do so at o
 asks bert_tf.Predictor in place of the C API, with the numbers in TensorFlow's environment.
 """
 
-import argparse
 import concurrent.futures
 import dataclasses
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import tempfile
 import time
 
 import numpy as np
 
-ROOT = pathlib.Path(__file__).parents[1]
+from measuring import (
+    ROOT,
+    Contender,
+    command,
+    data_dir,
+    in_turn,
+    parse_options,
+    print_rows,
+    print_titles,
+    serve,
+    verb,
+)
+
 CASES = ((20, 1), (200, 1), (20, 32))  # words of a text, texts of a request
 MAX_LENGTH = 512  # ids of a text at most
 CUT = {"truncation": True, "max_length": MAX_LENGTH}
@@ -56,45 +66,29 @@ BASE = {
 
 def main() -> None:
     """Every model, every contender, every case -> a table."""
-    options = parse_options()
-    if options.predictor and not options.threads:
-        sys.exit("--predictor needs --threads")
+    options = parse_options(
+        __doc__,
+        models=("minilm", "base"),
+        rounds=20,  # turns of each contender
+        requests=10,  # of one text, in a turn
+        torch_python=sys.executable,
+        threads=(),  # of our sessions, as 1/2
+        clients=(1,),  # that ask at once
+        predictor=False,  # with --threads
+        contender=None,  # what this process is, if it is one, and the folder of its model
+        folder=None,
+    )
     if options.contender:
         others = {"pytorch": pytorch, "onnxruntime": onnx}
-        serve(others.get(options.contender, predictor if options.predictor else ours)(options))
+        make = others.get(options.contender, predictor if options.predictor else ours)
+        serve(timed(make(options)))
         return
-    names = "model", "request", "clients", "contender", "p50 ms", "p99 ms", "texts/s", "CPU ms"
-    print("|", " | ".join([*names, "difference"]), "|")
-    print("|---" * 9 + "|")
-    for model in options.models.split(","):
+    titles = "model", "request", "clients", "contender", "p50 ms", "p99 ms", "texts/s", "CPU ms"
+    print_titles(*titles, "difference")
+    for model in options.models:
         with tempfile.TemporaryDirectory() as folder:
             make_models(model, pathlib.Path(folder))
             report(model, measure(pathlib.Path(folder), options))
-
-
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--models", default="minilm,base")
-    parser.add_argument("--rounds", type=int, default=20, help="turns of each contender")
-    parser.add_argument("--requests", type=int, default=10, help="of one text, in a turn")
-    parser.add_argument("--torch_python", default=sys.executable)
-    parser.add_argument("--threads", type=words_of, default=(), help="of our sessions, as 1/2")
-    parser.add_argument("--clients", type=words_of, default=["1"], help="that ask at once")
-    parser.add_argument("--predictor", action="store_true", help="with --threads")
-    parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
-    parser.add_argument("--folder", help=argparse.SUPPRESS)
-    return parser.parse_args()
-
-
-def words_of(value: str) -> list[str]:
-    """The values of a list with commas."""
-    return value.split(",")
-
-
-def data_dir() -> pathlib.Path:
-    """The folder of the real data."""
-    return pathlib.Path(os.environ["BERT_TF_DATA"])
 
 
 def make_models(model: str, folder: pathlib.Path) -> None:
@@ -104,15 +98,9 @@ def make_models(model: str, folder: pathlib.Path) -> None:
         source = write_base(source, folder / "hugging_face")
     else:
         (folder / "hugging_face").symlink_to(source)
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "bert_tf", "export", "--task=embeddings"),
-            *(f"--init_checkpoint={source}", f"--export_dir={folder / 'export'}"),
-            f"--max_seq_length={MAX_LENGTH}",  # the contenders cut no earlier and no later
-        ],
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
+    # The contenders cut no earlier and no later.
+    flags = {"task": "embeddings", "max_seq_length": MAX_LENGTH}
+    verb("export", init_checkpoint=source, export_dir=folder / "export", **flags)
     (folder / "tensors.json").write_text(json.dumps(names_of(folder / "export/1")))
 
 
@@ -155,40 +143,32 @@ def names_of(export: pathlib.Path) -> dict:
 
 def measure(folder: pathlib.Path, options) -> dict:
     """By case, clients and contender: what was measured in each request and in each turn."""
-    processes = {name: start(name, folder, options) for name in options.threads or CONTENDERS}
-    cases = [(case, int(clients)) for case in CASES for clients in options.clients]
-    found: dict = {(*case, name): ([], [], [], []) for case in cases for name in processes}
+    contenders = {name: start(name, folder, options) for name in options.threads or CONTENDERS}
+    cases = [(case, clients) for case in CASES for clients in options.clients]
+    found: dict = {(*case, name): ([], [], [], []) for case in cases for name in contenders}
     for turn in range(options.rounds + 1):  # the first warms up
         for case, clients in cases:
             count = clients * (options.requests if case[1] == 1 else 1)
             requests = texts_of(*case, turn, count)
-            for name, process in list(processes.items())[:: 1 if turn % 2 else -1]:
-                print(json.dumps(requests), clients, sep="\t", file=process.stdin, flush=True)
-                answer = json.loads(process.stdout.readline())
+            for name in in_turn(contenders, 1):
+                answer = contenders[name].ask({"texts": requests, "clients": clients})
                 seconds, vectors, rates, cpu = found[case, clients, name]
                 seconds += answer["seconds"] if turn else []
                 rates += [count * case[1] / answer["wall"]] if turn else []
                 cpu += [answer["cpu"] / count] if turn else []
                 vectors += answer["vectors"]
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
+    for contender in contenders.values():
+        contender.close()
     return found
 
 
-def start(name: str, folder: pathlib.Path, options) -> subprocess.Popen:
+def start(name: str, folder: pathlib.Path, options) -> Contender:
     """A contender's process."""
-    others = CONTENDERS[1:]
-    python = options.torch_python if name in others else sys.executable
-    words = [f"--contender={name}"] if name in CONTENDERS else ["--contender=ours"]
-    words += [f"--threads={name}"] * (name not in CONTENDERS)
-    words += ["--predictor"] * (options.predictor and name not in CONTENDERS)
-    return subprocess.Popen(
-        [python, __file__, *words, f"--folder={folder}"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    if name in CONTENDERS:
+        python = sys.executable if name == "ours" else options.torch_python
+        return Contender(command(__file__, python=python, contender=name, folder=folder))
+    asked = {"threads": name, "predictor": options.predictor or None, "folder": folder}
+    return Contender(command(__file__, contender="ours", **asked))
 
 
 def texts_of(num_words: int, num_texts: int, turn: int, num_requests: int) -> list[list[str]]:
@@ -201,23 +181,24 @@ def texts_of(num_words: int, num_texts: int, turn: int, num_requests: int) -> li
     return [[" ".join(words[at : at + num_words]) for at in row] for row in starts.tolist()]
 
 
-def serve(answer) -> None:
-    """In a contender's process: answers the requests of each line, for a number of clients."""
+def timed(answer):
+    """Answers lists of texts, for a number of clients; or one client's, without that number."""
 
-    def timed(texts: list[str]) -> tuple[float, np.ndarray]:
+    def of_one(texts: list[str]) -> tuple[float, np.ndarray]:
         begin = time.perf_counter()
         found = answer(texts)
         return time.perf_counter() - begin, found
 
-    for line in sys.stdin:
-        requests, _, clients = line.partition("\t")
-        texts, count = json.loads(requests), int(clients or 1)
-        with concurrent.futures.ThreadPoolExecutor(count) as pool:
+    def of_all(asked) -> dict:
+        asked = asked if isinstance(asked, dict) else {"texts": asked, "clients": 1}
+        with concurrent.futures.ThreadPoolExecutor(asked["clients"]) as pool:
             begin, cpu = time.perf_counter(), time.process_time()
-            found = list((pool.map if count > 1 else map)(timed, texts))
+            found = list((pool.map if asked["clients"] > 1 else map)(of_one, asked["texts"]))
             turn = {"wall": time.perf_counter() - begin, "cpu": time.process_time() - cpu}
-        seconds, vectors = [one for one, _ in found], [one.tolist() for _, one in found]
-        print(json.dumps({"seconds": seconds, "vectors": vectors} | turn), flush=True)
+        vectors = [one.tolist() for _, one in found]
+        return turn | {"seconds": [one for one, _ in found], "vectors": vectors}
+
+    return of_all
 
 
 def report(model: str, found: dict) -> None:
@@ -228,11 +209,9 @@ def report(model: str, found: dict) -> None:
         p50, p99 = 1000 * np.quantile(seconds, [0.5, 0.99])
         pairs = zip(vectors, found[case, clients, first][1], strict=True)
         difference = max(np.abs(np.subtract(a, b)).max() for a, b in pairs)
-        print(
-            f"| {model} | {texts} x {words} words | {clients} | {name} | {p50:.1f} | {p99:.1f} | "
-            f"{np.median(rates):.1f} | {1000 * np.median(cpu):.1f} | {difference:.1e} |",
-            flush=True,
-        )
+        figures = [p50, p99, np.median(rates), 1000 * np.median(cpu)]
+        cells = [model, f"{texts} x {words} words", clients, name, *(f"{x:.1f}" for x in figures)]
+        print_rows([*cells, f"{difference:.1e}"])
         if not difference < ROUNDING:
             sys.exit(f"{name} and {first} differ by {difference:.1e}")
 
@@ -290,16 +269,9 @@ def pytorch(options):
     return answer
 
 
-def onnx(options):
-    """The same by ONNX Runtime."""
-    import onnxruntime
+def export_onnx(model, inputs: dict, path: str) -> None:
+    """Writes the model, of batches and texts of any size."""
     import torch
-    import transformers
-
-    folder = pathlib.Path(options.folder) / "hugging_face"
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    names = ["input_ids", "attention_mask", "token_type_ids"]
 
     class Encoder(torch.nn.Module):
         """Takes its inputs by position, as the exporter gives them."""
@@ -308,22 +280,35 @@ def onnx(options):
             super().__init__()
             self.model = model
 
-        def forward(self, *inputs):
-            named = dict(zip(names, inputs, strict=True))
+        def forward(self, *values):
+            named = dict(zip(inputs, values, strict=True))
             return self.model(**named, return_dict=False)[0]
 
-    batch = tokenizer(["two", "texts of words"], padding=True, return_tensors="pt")
-    path = str(pathlib.Path(options.folder) / "model.onnx")
     torch.onnx.export(
         Encoder().eval(),
-        tuple(batch[name] for name in names),
+        tuple(inputs.values()),
         path,
-        input_names=names,
+        input_names=[*inputs],
         output_names=["last_hidden_state"],
-        dynamic_axes={name: {0: "batch", 1: "sequence"} for name in [*names, "last_hidden_state"]},
+        dynamic_axes={name: {0: "batch", 1: "sequence"} for name in [*inputs, "last_hidden_state"]},
         opset_version=17,
         dynamo=False,
     )
+
+
+def onnx(options):
+    """The same by ONNX Runtime."""
+    import onnxruntime
+    import transformers
+
+    folder = pathlib.Path(options.folder) / "hugging_face"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+
+    path = str(pathlib.Path(options.folder) / "model.onnx")
+    batch = tokenizer(["two", "texts of words"], padding=True, return_tensors="pt")
+    export_onnx(model, {name: batch[name] for name in names}, path)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
     def answer(texts: list[str]) -> np.ndarray:

@@ -3,8 +3,7 @@
     python benchmarks/train_step.py --sizes=2x128,4x256
 
 Batch 32, 128 tokens, 20 predictions, dropout 0.1, forward, backward, clip and AdamW, random ids.
-Each contender is a process of its own that trains when told to; they take turns, so that a change
-of the machine's speed affects all. Contenders:
+Contenders:
 
     ours       the shipped layers, optimizer and loop (bert_tf.training.trainer.Trainer)
     hf         transformers' BertForPreTraining in PyTorch, which projects only the masked
@@ -18,15 +17,13 @@ if they are not installed beside TensorFlow.
 it is slower than the last line of this machine.
 """
 
-import argparse
-import json
 import os
-import pathlib
 import platform
-import statistics
 import subprocess
 import sys
 import time
+
+from measuring import ROOT, Contender, Results, command, in_turn, parse_options, print_rates, serve
 
 BATCH, LENGTH, PREDICTIONS, VOCAB = 32, 128, 20, 30522
 MALLOC = {
@@ -40,126 +37,90 @@ MOST_SLOWER = 0.15  # than the last record, without a warning
 
 def main() -> None:
     """Contenders by size, turn by turn -> a table."""
-    options = parse_options()
+    options = parse_options(
+        __doc__,
+        sizes=("2x128", "4x256"),  # layers x hidden size
+        rounds=7,
+        seconds=6.0,  # of a turn, about
+        torch_python=sys.executable,
+        record=None,
+        contender=None,  # what this process is, if it is one
+    )
     if options.contender:
-        num_layers, hidden_size = map(int, options.sizes.split("x"))
-        step = {"ours": our_step, "hf": hf_step, "hf-malloc": hf_step}[options.contender]
-        serve(step(num_layers, hidden_size))
+        make = our_step if options.contender == "ours" else hf_step
+        serve(timed(make(*map(int, options.sizes[0].split("x")))))
         return
     others = not options.record and has_torch(options.torch_python)
-    contenders = CONTENDERS if others else ("ours",)
-    print(f"{'size':8} {'contender':10} {'examples/s: min':>16} {'median':>8} {'max':>8}   ours is")
-    for size in options.sizes.split(","):
-        speeds = measure(size, contenders, options)
-        report(size, speeds)
+    for size in options.sizes:
+        contenders = {name: start(name, size, options.torch_python)
+                      for name in (CONTENDERS if others else ("ours",))}  # fmt: skip
+        speeds = rates(contenders, options.rounds, options.seconds)
+        print_rates(f"L x H {size}, examples/s", speeds)
         if options.record:
             # Other programs only slow a turn down, so the fastest one varies least.
-            record(pathlib.Path(options.record), size, max(speeds["ours"]))
+            record(Results(options.record), size, max(speeds["ours"]))
 
 
-def parse_options() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sizes", default="2x128,4x256", help="layers x hidden size, with commas")
-    parser.add_argument("--rounds", type=int, default=7, help="turns of each contender")
-    parser.add_argument("--seconds", type=float, default=6.0, help="about how long a turn is")
-    parser.add_argument("--torch_python", default=sys.executable)
-    parser.add_argument("--record", help="a file of JSON lines to compare with and append to")
-    parser.add_argument("--contender", choices=CONTENDERS, help=argparse.SUPPRESS)
-    return parser.parse_args()
+def timed(run_steps):
+    """Takes so many steps; answers the seconds."""
+
+    def answer(num_steps: int) -> dict[str, float]:
+        begin = time.perf_counter()
+        run_steps(num_steps)
+        return {"seconds": time.perf_counter() - begin}
+
+    return answer
 
 
 def has_torch(python: str) -> bool:
     """Whether that Python has torch and transformers."""
-    return (
-        subprocess.run(
-            [python, "-c", "import torch, transformers"], stderr=subprocess.DEVNULL
-        ).returncode
-        == 0
-    )
+    words = [python, "-c", "import torch, transformers"]
+    return subprocess.run(words, stderr=subprocess.DEVNULL).returncode == 0
 
 
-def measure(size: str, contenders, options) -> dict[str, list[float]]:
-    """Examples/s of every turn, by contender."""
-    processes = {name: start(name, size, options) for name in contenders}
-    seconds_per_step = {name: tell(process, 3) / 3 for name, process in processes.items()}
-    speeds: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(options.rounds):
-        for name, process in processes.items():
-            steps = max(1, round(options.seconds / seconds_per_step[name]))
-            seconds_per_step[name] = tell(process, steps) / steps
-            speeds[name].append(BATCH / seconds_per_step[name])
-    for process in processes.values():
-        process.stdin.close()
-        process.wait()
-    return speeds
-
-
-def start(name: str, size: str, options) -> subprocess.Popen:
+def start(name: str, size: str, python: str, root=ROOT) -> Contender:
     """A contender's process, ready to take steps."""
-    python = sys.executable if name == "ours" else options.torch_python
-    process = subprocess.Popen(
-        [python, __file__, f"--contender={name}", f"--sizes={size}"],
-        env={**os.environ, **(MALLOC if name == "hf-malloc" else {})},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    tell(process, 2)  # compiles and warms up
-    return process
+    python = sys.executable if name == "ours" else python
+    script = root / "benchmarks/train_step.py"
+    words = command(script, python=python, contender=name, sizes=size)
+    environment = {"PYTHONPATH": str(root)} if name == "ours" else {}
+    return Contender(words, **environment, **(MALLOC if name == "hf-malloc" else {}))
 
 
-def tell(process: subprocess.Popen, num_steps: int) -> float:
-    """Lets a contender take steps; the seconds it took."""
-    print(num_steps, file=process.stdin, flush=True)
-    return json.loads(process.stdout.readline())["seconds"]
+def rates(contenders: dict[str, Contender], rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Examples/s of every turn, by contender; ends them."""
+    steps = {}
+    for name, contender in contenders.items():
+        contender.ask(3)  # compiles
+        steps[name] = max(1, round(5 * seconds / contender.ask(5)["seconds"]))
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    for name in in_turn(contenders, rounds):
+        found[name].append(BATCH * steps[name] / contenders[name].ask(steps[name])["seconds"])
+    for contender in contenders.values():
+        contender.close()
+    return found
 
 
-def serve(run_steps) -> None:
-    """In the contender's process: takes as many steps as each line says, and answers the time."""
-    for line in sys.stdin:
-        start_time = time.perf_counter()
-        run_steps(int(line))
-        print(json.dumps({"seconds": time.perf_counter() - start_time}), flush=True)
-
-
-def report(size: str, speeds: dict[str, list[float]]) -> None:
-    """The rows of one size; the ratio is the median over the rounds of ours to the contender."""
-    for name, values in speeds.items():
-        ratio = statistics.median(a / b for a, b in zip(speeds["ours"], values, strict=True))
-        print(
-            f"{size:8} {name:10} {min(values):16.1f} {statistics.median(values):8.1f} "
-            f"{max(values):8.1f}   {ratio:.2f} times",
-            flush=True,
-        )
-
-
-def record(path: pathlib.Path, size: str, speed: float) -> None:
-    """Appends the examples/s of a size; compares them with the last ones of this machine."""
+def record(results: Results, size: str, speed: float) -> None:
+    """Keeps the examples/s of a size; compares them with the last ones of this machine."""
     git = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    commit = subprocess.run(git, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True)
-    machine = f"{platform.node()}, {os.cpu_count()} cores"
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    before = [
-        old for old in map(json.loads, lines) if (old["machine"], old["size"]) == (machine, size)
-    ]
-    new = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "commit": commit.stdout.strip()}
-    new |= {"machine": machine, "size": size, "examples_per_second": round(speed, 1)}
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(new) + "\n")
+    commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    key = {"machine": f"{platform.node()}, {os.cpu_count()} cores", "size": size}
+    before = results.find(**key)
+    now = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "commit": commit}
+    results.add(now | key | {"examples_per_second": round(speed, 1)})
     if before:
-        last = before[-1]
-        change = speed / last["examples_per_second"] - 1
-        print(f"{size:8} {change:+.0%} against {last['commit']} of {last['time']}")
+        change = speed / before[-1]["examples_per_second"] - 1
+        print(f"{size:8} {change:+.0%} against {before[-1]['commit']} of {before[-1]['time']}")
         if change < -MOST_SLOWER:
             print("WARNING: slower. If other programs are running, measure again without them.")
 
 
-def random_batch(seed: int = 0) -> dict:
+def random_batch() -> dict:
     """Arrays of one batch, every position real."""
     import numpy as np
 
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
 
     def ids(*shape, high=VOCAB):
         return random.integers(0, high, shape).astype(np.int32)
@@ -214,40 +175,45 @@ def our_step(num_layers: int, hidden_size: int):
     return run_steps
 
 
+def hf_loss(model, batch):
+    """The loss of a batch; only the masked positions are projected onto the vocabulary."""
+    import torch
+
+    cross_entropy = torch.nn.functional.cross_entropy
+    output = model.bert(
+        input_ids=batch["input_ids"],
+        attention_mask=batch["input_mask"],
+        token_type_ids=batch["segment_ids"],
+    )
+    rows = torch.arange(BATCH)[:, None]
+    masked = output.last_hidden_state[rows, batch["masked_lm_positions"]]  # [B, P, D]
+    masked_lm = model.cls.predictions(masked)  # [B, P, V]
+    next_sentence = model.cls.seq_relationship(output.pooler_output)  # [B, 2]
+    loss = cross_entropy(masked_lm.flatten(0, 1), batch["masked_lm_ids"].flatten())
+    return loss + cross_entropy(next_sentence, batch["next_sentence_labels"][:, 0])
+
+
 def hf_step(num_layers: int, hidden_size: int):
     """Takes n steps of transformers' BERT in PyTorch."""
     import torch
     import transformers
 
     torch.manual_seed(1)
-    model = transformers.BertForPreTraining(
-        transformers.BertConfig(
-            vocab_size=VOCAB,
-            hidden_size=hidden_size,
-            num_hidden_layers=num_layers,
-            num_attention_heads=hidden_size // 64,
-            intermediate_size=4 * hidden_size,
-            hidden_act="gelu_new",
-        )
-    ).train()
+    config = transformers.BertConfig(
+        vocab_size=VOCAB,
+        hidden_size=hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=hidden_size // 64,
+        intermediate_size=4 * hidden_size,
+        hidden_act="gelu_new",
+    )
+    model = transformers.BertForPreTraining(config).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01)
     batch = {name: torch.from_numpy(value).long() for name, value in random_batch().items()}
-    rows = torch.arange(BATCH)[:, None]
-    cross_entropy = torch.nn.functional.cross_entropy
 
     def one_step() -> None:
-        output = model.bert(
-            input_ids=batch["input_ids"],
-            attention_mask=batch["input_mask"],
-            token_type_ids=batch["segment_ids"],
-        )
-        masked = output.last_hidden_state[rows, batch["masked_lm_positions"]]  # [B, P, D]
-        masked_lm = model.cls.predictions(masked)  # [B, P, V]
-        next_sentence = model.cls.seq_relationship(output.pooler_output)  # [B, 2]
-        loss = cross_entropy(masked_lm.flatten(0, 1), batch["masked_lm_ids"].flatten())
-        loss = loss + cross_entropy(next_sentence, batch["next_sentence_labels"][:, 0])
         optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        hf_loss(model, batch).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 

@@ -33,9 +33,9 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
 }
-MOVED = {  # what was a verb: its command now, in a clone of the repository
+MOVED = {  # what was a verb: what does the same
     "demo": "in a clone of the repository: make demo, or examples/demo.sh [FOLDER [STEPS]]",
-    "reproduce": "in a clone of the repository: python benchmarks/reproduce.py",
+    "reproduce": "its tasks are those of bert-tf classify and bert-tf squad",
 }
 
 

@@ -1,5 +1,6 @@
 """Documents: their commands, flags and files exist, and their links lead somewhere."""
 
+import ast
 import re
 import unittest.mock
 
@@ -9,8 +10,6 @@ from documents import DOCUMENTS, ROOT, command_of, commands, commands_of_blocks,
 from walking import in_process, module_of
 
 from bert_tf.__main__ import VERBS
-
-PASSES_ON = {"benchmarks/beam_data.py": "beam-data"}  # flags of another command
 
 
 def written_down() -> dict[str, set[str]]:
@@ -33,7 +32,10 @@ WRITTEN = written_down()
 def known_flags(command: str) -> set[str]:
     """The flags of a script or verb, with absl's negations."""
     if command not in VERBS and "define_flags" not in read(command):
-        return set(re.findall(r'"--(\w+)"', read(command)))
+        calls = [node for node in ast.walk(ast.parse(read(command))) if isinstance(node, ast.Call)]
+        calls = [call for call in calls if getattr(call.func, "id", "") == "parse_options"]
+        options = {option.arg for call in calls for option in call.keywords}
+        return options | set(re.findall(r'"--(\w+)"', read(command)))
     with in_process(command):
         names = {*absl_flags.FLAGS}
     return names | {f"no{name}" for name in names} | {"help"}
@@ -55,7 +57,7 @@ def test_commands_are_found():
 def test_commands_and_flags_exist_and_are_accepted(command):
     """Values are of the flags' kinds, required flags are there, and none excludes another."""
     assert command in VERBS or (ROOT / command).is_file(), f"neither verb nor file: {command}"
-    known = known_flags(command) | known_flags(PASSES_ON.get(command, command))
+    known = known_flags(command)
     assert WRITTEN[command] <= known, f"unknown: {WRITTEN[command] - known}"
     if command not in VERBS and "define_flags" not in read(command):
         return  # it declares its flags to argparse

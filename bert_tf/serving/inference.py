@@ -1,8 +1,8 @@
 """BERT for inference alone: the arithmetic of `modeling.layers` in a third of the operations.
 
 An export of the Keras layers takes 22 to 26 % longer for one short text (26 or 128 tokens) with
-MiniLM, and 11 to 14 % with BERT-Base: `python benchmarks/exported_layers.py`, TensorFlow's C API on
-2 cores of an AMD EPYC. What differs from the layers:
+MiniLM, and 11 to 14 % with BERT-Base (TensorFlow's C API on 2 cores of an AMD EPYC). What differs
+from the layers:
 
 - query, key and value are one matrix product, and the query's weights include the scores' scale;
 - everything between two attentions works on a matrix with a row for each token;

@@ -4,6 +4,7 @@ Each benchmark starts itself in that Python. Here PyTorch is missing too: whethe
 process asks for first shows that nothing else was.
 """
 
+import re
 import subprocess
 import sys
 
@@ -11,9 +12,10 @@ import pytest
 from documents import ROOT
 
 MISSING = ("tensorflow", "keras", "absl", "bert_tf", "torch")
+ASKED = re.compile(r"^ +torch_python=(None|sys.executable),", re.M)
 PARTS = {  # the words by which a benchmark starts its part
     "sentence_tasks.py": ['--torch_part={"folder": "x"}'],
-    "hugging_face.py": ["--torch_part=encode", "model", "sentences.json", "target"],
+    "hugging_face.py": ["--part=encode", "--arguments=model,sentences.json,target"],
     "serving_latency.py": ["--contender=pytorch", "--folder=x"],
     "train_step.py": ["--contender=hf", "--sizes=2x128"],
 }
@@ -21,7 +23,7 @@ PARTS = {  # the words by which a benchmark starts its part
 
 def test_every_benchmark_with_such_a_python_is_tried():
     paths = (ROOT / "benchmarks").glob("*.py")
-    assert PARTS.keys() == {path.name for path in paths if '"--torch_python"' in path.read_text()}
+    assert PARTS.keys() == {path.name for path in paths if ASKED.search(path.read_text())}
 
 
 @pytest.mark.parametrize("name", PARTS)

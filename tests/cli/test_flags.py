@@ -15,7 +15,7 @@ from bert_tf.cli import flags
 from bert_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
-COMMANDS = (*VERBS, "benchmarks/reproduce.py")
+COMMANDS = (*VERBS,)
 # The original's flags and their defaults, by script.
 DEVICES = """use_tpu=False tpu_name=None tpu_zone=None gcp_project=None master=None num_tpu_cores=8
 iterations_per_loop=1000 save_checkpoints_steps=1000"""
@@ -129,6 +129,7 @@ REFUSED = {  # what is said of a command line
     "run_squad.py --max_restarts=3": "To do: leave it out: let a supervisor start all",
     "run_pretraining.py --clip_per_replica": "To do: leave it out: the gradients of all",
     "run_squad.py --nolegacy_shuffle": "Received: --nolegacy_shuffle, which is unknown",
+    "bert-tf plan --device_tflops=15.7": "To do: leave it out: bert-tf plan tells memory alone",
     "run_squad.py --xla=maybe": "Expected: true or false\nTo do: correct it",
     "run_squad.py --seed=x": "Expected: an integer in the range [0, 4294967295]",
     "run_squad.py --strategy=all": "Expected: one of <auto|",
@@ -146,7 +147,6 @@ REFUSED = {  # what is said of a command line
     ),
 }
 DEMO = "in a clone of the repository: make demo, or examples/demo.sh [FOLDER [STEPS]]\n"
-MOVED = "unknown verb 'reproduce'; in a clone of the repository: python benchmarks/reproduce.py"
 ANSWERED = {  # what: the command line, the exit code, what is said
     **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in (*ORIGINAL, *COMMANDS)},
     **{f"{c} conflict": ([*words_of(c), *w], 1, "To do: ") for c, w in CONFLICTS.items()},
@@ -159,9 +159,8 @@ ANSWERED = {  # what: the command line, the exit code, what is said
     "verbs": (["bert-tf", "--help"], 0, "evaluate-squad"),
     "no verb": (["bert-tf"], 0, "usage: bert-tf VERB"),
     "a misspelt verb": (["bert-tf", "exprot"], 1, "did you mean bert-tf export?"),
-    "a verb that has moved": (["bert-tf", "reproduce", "--tasks=rte"], 1, MOVED),
-    "another": (["bert-tf", "demo", "--output_dir=x"], 1, DEMO),
-    "help of one": (["bert-tf", "help", "reproduce"], 1, MOVED),
+    "a verb that has moved": (["bert-tf", "demo", "--output_dir=x"], 1, DEMO),
+    "one that is gone": (["bert-tf", "help", "reproduce"], 1, "bert-tf classify and bert-tf squad"),
     "an unknown verb": (["bert-tf", "xyzzy"], 1, "bert-tf --help lists them"),
     "a word": (
         [

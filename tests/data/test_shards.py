@@ -3,7 +3,6 @@
 import contextlib
 import gzip
 import pathlib
-import runpy
 from unittest import mock
 
 import numpy as np
@@ -274,12 +273,3 @@ def test_what_several_files_were_made_with(tmp_path):
     walking.describe(pathlib.Path(paths[2]), vocabulary, do_lower_case="yes")
     with pytest.raises(InputError, match=r"info_c\.json with .*do_lower_case"):
         read_description(paths[2])
-
-
-def test_the_benchmark_of_reading_runs(monkeypatch, capsys):
-    """It times the check of each feature by its name, which no other test sees."""
-    script = pathlib.Path(__file__).parents[2] / "benchmarks/reading_checked.py"
-    options = ["--records=64", "--batch_sizes", "8", "--passes=1"]
-    monkeypatch.setattr("sys.argv", [str(script), *options])
-    runpy.run_path(str(script), run_name="__main__")
-    assert float(capsys.readouterr().out.split()[-1].rstrip("%")) > 0

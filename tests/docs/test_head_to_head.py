@@ -3,8 +3,9 @@
 import head_to_head as head
 import pytest
 from documents import ROOT, read
+from measuring import Results
 
-RESULTS = head.read(ROOT / "docs/head_to_head.jsonl")
+RESULTS = Results(ROOT / "docs/head_to_head.jsonl").lines
 
 
 def test_the_table_by_hand(capsys):

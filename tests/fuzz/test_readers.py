@@ -1,7 +1,4 @@
-"""Every reader: damaged input is read as what it says, or refused in a message naming the file.
-
-Few inputs of each; `python benchmarks/fuzz_readers.py` reads as many as you like.
-"""
+"""Every reader: damaged input is read as what it says, or refused in a message naming the file."""
 
 import logging
 

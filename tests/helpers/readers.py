@@ -4,12 +4,11 @@
     attempt(reader, random.Random(7))       damages one of them, reads       ->  "refused"
 
 An input is accepted, and then its values are as declared, or refused by an `InputError` that names
-the file. Anything else is raised. tests/fuzz draws a few inputs of each reader, and
-benchmarks/fuzz_readers.py millions.
+the file. Anything else is raised.
 """
 
 import dataclasses
-import importlib.util
+import importlib
 import pathlib
 import random
 from collections.abc import Callable, Mapping
@@ -22,8 +21,7 @@ from bert_tf.errors import InputError
 ACCEPTED, REFUSED = "accepted", "refused"
 MOST_CHARACTERS = 6200  # of a message
 # Modules with a table MAKERS: name of a reader -> function of a folder that makes it.
-_GROUPS = ("readers_of_models", "readers_of_data", "readers_of_records")
-_OF_REQUESTS = "readers_of_requests"  # on the path of benchmarks/fuzz_readers.py alone
+_GROUPS = ("readers_of_models", "readers_of_data", "readers_of_records", "readers_of_requests")
 WAYS = {**damage.WAYS, **damage_binary.WAYS}
 
 
@@ -48,17 +46,16 @@ class Reader:
         object.__setattr__(self, "valid", valid)
 
 
-def makers(group: str = "") -> dict[str, Callable[[pathlib.Path], Reader]]:
-    """All readers by name, or those of a group: functions that make their files in a folder."""
-    names = [group] if group else [*_GROUPS, *filter(importlib.util.find_spec, [_OF_REQUESTS])]
-    groups = (importlib.import_module(name).MAKERS for name in names)
+def makers() -> dict[str, Callable[[pathlib.Path], Reader]]:
+    """All readers by name: functions that make their files in a folder."""
+    groups = (importlib.import_module(name).MAKERS for name in _GROUPS)
     return {name: maker for group in groups for name, maker in group.items()}
 
 
-def make(name: str, folder: pathlib.Path, group: str = "") -> Reader:
+def make(name: str, folder: pathlib.Path) -> Reader:
     """Makes a reader, and reads its files as they are, which must be accepted."""
     folder.mkdir(parents=True, exist_ok=True)
-    reader = makers(group)[name](folder)
+    reader = makers()[name](folder)
     reader.read(reader.folder)
     return reader
 

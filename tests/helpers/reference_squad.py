@@ -1,7 +1,7 @@
 """The original's run_squad.py in plain Python: the yardstick for `bert_tf.squad`.
 
 Written from what google-research/bert does, one question and one token at a time, without any
-thought of speed; benchmarks/squad_features.py measures it. Where the original crashes it says None.
+thought of speed. Where the original crashes it says None.
 """
 
 import math

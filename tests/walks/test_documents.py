@@ -57,9 +57,8 @@ MADE = {
 }
 # Words of commands that do not run here: why not, and where they are tested.
 ELSEWHERE = {
-    "python benchmarks/": "takes minutes to hours; parts are in faults/, fuzz/, planning/",
+    "python benchmarks/": "takes minutes to hours; parts are in faults/, benchmarks/, docs/",
     "docs/results.md: python ": "takes hours, with real data; other documents have these scripts",
-    "docs/results.md: bert-tf export": "needs real data: docs/serve.md has it",
     "docs/results.md: bert-tf data": "needs real data: docs/pretrain.md has it",
     "docs/results.md: bert-tf pretrain": "the same",
     "docs/results.md: bert-tf squad": "needs real data: docs/squad.md has it",

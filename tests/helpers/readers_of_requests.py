@@ -1,129 +1,27 @@
-"""Readers of what is asked: command lines, lines to predict, requests to the page, TF_CONFIG."""
-
-# ruff: noqa: S101 (what a reader accepts is asserted)
+"""Readers of what is asked: lines to predict, requests to the page, TF_CONFIG."""
 
 import contextlib
-import io
 import json
 import os
 import pathlib
 import socket
 import threading
 import unittest.mock
-from collections.abc import Iterator
 
 import served_models
-from absl import flags as absl_flags
+from readers import Reader
+
 from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.playground import api, server
 from bert_tf.serving import pretrained, rows
 from bert_tf.training import distribution
-from readers import Reader
-from walking import module_of, parsed
-
-# ---------------------------------------------------------------------------- command lines
-
-# Of every command a line that it takes, without what is in files.
-COMMANDS = {
-    "run_pretraining.py": (
-        "--input_file=x.tfrecord --bert_config_file=c.json --output_dir=out --do_train "
-        "--do_eval --train_batch_size=8 --learning_rate=1e-4 --num_train_steps=100 "
-        "--num_warmup_steps=10 --max_seq_length=16 --max_predictions_per_seq=3 --precision=float32"
-    ),
-    "run_classifier.py": (
-        "--task_name=csv --data_dir=x --output_dir=out --do_train --do_eval "
-        "--init_checkpoint=m.ckpt --learning_rate=5e-5,3e-5 --num_train_epochs=2.5 --labels=a,b "
-        "--label_kind=multi_label --label_separator=; --num_trials=2 --warmup_proportion=0.2"
-    ),
-    "run_squad.py": (
-        "--train_file=t.json --output_dir=out --do_train --do_predict --predict_file=d.json "
-        "--doc_stride=64 --max_query_length=32 --n_best_size=5 --max_answer_length=9 "
-        "--version_2_with_negative --null_score_diff_threshold=-1.5"
-    ),
-    "create_pretraining_data.py": (
-        "--input_file=x.txt --output_file=o.tfrecord --vocab_file=v.txt --max_seq_length=32 "
-        "--masked_lm_prob=0.15 --short_seq_prob=0.1 --dupe_factor=3 --random_seed=5 "
-        "--do_whole_word_mask --num_workers=2"
-    ),
-    "extract_features.py": (
-        "--input_file=x.txt --output_file=o.jsonl --init_checkpoint=m --layers=-1,-2 "
-        "--max_seq_length=16 --batch_size=4"
-    ),
-    "vocab": "--input_file=x --output_file=v.txt --vocab_size=900 --character_coverage=0.99",
-    "evaluate-squad": "dev.json predictions.json --na_prob_file=null_odds.json",
-    "predict": "--model=m --input_file=x.tsv --input_format=tsv --batch_size=4 --labels=a,b",
-    "export": "--init_checkpoint=m --export_dir=out --task=classification --max_seq_length=16",
-    "convert": "--from=m --to=out --to_format=hugging_face",
-    "plot": "--output_dir=out --picture=c.png",
-    "fill-mask": "--init_checkpoint=m --top_k=3",
-    "score": "--init_checkpoint=m --input_file=x.txt --output_file=o.jsonl --batch_size=4",
-    "playground": "m --port=8000 --host=127.0.0.1 --task=classification --max_seq_length=9",
-}
-PLAN = (
-    "--bert_config_file={} --head=classification --max_seq_length=24 --train_batch_size=8 "
-    "--num_classes=3 --precision=bfloat16 --num_replicas=4 --num_train_steps=900 --memory_gb=16 "
-    "--device_tflops=15.7 --device_gb_per_s=900 --link_gb_per_s=12.5 --variables"
-)
-
-
-@contextlib.contextmanager
-def _flags_of(command: str) -> Iterator[object]:
-    """The module of a command, with its flags defined."""
-    module = module_of(command)
-    before = set(absl_flags.FLAGS)
-    module.define_flags()
-    try:
-        absl_flags.FLAGS.unparse_flags()
-        yield module
-    finally:
-        for name in set(absl_flags.FLAGS) - before:
-            delattr(absl_flags.FLAGS, name)
-        absl_flags.FLAGS.mark_as_parsed()
-
-
-def _words(path: pathlib.Path) -> list[str]:
-    """A word a line, as a process gets them: none has a NUL."""
-    text = path.read_bytes().decode("utf-8", "replace").replace("\0", "")
-    return [word for word in text.split("\n") if len(word.partition("=")[0]) <= 100]
-
-
-def flags(folder: pathlib.Path) -> Reader:
-    """The command lines of all commands."""
-    for command, line in COMMANDS.items():
-        (folder / command).write_text("\n".join(line.split(" ")))
-
-    def read(folder: pathlib.Path) -> None:
-        for command in changed(reader):
-            with _flags_of(command) as module, contextlib.redirect_stdout(io.StringIO()):
-                outside = parsed([command, *_words(folder / command)])
-                getattr(module, "check_flags", lambda _: None)(outside[1:])
-                getattr(module, "job_from_flags", dict)()  # of data generation, with its settings
-
-    reader = Reader(folder, dict.fromkeys(COMMANDS, "lines"), read, named="")
-    return reader
 
 
 def changed(reader: Reader) -> list[str]:
     """The files that are not as they were made; all, if none is."""
     others = [n for n, valid in reader.valid.items() if (reader.folder / n).read_bytes() != valid]
     return others or list(reader.damaged)
-
-
-def plan(folder: pathlib.Path) -> Reader:
-    """`bert-tf plan` with its configuration: all that it computes."""
-    config = folder / "bert_config.json"
-    config.write_text(served_models.CONFIG.to_json_string())
-    (folder / "words").write_text("\n".join(PLAN.format(config).split(" ")))
-
-    def read(folder: pathlib.Path) -> None:
-        with _flags_of("plan") as module, contextlib.redirect_stdout(io.StringIO()) as page:
-            outside = parsed(["plan", *_words(folder / "words")])
-            module.check_flags(outside[1:])
-            module.main(outside)
-        assert "nan" not in page.getvalue()
-
-    return Reader(folder, {"words": "lines", config.name: "json"}, read, named="")
 
 
 # ---------------------------------------------------------------------------- requests
@@ -263,8 +161,6 @@ def tf_config(folder: pathlib.Path) -> Reader:
 
 
 MAKERS = {
-    "flags": flags,
-    "plan": plan,
     "predict_lines": predict_lines,
     "features_lines": features_lines,
     "playground_requests": playground_requests,
