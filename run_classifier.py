@@ -146,7 +146,7 @@ def main(_: Sequence[str]) -> None:
         model = fine_tuning.open_pretrained()
         train = read_split(task, task.split("train")) if FLAGS.do_train else None
         task = with_labels(task, train, model.source)
-        dev = [read_dev(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
+        dev = [read_split(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
         test = [read_split(task, split) for split in wanted(task, "test", FLAGS.do_predict)]
         run = TextRun(
             task=task,
@@ -200,15 +200,6 @@ def read_split(task: Task, split: Split) -> TextData:
     is_test = split.kind == "test"
     batch_size = FLAGS.predict_batch_size if is_test else FLAGS.eval_batch_size
     return TextData(split=split, examples=examples, batch_size=batch_size)
-
-
-def read_dev(task: Task, split: Split) -> TextData:
-    """Reads data for evaluation; warns about labels that never occur in them."""
-    data = read_split(task, split)
-    if absent := task.labels.absent_from(example.label for example in data.examples):
-        text = "No example of the %s data has the label %s: the metrics say nothing about it."
-        logging.warning(text, split.name, " or ".join(absent))
-    return data
 
 
 def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:

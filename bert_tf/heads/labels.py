@@ -155,13 +155,6 @@ class Labels:
         several = ((label,) if isinstance(label, str) else label for label in labels)
         return {name for names in several for name in names}
 
-    def absent_from(self, labels: Iterable[Label | None]) -> tuple[str, ...]:
-        """The names that do not occur in some data."""
-        if not self.names:
-            return ()
-        seen = self.names_in(label for label in labels if label is not None)
-        return tuple(name for name in self.names if name not in seen)
-
     # ------------------------------------------------------------------------ numbers
 
     def ids(self, label: Label | None) -> list[int] | list[float]:

@@ -117,8 +117,7 @@ def open_model(
     with files.path_errors(path):
         versions = _versions(path)
     if version is not None and version not in versions:
-        numbers = ", ".join(str(number) for number in sorted(filter(None, versions)))
-        expected = f"one of its versions: {numbers}" if numbers else "a folder with versions"
+        expected = f"one of the versions {', '.join(map(str, sorted(versions))) or 'of an export'}"
         remedy = "name an existing version, or none for the greatest"
         raise InputError(f"version {version} of {path}", expected, remedy)
     if versions:

@@ -43,7 +43,6 @@ _COUNTED = {
     "num_masks": ("pieces", "probabilities"),
 }
 _NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
-_HINT = "; --text_a_column and --text_b_column name the columns of the texts"
 # Keys that hold a text in this or another model. Other keys are ignored: id, label, title, ...
 _TEXT_KEY = re.compile(rf"{examples.TEXT_NAME}|text_pair|context|endings")
 
@@ -101,12 +100,10 @@ class RowReader:
         return row
 
     def _error(self, received: str) -> InputError:
-        forms = [_LIST if is_list else _TEXT for is_list in self.is_list.values()]
-        short = f"({', '.join(forms)})" if len(forms) > 1 else forms[0]
         remedy = "give the model's texts alone, as strings, under these names or in this order"
         if [*self.is_list] == ["text"]:
             remedy += "; a model of pairs is opened with pairs=True (--pairs)"
-        return InputError(received, f"{short} or {_object(self.is_list)}", remedy)
+        return InputError(received, _object(self.is_list), remedy)
 
 
 _TEXT, _LIST = '"..."', '["...", "..."]'  # in messages
@@ -119,8 +116,7 @@ def _object(inputs: Mapping[Any, bool]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return f"{text[:60]}{'...' if len(text) > 60 else ''} ({type(value).__name__})"
+    return f"{value!r:.60} ({type(value).__name__})"
 
 
 def size_of(row: Row) -> int:
@@ -256,7 +252,7 @@ def is_table(path: str, columns: Mapping[str, str | int]) -> bool:
     if {*columns.values()} <= {*known}:
         return True
     row = examples.Row(place(path, 1), dict(enumerate(cells)))
-    return not [*examples.refuse_header([row], hint=_HINT)]
+    return not [*examples.refuse_header([row])]
 
 
 def _are_positions(columns: Mapping[str, str | int]) -> bool:
@@ -274,9 +270,9 @@ def read_table(
       InputError: the file lacks a column, or has a broken row.
     """
     by_field = {**({} if _are_positions(columns) else {"id": "id"}), **columns}
-    wanted = examples.Columns(by_field, {"id"} - {*columns.values()}, {}, hint=_HINT)
+    wanted = examples.Columns(by_field, {"id"} - {*columns.values()}, {})
     rows = examples.read_rows(path, file_format, wanted)
-    for row in examples.refuse_header(rows, hint=_HINT) if _are_positions(columns) else rows:
+    for row in examples.refuse_header(rows) if _are_positions(columns) else rows:
         cells = row.cells
         if file_format == "conll":
             cells = {"text": " ".join(cells["words"])}
@@ -348,7 +344,7 @@ def read_items(
         try:
             item = parse(text)
         except (ValueError, RecursionError) as error:
-            shown = f"{raw[:60]!r}{'...' if len(raw) > 60 else ''} ({error})"
+            shown = f"{raw!r:.60} ({error})"
             remedy = "correct the line, or give another --input_format"
             raise InputError(f"{place(name, number)}: {shown}", expected, remedy) from None
         yield place(name, number), item

@@ -13,7 +13,6 @@ A new task is one entry more in `_TASKS`:
 """
 
 import dataclasses
-import difflib
 import functools
 import re
 from collections.abc import Callable
@@ -37,7 +36,6 @@ GLUE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the original's order
 TWO_SENTENCES = {"text_a": "sentence1", "text_b": "sentence2"}
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
-OWN_HINT = "; --text_a_column, --label_column and so on name the columns"
 FIRST_COLUMN = ""  # which has no name in SWAG
 YES_NO = Labels(names=("entailment", "not_entailment"))
 
@@ -287,11 +285,10 @@ def _own_files(file_format: str, **flags) -> Task:
         columns = {field: int(column) for field, column in columns.items()}
     kind, metrics = LABEL_KINDS[own.label_kind]
     options = {"separator": own.label_separator} if kind is LabelSets else {}
-    hint = OWN_HINT + ", --labels all the labels" * (own.label_kind != "regression")
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
-        layout=TextColumns(**columns, id_required=True, file_format=file_format, hint=hint),
+        layout=TextColumns(**columns, id_required=True, file_format=file_format),
         labels=kind(names=tuple(own.labels), **options),
         metrics=metrics,
         splits=splits(
@@ -359,9 +356,7 @@ def find_name(name: str) -> str:
     """The name in `list_tasks()`, case and hyphens ignored; `InputError` if there is none."""
     known = {_plain(one): one for one in _ALL}
     if _plain(name) not in known:
-        likely = difflib.get_close_matches(name, _ALL, 1)
-        remedy = f"did you mean {likely[0]}? " if likely else "correct --task_name; "
-        remedy += "for your own files use csv, tsv or jsonl"
+        remedy = "correct --task_name; for your own files use csv, tsv or jsonl"
         raise InputError(f"the task {name!r}", f"one of {', '.join(_ALL)}", remedy)
     return known[_plain(name)]
 

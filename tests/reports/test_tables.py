@@ -1,7 +1,6 @@
 """Public reports on tables: headers, quotes, labels, the number of predictions."""
 
 import csv
-import json
 
 import pytest
 from walking import in_process, read_results, results_of, write_encoder
@@ -89,14 +88,6 @@ def test_empty_lines_between_the_rows_of_a_csv(write, end):
     one_column = TextColumns(text_a="text", file_format="csv", skip_flawed=True)
     path = write("b.csv", f'text{end}w1{end}""{end}w2{end}')  # an empty cell is a row
     assert texts_of(one_column.read(path, TWO, labelled=NONE)) == ["w1", "", "w2"]
-
-
-def test_rows_of_a_dataset_that_are_one_list_are_named(write):
-    """A JSON list, as pandas writes it, where an object a line is expected."""
-    path = write("a.jsonl", json.dumps([{"text": "w1", "label": "0"}], indent=1))
-    with pytest.raises(InputError, match=r"a.jsonl, line 1: '\['") as caught:
-        JSONL.read(path, TWO)
-    assert caught.value.expected.startswith("a JSON object")
 
 
 # ------------------------------------------------------------------------------ whole runs

@@ -5,9 +5,8 @@ import pytest
 import served_models
 
 from bert_tf import Predictor
-from bert_tf.errors import InputError
 from bert_tf.heads.labels import IGNORED, Tags
-from bert_tf.tasks.examples import OPTIONAL, WordColumns, WordsExample
+from bert_tf.tasks.examples import WordColumns, WordsExample
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.results import compute_metrics
 
@@ -51,13 +50,6 @@ def test_data_without_an_entity_are_scored():
     assert set(found.values()) == {0.0}
     right = compute_metrics(["accuracy"], [["O", "O"], ["O"]], [["O", "B-PER"], ["O"]])
     assert right == {"eval_accuracy": pytest.approx(2 / 3)}
-
-
-def test_a_line_without_a_tag_is_named(write):
-    """Of some words only: the line is named."""
-    path = write("a.txt", "w1 O\nw2 O\n\nw3\n")
-    with pytest.raises(InputError, match=r"a.txt, line 4: 1 columns: 'w3'"):
-        WordColumns().read(path, TAGS, labelled=OPTIONAL)
 
 
 def test_places_of_words_that_occur_twice(tmp_path):

@@ -47,8 +47,8 @@ def test_a_checkpoint_answers_as_its_export(pairs_folder, pairs_export):
 @pytest.mark.parametrize(
     ("path", "arguments", "message"),
     [
-        ("export", {"version": 2}, r"(?s)version 2 of .*one of its versions: 1, 10"),
-        ("model", {"version": 1}, "a folder with versions"),
+        ("export", {"version": 2}, r"(?s)version 2 of .*one of the versions 1, 10"),
+        ("model", {"version": 1}, "the versions of an export"),
         ("export", {"pairs": True}, "pairs for the export"),
         ("model", {"do_lower_case": False}, "do_lower_case False"),
         ("export", {"batch_size": 0}, "a batch_size of 0"),

@@ -75,13 +75,6 @@ def test_own_data_in_the_layout_of_the_originals_tasks(tmp_path, caplog):
             get_task("mrpc").read(str(tmp_path), "train")
 
 
-def test_a_label_that_dev_never_has():
-    assert get_task("mrpc").labels.absent_from(["1", "1", None]) == ("0",)
-    assert get_task("sts-b").labels.absent_from([0.5]) == ()
-    tags = get_task("ner").labels.with_names_in([("O", "B-LOC")])
-    assert tags.absent_from([("O", "B-LOC"), ("O",)]) == ("I-LOC",)
-
-
 def test_data_that_a_task_does_not_have(tmp_path):
     with pytest.raises(InputError, match="train data of the task ax, which has none"):
         get_task("ax").read(str(tmp_path), "train")

@@ -400,8 +400,8 @@ def test_feature_based_tagging(inputs, classify, tmp_path):
     assert "with a BiLSTM" in done.stderr
 
 
-def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_path, caplog):
-    """Nothing in the weights tells one head from the other. A label that dev never has is said."""
+def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_path):
+    """Nothing in the weights tells one head from the other."""
     (tmp_path / "train.csv").write_text("words,kind\nw1,a\nw2,b\nw3,c\n")
     (tmp_path / "dev.csv").write_text("words,kind\nw1,a\nw2,c\n")
     out = tmp_path / "out"
@@ -411,7 +411,6 @@ def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_pa
         **given, label_kind="multi_label", init_checkpoint=inputs, do_train=True,
         num_train_epochs=1, train_batch_size=3,
     )  # fmt: skip
-    assert "No example of the dev data has the label b:" in caplog.text
     (out / "eval_results.txt").unlink()
     with pytest.raises(InputError, match="task = multi_label"):
         classify(**given)
