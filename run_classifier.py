@@ -11,7 +11,6 @@ learning rates or trials every combination is trained, and the best by the first
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Sequence
 
 from bert_tf.cli import flags as shared_flags
@@ -59,7 +58,7 @@ class ClassifierFlags:
     do_predict = False
     report = False
     eval_batch_size = 8
-    learning_rate = ("5e-5",)
+    learning_rate = shared_flags.Numbers((5e-5,), shared_flags.ABOVE_0)
     num_trials = 1
     doc_stride = shared_flags.Count(0, 0)
     document_context = False
@@ -79,48 +78,10 @@ def check_flags(words: Sequence[str]) -> None:
     shared_flags.require("report", "do_eval")
     if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
-    if bool(FLAGS.data_dir) == bool(FLAGS.tfds_name):
-        received = f"--data_dir={FLAGS.data_dir} and --tfds_name={FLAGS.tfds_name}"
-        remedy = "give the folder of the files, or the name of a dataset"
-        raise InputError(received, "one of them", remedy)
-    if len(learning_rates()) * FLAGS.num_trials > 1 and not FLAGS.do_eval:
+    model_flags.require_one_of("data_dir", "tfds_name")
+    if len(FLAGS.learning_rate) * FLAGS.num_trials > 1 and not FLAGS.do_eval:
         expected = "dev data, by which the best is chosen"
         raise InputError("several trials without --do_eval", expected, "add --do_eval")
-    check_task_flags(registry.find_name(FLAGS.task_name))
-
-
-def learning_rates() -> tuple[float, ...]:
-    """--learning_rate as finite numbers above 0, each once.
-
-    Raises:
-      InputError: one is something else.
-    """
-    rates: list[float] = []
-    for word in FLAGS.learning_rate:
-        try:
-            rate = float(word)
-        except ValueError:
-            rate = math.nan
-        if not 0 < rate < math.inf or rate in rates:
-            expected = "numbers above 0, each once, separated by commas"
-            raise InputError(f"--learning_rate with {word!r}", expected, "correct --learning_rate")
-        rates.append(rate)
-    return tuple(rates)
-
-
-def check_task_flags(task_name: str) -> None:
-    """Refuses flags that have no effect on the task."""
-    others = [] if task_name in OWN_FORMATS else [*OWN_FILES]
-    others += [] if task_name == "xnli" else ["xnli_language"]
-    others += [] if FLAGS.label_kind == "multi_label" else ["label_separator"]
-    others += ["labels"] if FLAGS.label_kind == "regression" else []
-    others += ["has_header"] if task_name == "jsonl" else []
-    others += [] if task_name == "ner" else ["document_context"]
-    others += [*FILE_FLAGS, "has_header"] if FLAGS.tfds_name else ["tfds_data_dir"]
-    source = f" from the dataset {FLAGS.tfds_name}" if FLAGS.tfds_name else ""
-    hint = "for your own files use the tasks csv, tsv and jsonl"
-    for name in others:
-        model_flags.refuse_without_effect(name, f"for the task {task_name}{source}", hint)
 
 
 if __name__ == "__main__":
@@ -150,7 +111,7 @@ def main(_: Sequence[str]) -> None:
         test = [read_split(task, split) for split in wanted(task, "test", FLAGS.do_predict)]
         run = TextRun(
             task=task,
-            doc_stride=FLAGS.doc_stride,
+            doc_stride=FLAGS.doc_stride if task.labels.takes_windows else 0,
             document_context=FLAGS.document_context,
             **fine_tuning.of_run(model, strategy),
         )
@@ -179,8 +140,6 @@ def make_task() -> Task:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
     task = registry.get_task(name, **options)
     task = task.with_choices_in(FLAGS.data_dir) if FLAGS.data_dir else task
-    if not task.labels.takes_windows:
-        model_flags.refuse_without_effect("doc_stride", f"for the task {name}")
     if FLAGS.do_eval:
         of_report = ["accuracy"] if FLAGS.report else []  # its page needs scikit-learn as well
         check_libraries([*task.metrics, *of_report])
@@ -233,10 +192,9 @@ def with_labels(task: Task, train: TextData | None, source: Weights) -> Task:
 
 def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None:
     """Trains once, or a grid of which the run keeps the best model."""
-    rates = learning_rates()
-    config = fine_tuning.training_config(run, rates[0])
+    config = fine_tuning.training_config(run, FLAGS.learning_rate[0])
     seeds = range(FLAGS.seed, FLAGS.seed + FLAGS.num_trials)
-    points = list(itertools.product(rates, seeds))
+    points = list(itertools.product(FLAGS.learning_rate, seeds))
     if len(points) == 1:
         run.train(config, train, dev)
     else:

@@ -75,24 +75,11 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
     model_flags.check_fine_tuning("do_predict")
-    evaluate = "add --do_predict, or give a file of answers to bert-tf evaluate-squad"
-    shared_flags.require("do_eval", "do_predict", remedy=evaluate)
-    shared_flags.require("report", "do_predict", remedy=evaluate)
-    files_of = {"do_train": "train_file", "do_predict": "predict_file"}
+    for name in ("do_eval", "report"):
+        shared_flags.require(name, "do_predict")
     if not FLAGS.tfds_name:
-        for do, file in files_of.items():
-            shared_flags.require(do, file)
-        model_flags.refuse_without_effect("tfds_data_dir", "without --tfds_name")
-    elif all(FLAGS[file].value for do, file in files_of.items() if FLAGS[do].value):
-        model_flags.refuse_without_effect("tfds_name", "with the files themselves")
-    # A flag of the original that it ignores itself is accepted.
-    if FLAGS["null_score_diff_threshold"].present and not FLAGS.version_2_with_negative:
-        logging.warning(
-            "--null_score_diff_threshold has no effect without --version_2_with_negative: every "
-            "question is answered."
-        )
-    if FLAGS.verbose_logging and not FLAGS.legacy_alignment:
-        model_flags.refuse_without_effect("verbose_logging", "with --nolegacy_alignment")
+        shared_flags.require("do_train", "train_file")
+        shared_flags.require("do_predict", "predict_file")
 
 
 if __name__ == "__main__":

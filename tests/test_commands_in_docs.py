@@ -63,10 +63,8 @@ def test_commands_and_flags_exist_and_are_accepted(command):
         return  # it declares its flags to argparse
     words = [words for name in DOCUMENTS for words in commands_of_blocks(read(name))]
     calls = [command_of(words) for words in words if words[1] != "pairs.py"]  # which has own tasks
-    found = unittest.mock.patch("bert_tf.cli.ask.refuse_nothing")  # at the path of an example
     with (
         in_process(command) as run,
-        found,
         unittest.mock.patch.object(module_of(command), "main") as main,
     ):
         for words in (rest for name, rest in calls if name == command):

@@ -16,9 +16,8 @@ from absl import flags, logging
 from bert_tf import files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import model_flags
-from bert_tf.cli.command_line import refuse_nothing
 from bert_tf.cli.flags import YES_OR_NO, Choice, Count, Path, verb
-from bert_tf.errors import NO_MODEL, InputError
+from bert_tf.errors import InputError
 from bert_tf.serving.options import INPUT_FORMATS, MASK, STDIN, TASKS
 from bert_tf.terminal import Progress, counted, number_of
 
@@ -138,7 +137,6 @@ def open_output() -> Iterator[BinaryIO]:
     if not FLAGS.output_file:
         yield sys.stdout.buffer
         return
-    shared_flags.written_format(FLAGS.output_file, ("jsonl",))
     with (
         files.whole_file(FLAGS.output_file) as temporary,
         tf.io.gfile.GFile(temporary, "wb") as file,
@@ -173,11 +171,10 @@ class Address:
 
 
 def one_path(words: Sequence[str]) -> None:
-    """Refuses all but one path, at which there is something."""
-    expected = "one: an export, or a folder with weights"
+    """Refuses all but one path."""
     if len(words) != 1:
+        expected = "one: an export, or a folder with weights"
         raise InputError(f"{len(words)} paths", expected, "write bert-tf playground PATH")
-    refuse_nothing(files.own_path(words[0]), words[0], expected, NO_MODEL)
 
 
 @verb(Address, Model, model_flags.ModelFiles, check=one_path)

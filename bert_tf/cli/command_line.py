@@ -1,7 +1,5 @@
-"""What a command line is answered before TensorFlow loads: help, wrong flags, missing files."""
+"""What a command line is answered before TensorFlow loads: help, and wrong flags."""
 
-import glob
-import os
 import re
 import shutil
 import sys
@@ -10,24 +8,9 @@ import textwrap
 from absl import flags
 
 from bert_tf.cli.flags import FLAGS, MOST_USED
-from bert_tf.errors import NO_MODEL, InputError
+from bert_tf.errors import InputError
 
 NAME_WIDTH = 32
-# Flags of other verbs and programs, and what stands here for the same.
-SAME = [
-    names.split()
-    for names in (
-        "init_checkpoint model from model_name_or_path model_name checkpoint pretrained_model",
-        "train_batch_size batch_size per_device_train_batch_size",
-        "eval_batch_size per_device_eval_batch_size",
-        "num_train_epochs num_train_steps epochs num_epochs max_steps steps",
-        "learning_rate lr",
-        "max_seq_length max_length max_len",
-        "text_a_column text_column text",
-        "output_dir export_dir output_file to output output_path",
-    )
-]
-
 REMOVED = {  # flags of before: what to do instead
     "clip_per_replica": "leave it out: the gradients of all devices are clipped together",
     "interactive": "leave it out; bert-tf playground answers what is typed",
@@ -61,7 +44,13 @@ def page(about: str) -> str:
 def entry(flag: flags.Flag, width: int) -> str:
     """The lines of a flag: its name and default, and what it does; a long list below them."""
     default = None if re.search("Default:|If not given:", flag.help) else flag.default
-    shown = ",".join(default) if isinstance(default, list) else "" if default is None else default
+    shown = (
+        ",".join(map(str, default))
+        if isinstance(default, list)
+        else ""
+        if default is None
+        else default
+    )
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={shown}"
     text = f"{flag.help} (default: yes)" if flag.boolean and default else flag.help
     text = re.sub("^<(.*?)>:", lambda choices: f"{choices[1].replace('|', ' | ')}.", text)  # absl's
@@ -83,8 +72,7 @@ def flag_error(error: flags.Error | UnicodeError) -> InputError:
         return InputError(received, "a text file in UTF-8, a flag a line", "check the path")
     given, _, why = str(error).splitlines()[0].removeprefix("flag ").partition(": ")
     if isinstance(error, flags.UnrecognizedFlagError):
-        same = next((names for names in SAME if error.flagname in names), ())
-        likely = [n for n in same if n in FLAGS] or re.findall(r"\w+", why)  # absl's own guesses
+        likely = re.findall(r"\w+", why)  # absl's own guesses
         remedy = f"did you mean --{likely[0]}?" if likely else "correct it, or leave it out"
         remedy = REMOVED.get(error.flagname.removeprefix("no"), remedy)
         expected = f"the flags that {sys.argv[0]} --help lists"
@@ -100,33 +88,3 @@ def flag_error(error: flags.Error | UnicodeError) -> InputError:
     expected = "true or false" if kind == "bool" else why.removeprefix("value should be ")
     remedy = f"correct it; {sys.argv[0]} --help explains the flags"
     return InputError(given, expected or "--flag=VALUE", remedy)
-
-
-MODELS = ("init_checkpoint", "model", "from")
-# Further flags that name what is read, and the switch, if there is one, without which nothing is.
-INPUTS = "bert_config_file vocab_file data_dir input_file:do_train eval_input_file:do_eval \
-train_file:do_train dev_file:do_eval test_file:do_predict predict_file:do_predict"
-
-
-def check_inputs() -> None:
-    """Refuses local paths to read, patterns and beginnings of names, where there is nothing."""
-    values = FLAGS.flag_values_dict()
-    run = values.get("output_dir")
-    if os.path.exists(f"{run}/checkpoint") or os.path.exists(f"{run}/best/checkpoint"):
-        values["init_checkpoint"] = None  # a run that goes on has a model of its own
-    for name, _, switch in (words.partition(":") for words in (*MODELS, *INPUTS.split())):
-        given = (values.get(name) or "") if values.get(switch, True) else ""
-        folder = (switch and values.get("data_dir")) or ""  # of the files of a task
-        for part in given.split(",") if name.endswith(("from", "input_file")) else [given]:
-            if part:
-                remedy = NO_MODEL if name in MODELS else "check the path"
-                path = os.path.join(folder, part)
-                refuse_nothing(path, f"--{name}={part}", FLAGS[name].help, remedy)
-
-
-def refuse_nothing(path: str, given: str, expected: str, remedy: str) -> None:
-    """Raises `InputError` for a local path at which nothing begins."""
-    elsewhere = "://" in path or path.startswith("hf:")
-    patterns = path, glob.escape(path)
-    if not (elsewhere or os.path.exists(path) or any(glob.glob(f"{one}*") for one in patterns)):
-        raise InputError(f"{given}, where there is nothing", expected, remedy)

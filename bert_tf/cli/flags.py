@@ -6,6 +6,7 @@ these loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`.
 `cli/` read flags.
 """
 
+import dataclasses
 import inspect
 import math
 import os
@@ -44,6 +45,13 @@ class Number(NamedTuple):
     most: float | None = None
 
 
+class Numbers(NamedTuple):
+    """Floats from `least` up, with commas between, each once."""
+
+    default: tuple[float, ...]
+    least: float | None = None
+
+
 class Choice(NamedTuple):
     """One of some words."""
 
@@ -59,7 +67,6 @@ class Path(NamedTuple):
 
 
 YES_OR_NO = object()  # a switch without a default
-OTHER_FORMATS = ("csv", "npy", "npz", "parquet", "tfrecord", "tsv", "xlsx")  # than JSON lines
 SEED = Count(12345, 0, 2**32 - 1)
 
 
@@ -71,6 +78,20 @@ class _FloatParser(flags.FloatParser):
         if not (value < math.inf or value == self.upper_bound):
             raise ValueError(f"{value} is not a finite number")
         return value
+
+
+class _FloatsParser(flags.ArgumentParser):
+    """The value of `Numbers`."""
+
+    def __init__(self, least: float | None):
+        self._one = _FloatParser(least, None)
+
+    def flag_type(self) -> str:
+        return "numbers"
+
+    def parse(self, argument: str | list[float]) -> list[float]:
+        words = argument.split(",") if isinstance(argument, str) else argument
+        return [*dict.fromkeys(map(self._one.parse, words))]
 
 
 class PathParser(flags.ArgumentParser):
@@ -127,6 +148,8 @@ def _defined(name: str, kind: Any, text: str) -> flags.Flag:
         case Number(default, least, most):
             parser = _FloatParser(least, most)
             flags.DEFINE(parser, name, default, text, serializer=flags.ArgumentSerializer())
+        case Numbers(default, least):
+            flags.DEFINE(_FloatsParser(least), name, [*default], text)
         case Choice(default, choices):
             flags.DEFINE_enum(name, default, list(choices), text)
         case Path(default, required):
@@ -166,12 +189,21 @@ def verb(*groups: Any, check: Callable | None = None, needs_tensorflow: bool = T
     return mark
 
 
-# ---------------------------------------------------------------------------- checks
+# ---------------------------------------------------------------------------- values
+
+
+def of_flags(kind: type, **values: Any) -> Any:
+    """A dataclass whose fields are named as flags; one without a flag keeps its default."""
+    names = {field.name for field in dataclasses.fields(kind)} - values.keys()
+    return kind(**values, **{name: FLAGS[name].value for name in names if name in FLAGS})
 
 
 def given_case() -> bool | None:
     """--do_lower_case, or None where the command does not say it."""
     return FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
+
+
+# ---------------------------------------------------------------------------- checks
 
 
 def refuse_words(words: Sequence[str]) -> None:
@@ -185,11 +217,8 @@ def refuse_words(words: Sequence[str]) -> None:
 
 
 def written_format(path: str, formats: Sequence[str]) -> str:
-    """The format of an output: by its ending, else the first; refuses others' endings."""
+    """The format of an output: by its ending, else the first."""
     ending = os.path.splitext(path)[1][1:].lower()
-    if ending in OTHER_FORMATS and ending not in formats:
-        expected = f"a name that ends in {' or '.join(f'.{name}' for name in formats)}"
-        raise InputError(f"--output_file={path}", expected, "correct --output_file")
     return ending if ending in formats else formats[0]
 
 

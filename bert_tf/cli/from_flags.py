@@ -1,6 +1,5 @@
 """Builds objects from the flags of `cli/model_flags.py`: devices, a model and its files, steps."""
 
-import dataclasses
 import importlib
 from typing import Any
 
@@ -9,7 +8,7 @@ from absl import logging
 
 from bert_tf.checkpoints.loading import PretrainedModel, config_of, tokenizer_of
 from bert_tf.checkpoints.metadata import Weights
-from bert_tf.cli.flags import FLAGS, given_case
+from bert_tf.cli.flags import FLAGS, given_case, of_flags
 from bert_tf.config import BertConfig, StepConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
@@ -24,22 +23,14 @@ def make_strategy() -> tf.distribute.Strategy:
     """The devices of the flags, watched for hangs; batch sizes are checked against their number.
 
     Raises:
-      InputError: the devices are unavailable, flags contradict each other, a path is local and the
-        TPU is another machine's, or a batch cannot be shared out.
+      InputError: the devices are unavailable, a path is local and the TPU is another machine's, or
+        a batch cannot be shared out.
     """
     distribution.HANGS.limit, distribution.HANGS.ends = FLAGS.hang_seconds, FLAGS.end_when_hung
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
-    if FLAGS.tpu_name not in (None, tpu):
-        received = f"--tpu={tpu} and --tpu_name={FLAGS.tpu_name}"
-        raise InputError(received, "one TPU: --tpu=A is --use_tpu --tpu_name=A", "leave out one")
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
-        if name not in ("auto", "tpu"):
-            received = f"--strategy={name} with {'--use_tpu' if FLAGS.use_tpu else '--tpu'}"
-            raise InputError(received, "auto or tpu, to run on a TPU", "leave out one of the two")
         _check_tpu_paths(tpu)
         name = "tpu"
-    elif unused := [f"--{n}" for n in ("tpu_name", "tpu_zone", "gcp_project") if FLAGS[n].value]:
-        logging.warning("%s without --use_tpu: no TPU is used.", " and ".join(unused))
     options = ("tpu_zone", "gcp_project", "num_cpu_devices")
     given = {option: FLAGS[option].value for option in options}
     strategy = distribution.make_strategy(name, tpu=tpu, **given)
@@ -102,12 +93,6 @@ def step_config() -> StepConfig:
     """
     others = {device.device_type for device in tf.config.list_logical_devices()} - {"CPU"}
     return of_flags(StepConfig, recompute_attention=bool(others))
-
-
-def of_flags(kind: type, **values: Any) -> Any:
-    """A dataclass whose fields are named as flags; one without a flag keeps its default."""
-    names = {field.name for field in dataclasses.fields(kind)} - values.keys()
-    return kind(**values, **{name: FLAGS[name].value for name in names if name in FLAGS})
 
 
 def all_run_settings(config: BertConfig) -> dict[str, Any]:

@@ -52,9 +52,6 @@ def parse(
 
         raise flag_error(error) from None
     check_flags(_words[1:])
-    from bert_tf.cli.command_line import check_inputs
-
-    check_inputs()
     if needs_tensorflow:
         runtime.load_tensorflow()
 

@@ -420,27 +420,6 @@ def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_pa
 # ---------------------------------------------------------------------------- the flags
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"task_name": "mrpc", "dev_file": "mine.tsv"},
-        {"task_name": "mrpc", "label_kind": "multi_label"},
-        {"task_name": "swag", "doc_stride": 5},
-        {"task_name": "csv", "xnli_language": "de"},
-        {"task_name": "csv", "data_dir": None, "tfds_name": "own", "test_file": "test.csv"},
-        {"task_name": "csv", "label_kind": "regression", "labels": "a,b"},
-        {"task_name": "csv", "label_separator": ";"},
-        {"task_name": "jsonl", "has_header": True},
-        {"task_name": "csv", "tfds_data_dir": "datasets"},
-    ],
-)
-def test_flags_without_effect_are_refused(inputs, classify, tmp_path, given):
-    flag = list(given)[-1]
-    with pytest.raises(InputError, match=f"--{flag} for the task {given['task_name']}"):
-        classify(**{"data_dir": inputs, "output_dir": tmp_path / "out"} | given, do_predict=True,
-                 init_checkpoint=inputs, max_seq_length=17)  # fmt: skip
-
-
 def test_data_that_are_not_there_are_named(tmp_path, monkeypatch, caplog):
     given = types.SimpleNamespace(data_dir=str(tmp_path), tfds_name=None)
     monkeypatch.setattr(run_classifier, "FLAGS", given)
@@ -457,7 +436,7 @@ RTE = "index\tsentence1\tsentence2\tlabel\n0\tw1\tw2\tentailment\n"
 BAD = {  # task, dev.tsv, flags; what is refused
     "an unknown label": ("rte", RTE + "1\tw1\tw2\tmaybe\n", {}, "dev.tsv, line 3: the label"),
     "one label only": ("tsv", RTE, {"label_column": "label"}, "of the task tsv with the labels"),
-    "no number": ("rte", RTE, {"learning_rate": "3e-5,much"}, "--learning_rate with 'much'"),
+    "no number": ("rte", RTE, {"learning_rate": "3e-5,much"}, "--learning_rate=3e-5,much"),
     "nothing frozen": ("rte", RTE, {"freeze": "layer_7/"}, "'layer_7/', which is in the name"),
 }
 
