@@ -16,7 +16,6 @@ records begin, so that training opens it at once. report_<file>.json counts what
 steps are those of data_gen/pipeline.py.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 from absl import flags
@@ -24,7 +23,6 @@ from absl import flags
 from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from data_gen.settings import Job
 from data_gen.workers import load_early
 
 FLAGS = flags.FLAGS
@@ -32,17 +30,17 @@ define_flags = data_flags.define_pretraining_data
 
 
 def check_flags(words: Sequence[str]) -> None:
-    """Refuses other words and settings; begins to load TensorFlow for the workers."""
+    """Refuses other words; begins to load TensorFlow for the workers."""
     shared_flags.refuse_words(words)
-    data_flags.settings_from_flags()
     load_early(FLAGS.input_file, FLAGS.num_workers)
 
 
 if __name__ == "__main__":
     cli.parse(define_flags, check_flags)
 
+from bert_tf.data.records import DataSettings
 from bert_tf.terminal import log_end
-from data_gen.pipeline import create
+from data_gen.pipeline import Job, create
 from data_gen.workers import prepare_script
 
 
@@ -67,12 +65,13 @@ def main(_: Sequence[str]) -> None:
 
 def job_from_flags() -> Job:
     """The job of the command line; its fields are named as the flags."""
-    others = {"settings", "block_characters", "do_lower_case", "strip_accents", "never_split"}
-    names = {f.name for f in dataclasses.fields(Job)} - others
-    values = {name: FLAGS[name].value for name in names}
-    values["never_split"] = tuple(sorted({*FLAGS.never_split}))  # in whatever order they are given
-    settings = data_flags.settings_from_flags()
-    return Job(settings=settings, do_lower_case=shared_flags.given_case(), **values)
+    most = data_flags.most_predictions()
+    return shared_flags.of_flags(
+        Job,
+        settings=shared_flags.of_flags(DataSettings, max_predictions_per_seq=most),
+        do_lower_case=shared_flags.given_case(),
+        never_split=tuple(sorted({*FLAGS.never_split})),  # in whatever order they are given
+    )
 
 
 if __name__ == "__main__":

@@ -25,17 +25,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
-from bert_tf.data.records import IndexBuilder, description_path, index_path
+from bert_tf.data.records import DataSettings
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, hidden_sibling, is_file, is_remote, path_errors, synced, write_text
 from bert_tf.runtime import keep_freed_memory
 from data_gen import outputs, pipeline
-from data_gen.documents import Counts, Statistics, write_corpus
+from data_gen.documents import Counts, write_corpus
 from data_gen.outputs import CORPUS_FOLDER
-from data_gen.pipeline import BlockWorker, Plan
-from data_gen.settings import Job, Settings
+from data_gen.pipeline import BlockWorker, Job, Plan
 from data_gen.workers import choose_num_workers
 
 # Beam's runner in Python for one machine. Beam's DirectRunner tries Prism first, a program that it
@@ -75,14 +73,13 @@ def create(job: Job, *, beam_options: Sequence[str] = ()) -> dict[str, Any]:
         state = run(setup, num_blocks, options)
         if state != "DONE":
             raise RuntimeError(f"the pipeline ended as {state}, not DONE; see its runner's log")
-        statistics = Statistics(reader.counts)
+        counts = reader.counts
         for index in range(num_blocks):
-            statistics.update(read_value(f"{folder}/statistics/{index}"))
-            statistics.counts.update(read_value(f"{folder}/counts/{index}"))
-        pipeline.require_text(statistics.counts)
-        records = name_shards(setup, statistics.counts["tokens"])
+            counts.update(read_value(f"{folder}/counts/{index}"))
+        pipeline.require_text(counts)
+        records = name_shards(setup, counts["tokens"])
     path = outputs.report_path(job.output_file)
-    return outputs.write_report(path, statistics, plan.made_with, records, plan.pieces)
+    return outputs.write_report(path, counts, plan.made_with, records, plan.pieces)
 
 
 def make_options(job: Job, beam_options: Sequence[str]) -> list[str]:
@@ -143,16 +140,12 @@ def name_shards(setup: "Setup", num_tokens: int) -> dict[str, int]:
     num_shards = job.num_shards or number_of_shards(num_tokens, job.settings)
     for shard in range(num_shards):
         made = f"{setup.run_folder}/shards/{shard}"
-        if not is_file(f"{made}.about"):  # there are more files than records
+        if not is_file(f"{made}.index"):  # there are more files than records
             write_shard(shard, [], setup)
-        number, index = read_value(f"{made}.about")
+        index = read_value(f"{made}.index")
         path = outputs.shard_path(job.output_file, shard, num_shards)
-        records[path] = number
-        numbers = {"shard": shard + 1, "num_shards": num_shards, "num_records": number}
-        size = gfile().stat(made).length
-        data = outputs.describe(setup.plan.made_with, num_bytes=size, **numbers)
-        write_text(description_path(path), data.to_json_string())
-        write_text(index_path(path), index)
+        records[path] = index.num_records
+        outputs.write_beside(path, index, setup.plan.made_with, shard + 1, num_shards)
         gfile().rename(made, path)
     synced(job.output_file.rpartition("/")[0] or ".")
     return records
@@ -172,8 +165,7 @@ class Tokenized(NamedTuple):
     """What is known of a block once it is tokenized."""
 
     index: int
-    num_documents: int
-    num_tokens: int
+    counts: Counts
 
 
 def run(setup: Setup, num_blocks: int, options: Sequence[str]) -> str:
@@ -228,12 +220,11 @@ def block_worker(plan: Plan) -> BlockWorker:
 
 
 def tokenize(index: int, setup: Setup) -> Tokenized:
-    """Text -> ids; they and their statistics are left in the run's folder."""
+    """Text -> ids, which are left in the run's folder."""
     block = read_value(f"{setup.run_folder}/text/{index}")
-    tokenized, statistics = block_worker(setup.plan).tokenize(block)
+    tokenized, counts = block_worker(setup.plan).tokenize(block)
     write_value(f"{setup.run_folder}/blocks/{index}", tokenized)
-    write_value(f"{setup.run_folder}/statistics/{index}", statistics)
-    return Tokenized(index, tokenized.num_documents, statistics.counts["tokens"])
+    return Tokenized(index, counts)
 
 
 def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) -> None:
@@ -255,7 +246,7 @@ def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) 
         incomplete.rename(complete)
 
 
-def number_of_shards(num_tokens: int, settings: Settings) -> int:
+def number_of_shards(num_tokens: int, settings: DataSettings) -> int:
     """How many files the records of so many tokens are, where the command does not say it."""
     return 1 + pipeline.expected_bytes(num_tokens, settings) // SHARD_BYTES
 
@@ -265,20 +256,21 @@ def make_instances(
 ) -> Iterator[tuple[int, bytes]]:
     """The rows of a block, each with its key in the order of all: (shard, rows as bytes).
 
-    What is counted is left in the run's folder.
+    What is counted of the block is left in the run's folder.
 
     Args:
       block: the one to make instances of.
       setup: of the run.
       blocks: all of them, so this step begins when all are tokenized.
     """
-    (plan, folder), counts = setup, Counts()
-    num_tokens = sum(other.num_tokens for other in blocks)
+    (plan, folder), counts = setup, Counts(block.counts)
+    num_tokens = sum(other.counts["tokens"] for other in blocks)
     num_shards = plan.job.num_shards or number_of_shards(num_tokens, plan.job.settings)
     if num_tokens:  # otherwise there is no corpus to read; `create` reports it
         put_corpus_together(plan.working_folder, folder, len(blocks))
-        first = sum(other.num_documents for other in blocks if other.index < block.index)
-        numbers = range(first, first + block.num_documents)
+        before = (other.counts["documents"] for other in blocks if other.index < block.index)
+        first = sum(before)
+        numbers = range(first, first + counts["documents"])
         rows = block_worker(plan).sorted_rows(block.index, numbers, len(blocks), counts)
         for shard, (begin, end) in enumerate(itertools.pairwise(pipeline.split(rows, num_shards))):
             if begin < end:
@@ -287,13 +279,10 @@ def make_instances(
 
 
 def write_shard(shard: int, parts: Iterable[bytes], setup: Setup) -> None:
-    """Writes the records of a shard in the order of their keys, and their number and index."""
+    """Writes the records of a shard in the order of their keys, and their index."""
     path = f"{setup.run_folder}/shards/{shard}"
-    maker, index = block_worker(setup.plan).maker, IndexBuilder()
+    maker = block_worker(setup.plan).maker
     rows = pipeline.in_order(np.frombuffer(b"".join(parts), maker.row_type))
-    with new_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
-        for record in maker.records(rows):
-            writer.write(record)
-            index.add(len(record))
-    made = index.finish()
-    write_value(f"{path}.about", (made.num_records, made.to_json_string()))
+    with new_file(path) as temporary:
+        (index,) = outputs.write_in_turn([temporary], maker.records(rows))
+    write_value(f"{path}.index", index)

@@ -31,9 +31,7 @@ the same words with and without it.
 import bisect
 import collections
 import contextlib
-import dataclasses
 import functools
-import hashlib
 import html
 import importlib.metadata
 import itertools
@@ -59,20 +57,6 @@ MIN_PARAGRAPH_WIDTH = 50
 # Whole documents, the unit of work: lists of lines, stripped, none of them empty.
 Block = list[list[str]]
 Counts = collections.Counter[str]  # of lines, sentences, tokens..., and of what was dropped
-
-
-@dataclasses.dataclass
-class Statistics:
-    """What the report is computed from; statistics of parts add up to those of the whole."""
-
-    counts: Counts = dataclasses.field(default_factory=Counts)
-    # How often each sampled sentence occurs, by its hash: estimates how many are repeated.
-    sampled: collections.Counter[int] = dataclasses.field(default_factory=collections.Counter)
-
-    def update(self, other: "Statistics") -> None:
-        """Adds those of another part."""
-        self.counts.update(other.counts)
-        self.sampled.update(other.sampled)
 
 
 class DocumentReader:
@@ -158,26 +142,19 @@ def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
         yield document
 
 
-# How WikiExtractor begins an article.
-ARTICLE = re.compile(r'<doc id=".*?" .*?\burl=".*?" .*?title=".*">$')
-
-
-# How a file of JSON begins, one object a line or several, or all of it an array.
-JSON_BEGIN = re.compile(r"[\[{]$|(\[\s*)?\{\s*(\"\w+\"\s*:|$)")
+# How a file of WikiExtractor's articles begins, and one of JSON: an object a line, or an array.
+NO_SENTENCE = re.compile(
+    r'<doc id=".*?" .*?\burl=".*?" .*?title=".*">$|[\[{]$|(\[\s*)?\{\s*("\w+"\s*:|$)'
+)
 
 
 def _parse_text(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | None]:
     for number, line in enumerate(map(str.strip, lines), start=1):
-        if number == 1 and JSON_BEGIN.match(line):
-            received = f"{path}, line 1: {line[:60]}, the beginning of JSON"
+        if number == 1 and NO_SENTENCE.match(line):
+            received = f"{path}, which begins with {line[:60]}"
             expected = "for --input_format=text: a sentence a line, a blank line between documents"
-            raise InputError(received, expected, "write its texts alone into a file, so divided")
-        if line.startswith("<doc") and ARTICLE.match(line):
-            raise InputError(
-                f"{path}, line {number}: {line[:60]}, the beginning of a WikiExtractor article",
-                "for --input_format=text: one sentence a line",
-                "use --input_format=wikiextractor; or empty such lines, if others are sentences",
-            )
+            remedy = "write the texts into such a file; articles: --input_format=wikiextractor"
+            raise InputError(received, expected, remedy)
         yield line or None
 
 
@@ -349,17 +326,10 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: pathlib.Path) -> "Corpus":
-        """The files that `write_corpus` has completed.
-
-        Raises:
-          InputError: one has lost its end.
-        """
+        """The files that `write_corpus` has completed."""
         paths, types = (folder / name for name in cls.FILES), (TOKEN_TYPE, np.int64, np.int64)
         files = (np.memmap(path, dtype, "r") for path, dtype in zip(paths, types, strict=True))
-        tokens, sentences, documents = map(np.asarray, files)
-        if (len(tokens), len(sentences) - 1) != (sentences[-1], documents[-1]):
-            raise changed_error(folder)
-        return cls(tokens, sentences, documents)
+        return cls(*map(np.asarray, files))
 
     def lists(self) -> list[list[Sentence]]:
         """The documents as lists."""
@@ -389,13 +359,6 @@ class Corpus:
     def tokens(self, first: int, length: int) -> bytes:
         """Tokens as int32."""
         return bytes(self._tokens[TOKEN_BYTES * first : TOKEN_BYTES * (first + length)])
-
-
-def changed_error(folder: pathlib.Path) -> InputError:
-    """The error for a folder of a run whose files are not as they were written."""
-    received = f"{folder}, in which files are missing or have changed"
-    remedy = f"remove {folder.parent}, then give the same command again"
-    return InputError(received, "files that only this command writes and removes", remedy)
 
 
 def bounds_of(lengths: Iterable[int]) -> np.ndarray:
@@ -428,16 +391,14 @@ def tokenize_block(
     block: Block,
     tokenizer: FullTokenizer,
     split_sentences: Callable[[str], list[str]],
-    sample_every: int,
     words_from_spaces: bool,
-) -> tuple[Corpus, Statistics]:
-    """Text -> ids, without sentences that have no token and documents that have no sentence.
+) -> tuple[Corpus, Counts]:
+    """Text -> ids, and what the report counts; parts without a token are left out.
 
     Args:
       block: its lines are split into sentences.
       tokenizer: has [UNK].
       split_sentences: see `sentence_splitter`.
-      sample_every: see `sample_sentences`.
       words_from_spaces: whether to set CONTINUES_WORD in the tokens.
     """
     texts = [[*itertools.chain.from_iterable(map(split_sentences, lines))] for lines in block]
@@ -463,17 +424,7 @@ def tokenize_block(
     )
     if words_from_spaces:
         counts["words"] = int(np.count_nonzero(tokens < CONTINUES_WORD))
-    return found, Statistics(counts, sample_sentences(sentences, sample_every))
-
-
-def sample_sentences(sentences: Sequence[str], sample_every: int) -> collections.Counter[int]:
-    """Counts the sentences whose hash is a multiple of `sample_every`, by hash.
-
-    All copies of a sentence have the same hash, so the sample has all of them or none.
-    """
-    hashes = (hashlib.blake2b(sentence.encode(), digest_size=8) for sentence in sentences)
-    numbers = (int.from_bytes(found.digest(), "little") for found in hashes)
-    return collections.Counter(number for number in numbers if number % sample_every == 0)
+    return found, counts
 
 
 def iter_marked_batches(

@@ -26,10 +26,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bert_tf.data import packed_sizes
-from bert_tf.data.records import PACKED, Record, fill_rows, pretraining_record
+from bert_tf.data.records import PACKED, DataSettings, Record, fill_rows, pretraining_record
 from data_gen.documents import ID_BITS, TOKEN_BYTES, TOKEN_TYPE, Corpus, Counts
-from data_gen.masking import MASKED, UNCHANGED, Masked, Pair, mask
-from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
+from data_gen.masking import MASKED, NUM_SPECIAL_TOKENS, UNCHANGED, Masked, Pair, mask
 
 TOKENS_AT_A_TIME = 1 << 18
 # How many draws it takes to give up looking for another document.
@@ -37,7 +36,7 @@ DOCUMENT_DRAWS = 10
 
 
 def document_pairs(
-    corpus: Corpus, document: int, settings: Settings, rng: random.Random
+    corpus: Corpus, document: int, settings: DataSettings, rng: random.Random
 ) -> Iterator[Pair]:
     """Cuts a document into pairs (paper, appendix A.2; `create_instances_from_document`).
 
@@ -134,7 +133,7 @@ class InstanceMaker:
       row_type: of a row, what is kept of an instance until it becomes a record: half the bytes.
     """
 
-    def __init__(self, settings: Settings, vocab: Mapping[str, int]):
+    def __init__(self, settings: DataSettings, vocab: Mapping[str, int]):
         """Prepares for one vocabulary.
 
         Args:

@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_tf.data.records import DataSettings
 from data_gen.documents import CONTINUES_WORD, TOKEN_BYTES, TOKEN_TYPE
-from data_gen.settings import NUM_SPECIAL_TOKENS, Settings
 
+NUM_SPECIAL_TOKENS = 3  # [CLS], [SEP] and [SEP]
 MASKED, UNCHANGED = -1, -2  # choices; all others are indexes into the vocabulary's pieces
 
 
@@ -40,7 +41,11 @@ class Masked(NamedTuple):
 
 
 def mask(
-    pair: Pair, settings: Settings, is_continuation: np.ndarray, num_pieces: int, rng: random.Random
+    pair: Pair,
+    settings: DataSettings,
+    is_continuation: np.ndarray,
+    num_pieces: int,
+    rng: random.Random,
 ) -> Masked:
     """Draws how to mask a sequence (paper, section 3.1; original: `create_masked_lm_predictions`).
 
@@ -83,7 +88,7 @@ def shuffle(items: list, rng: random.Random) -> None:
         items[place], items[other] = items[other], items[place]
 
 
-def choose(settings: Settings, num_pieces: int, rng: random.Random) -> int:
+def choose(settings: DataSettings, num_pieces: int, rng: random.Random) -> int:
     """Draws MASKED, UNCHANGED, or the index of a random piece of the vocabulary."""
     if rng.random() < settings.mask_share:
         return MASKED
@@ -124,7 +129,7 @@ def words(positions: Sequence[int], continues: np.ndarray) -> list[list[int]]:
     return groups
 
 
-def number_to_mask(length: int, settings: Settings) -> int:
+def number_to_mask(length: int, settings: DataSettings) -> int:
     """How many of `length` tokens to mask: the rounded share, at least 1, at most P.
 
     Halves are rounded to the even number: with 0.15, both 130 (19.5) and 134 (20.1) give 20, and
@@ -150,7 +155,7 @@ def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[Seq
 
 
 def choices_of_words(
-    words: Sequence[Sequence[int]], settings: Settings, num_pieces: int, rng: random.Random
+    words: Sequence[Sequence[int]], settings: DataSettings, num_pieces: int, rng: random.Random
 ) -> list[int]:
     """The choice for each position of some words, with one draw a word.
 

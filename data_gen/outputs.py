@@ -19,9 +19,11 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import files
+from bert_tf.data import enough_predictions
 from bert_tf.data.records import (
     FRAME_BYTES,
     PACKED,
+    BlockIndex,
     DataDescription,
     IndexBuilder,
     description_path,
@@ -31,8 +33,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, locked, read_json
 from bert_tf.terminal import number_of
-from data_gen.documents import Statistics
-from data_gen.settings import enough_predictions
+from data_gen.documents import Counts
 
 # What runs keep in a working folder. The corpus' file says that the folders are complete.
 CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
@@ -49,17 +50,9 @@ def shard_path(output_file: str, shard: int, num_shards: int) -> str:
 
 
 def output_paths(output_file: str, num_shards: int) -> list[str]:
-    """The files to write: the shards of one name, or for 0 the names between commas.
-
-    Raises:
-      InputError: no name or several are given for shards.
-    """
+    """The files to write: the shards of one name, or for 0 the names between commas."""
     if not num_shards:
         return output_file.split(",")
-    if "," in output_file or not os.path.basename(output_file):
-        received = f"--output_file={output_file} with --num_shards={num_shards}"
-        expected = "one name, which the names of all files begin with"
-        raise InputError(received, expected, "give one such name, or leave out --num_shards")
     return [shard_path(output_file, shard, num_shards) for shard in range(num_shards)]
 
 
@@ -87,57 +80,32 @@ def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
 
     Args:
       made_with: what all files of the run have in common, as JSON values.
-      **numbers: shard, num_shards, num_records and num_bytes.
+      **numbers: shard (from 1), num_shards, num_records and num_bytes.
     """
     kept = tuple(made_with.get("never_split", ()))
     return DataDescription(**{**made_with, **numbers, "never_split": kept})
 
 
-class RecordFile(contextlib.ExitStack):
-    """A TFRecord file that is being written, with its description and its index.
-
-    After `finish` they get their names when it exits, the records last.
-    """
-
-    def __init__(self, path: str):
-        super().__init__()
-        self.path, self.num_records, self._index = path, 0, IndexBuilder()
-        names = path, description_path(path), index_path(path)
-        with contextlib.ExitStack() as made:  # removed again if one cannot be made
-            self._names = [made.enter_context(files.whole_file(name)) for name in names]
-            self._writer = made.enter_context(tf.io.TFRecordWriter(self._names[0]))
-            self.push(made.pop_all())
-
-    def write(self, record: bytes) -> None:
-        """Adds a serialized record."""
-        self._writer.write(record)
-        self._index.add(len(record))
-        self.num_records += 1
-
-    def finish(self, made_with: Mapping[str, Any], shard: int, num_shards: int) -> None:
-        """Completes the files: shard number `shard`, from 1, of `num_shards`; see `describe`."""
-        self._writer.close()
-        size = gfile().stat(self._names[0]).length
-        numbers = {"num_records": self.num_records, "num_bytes": size}
-        description = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
-        for name, made in zip(self._names[1:], (description, self._index.finish()), strict=True):
-            with gfile().GFile(name, "w") as file:
-                file.write(made.to_json_string())
+def write_in_turn(paths: Sequence[str], records: Iterable[bytes]) -> list[BlockIndex]:
+    """Writes serialized records to files in turn, as the original does; returns their indexes."""
+    indexes = [IndexBuilder() for _ in paths]
+    with contextlib.ExitStack() as stack:
+        writers = [stack.enter_context(tf.io.TFRecordWriter(path)) for path in paths]
+        in_turn = itertools.cycle(zip(writers, indexes, strict=True))
+        for record, (writer, index) in zip(records, in_turn, strict=False):
+            writer.write(record)
+            index.add(len(record))
+    return [index.finish() for index in indexes]
 
 
-def write_in_turn(
-    opened: Sequence[RecordFile], records: Iterable[bytes], made_with: Mapping[str, Any]
-) -> dict[str, int]:
-    """Writes serialized records to open files in turn, as the original does; finishes the files.
-
-    Returns:
-      The number of records of each file.
-    """
-    for record, file in zip(records, itertools.cycle(opened), strict=False):
-        file.write(record)
-    for shard, file in enumerate(opened, start=1):
-        file.finish(made_with, shard, len(opened))
-    return {file.path: file.num_records for file in opened}
+def write_beside(
+    path: str, index: BlockIndex, made_with: Mapping[str, Any], shard: int, num_shards: int
+) -> None:
+    """Writes the index and the description of a file, before it gets its name; see `describe`."""
+    numbers = {"num_records": index.num_records, "num_bytes": index.num_bytes}
+    data = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
+    files.write_text(description_path(path), data.to_json_string())
+    files.write_text(index_path(path), index.to_json_string())
 
 
 # ------------------------------------------------------------------------- earlier runs
@@ -175,10 +143,9 @@ def finished_shards(
         made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
         numbers = {"num_records": made.num_records, "num_bytes": gfile().stat(path).length}
         ours = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
-        for name, expected in vars(ours).items():
-            if (theirs := getattr(made, name)) != expected:
-                received = f"{path}, a shard with the {name} {theirs}"
-                raise InputError(received, f"{expected}, as of this command", remedy)
+        if name := next((n for n in vars(ours) if getattr(ours, n) != getattr(made, n)), None):
+            received = f"{path}, a shard with the {name} {getattr(made, name)}"
+            raise InputError(received, f"{getattr(ours, name)}, as of this command", remedy)
         finished[path] = made.num_records
     return finished
 
@@ -203,9 +170,6 @@ def working_folder(
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
-    if folder.is_symlink():
-        received = f"{folder}, a link, in the place of the working folder"
-        raise InputError(received, "no link there", "remove it, or choose another --output_file")
     with locked(output_file, parents=True), locked(str(folder), folder=True):
         check_made_by_run(folder, {*os.listdir(folder)} - {files.IN_FOLDER})
         (folder / MARK).touch()
@@ -243,7 +207,6 @@ def check_made_by_run(folder: str | os.PathLike, names: Collection[str]) -> None
 
 # Above these shares something is wrong with the data, or with the vocabulary for them.
 MOST_UNKNOWN = 0.1
-MOST_REPEATED = 0.1
 MOST_OF_ONE_SENTENCE = 0.5
 MOST_SENTENCES_PER_DOCUMENT = 1000
 MOST_TOKENS_PER_WORD = 3  # of words between spaces
@@ -266,16 +229,6 @@ SHARES = {  # in the report: two counts
     "mask_share": ("masked_as_mask", "masked"),
     "unchanged_share": ("masked_as_itself", "masked"),
 }
-SENTENCES = """\
-%(documents)d documents, %(sentences)d sentences, %(tokens)d tokens \
-(%(unknown_share).2f %% [UNK]) in %(in_files)s
-%(instances)d instances: %(mean_length).1f tokens on average, \
-%(full_length_share).1f %% of them full, %(random_next_share).1f %% random next
-%(cut_off_share).1f %% of the text is cut off, beyond the end of a sequence
-%(instances_per_record).2f instances a record; %(real_share).1f %% of its positions are filled
-%(masked_share).1f %% of the tokens to predict, at most %(max_predictions_per_seq)d of \
-%(max_seq_length)d: %(mask_share).1f %% [MASK], \
-%(unchanged_share).1f %% unchanged, %(random_share).1f %% random"""
 
 
 def report_path(output_file: str) -> str:
@@ -290,7 +243,7 @@ def report_path(output_file: str) -> str:
 
 def write_report(
     path: str,
-    statistics: Statistics,
+    counts: Counts,
     made_with: Mapping[str, Any],
     output_files: Mapping[str, int],
     pieces: Sequence[str],
@@ -299,12 +252,12 @@ def write_report(
 
     Args:
       path: see `report_path`.
-      statistics: of the whole corpus.
+      counts: of the whole corpus.
       made_with: what the descriptions of the files have in common.
       output_files: the number of records of each.
       pieces: the vocabulary of the records.
     """
-    report = make_report(statistics, made_with, output_files)
+    report = make_report(counts, made_with, output_files)
     files.write_text(path, json.dumps(report, indent=2) + "\n")
     records = itertools.chain.from_iterable(map(_records_of, output_files))
     for record in itertools.islice(records, EXAMPLES_SHOWN):
@@ -330,10 +283,10 @@ def read_report(
 
 
 def make_report(
-    statistics: Statistics, made_with: Mapping[str, Any], output_files: Mapping[str, int]
+    counts: Counts, made_with: Mapping[str, Any], output_files: Mapping[str, int]
 ) -> dict[str, Any]:
     """The report, with no times in it: same data, same report."""
-    counts, sampled, passes = statistics.counts, statistics.sampled, made_with["dupe_factor"]
+    passes = made_with["dupe_factor"]
     report = {name: counts[name] for name in COPIED}
     report |= {name: counts[part] / max(1, counts[whole]) for name, (part, whole) in SHARES.items()}
     records = max(1, sum(output_files.values()))
@@ -342,7 +295,6 @@ def make_report(
         "real_share": counts["instance_tokens"] / (records * made_with["max_seq_length"]),
         "random_share": 1 - report["mask_share"] - report["unchanged_share"],
         "cut_off_share": 1 - counts["kept_tokens"] / max(1, passes * counts["tokens"]),
-        "repeated_sentence_share": 1 - len(sampled) / max(1, sampled.total()),
         "dropped": {name: counts[name] for name in DROPPED if counts[name]},
         "settings": dict(made_with),
         "output_files": dict(output_files),
@@ -358,8 +310,6 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
     blank_line = "Is there a blank line between any two documents?"
     if (share := report["unknown_share"]) > MOST_UNKNOWN:
         yield f"{share:.0%} of the tokens are [UNK]: do vocabulary and --do_lower_case fit?"
-    if (share := report["repeated_sentence_share"]) > MOST_REPEATED:
-        yield f"About {share:.0%} of the sentences repeat another one: remove the copies."
     if (number := report.get("tokens_per_word", 0)) > MOST_TOKENS_PER_WORD:
         yield f"Words have {number:.1f} tokens on average: --words_from_spaces needs cut text."
     if documents == 1:
@@ -407,12 +357,9 @@ def in_a_line(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str
 
 
 def log_report(report: Mapping[str, Any]) -> None:
-    """Logs the report as sentences."""
-    shown = {name: 100 * report[name] for name in report if name.endswith("_share")}
-    shown["in_files"] = number_of(report["files"], "files")
-    for line in SENTENCES.splitlines():
-        logging.info(line, {**report["settings"], **report, **shown})
-    dropped = [f"{number} {name.replace('_', ' ')}" for name, number in report["dropped"].items()]
-    logging.info("dropped: %s", ", ".join(dropped) or "nothing")
+    """Logs the numbers of the report, and its warnings."""
+    for name, value in (report | report["dropped"]).items():
+        if isinstance(value, int | float):
+            logging.info("%s: %.6g", name.replace("_", " "), value)
     for warning in report["warnings"]:
         logging.warning(warning)

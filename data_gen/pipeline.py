@@ -6,7 +6,6 @@
     pipeline     all rows -> one random order
     outputs      records -> files that appear when they are complete, and a report
 
-    settings     what to make
     workers      processes
 
 Memory does not grow with the corpus. The files depend on text, settings and seed alone; documents
@@ -36,26 +35,50 @@ import numpy as np
 from absl import logging
 
 from bert_tf import __version__
-from bert_tf.data.records import expand_patterns
+from bert_tf.data.records import DataSettings, expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import digest_of, is_file, path_errors, read_json, synced, write_text
+from bert_tf.files import (
+    digest_of,
+    is_file,
+    path_errors,
+    read_json,
+    synced,
+    whole_file,
+    write_text,
+)
 from bert_tf.terminal import Progress, number_of
 from bert_tf.tokenization import wordpiece
 from data_gen import documents, outputs
-from data_gen.documents import Block, Corpus, Counts, DocumentReader, Statistics
+from data_gen.documents import Block, Corpus, Counts, DocumentReader
 from data_gen.instances import InstanceMaker
+from data_gen.masking import NUM_SPECIAL_TOKENS
 from data_gen.outputs import CORPUS_FILE, CORPUS_FOLDER, ROWS_FOLDER
-from data_gen.settings import NUM_SPECIAL_TOKENS, Job, Settings
-from data_gen.workers import Workers, choose_num_workers
+from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
 
-# About how many sentences are sampled to estimate how many repeat another one.
-SAMPLED_SENTENCES = 1 << 16
-BYTES_PER_SENTENCE = 100
 KEY_BITS = 64
 PLACE_BYTES = 8
 # About what the records of one bucket take; the largest part of the memory that the shuffle needs.
 BUCKET_BYTES = 16 << 20
 MAX_BUCKETS = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to make of which files; the fields are named as the flags."""
+
+    input_file: str
+    output_file: str
+    vocab_file: str
+    settings: DataSettings
+    do_lower_case: bool | None = None  # None: as the vocabulary shows
+    strip_accents: bool | None = None  # None: as do_lower_case
+    never_split: tuple[str, ...] = ()  # pieces that are kept whole
+    input_format: str = "text"  # a key of documents.INPUT_FORMATS
+    language: str = "en"
+    num_shards: int = 0  # 0: the files that output_file names
+    num_workers: int = 0
+    temp_dir: str | None = None
+    block_characters: int = BLOCK_CHARACTERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +89,6 @@ class Plan:
     pieces: Sequence[str] = dataclasses.field(compare=False)  # the vocabulary, read once
     # What the descriptions of all files have in common.
     made_with: Mapping[str, Any] = dataclasses.field(compare=False)
-    sample_every: int  # see documents.sample_sentences
     working_folder: pathlib.Path = pathlib.Path()
 
 
@@ -93,8 +115,8 @@ def create(job: Job) -> dict[str, Any]:
             if report := outputs.read_report(report_path, plan.made_with, numbers):
                 logging.info("all %d files are there already", job.num_shards)
                 return report
-        statistics, written = make_files(plan, reader, paths, finished)
-        return outputs.write_report(report_path, statistics, plan.made_with, written, plan.pieces)
+        counts, written = make_files(plan, reader, paths, finished)
+        return outputs.write_report(report_path, counts, plan.made_with, written, plan.pieces)
 
 
 def prepare(job: Job) -> tuple[Plan, DocumentReader]:
@@ -118,9 +140,8 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
         **dataclasses.asdict(job.settings),
     }
     reader = DocumentReader(expand_patterns(job.input_file), input_format=job.input_format)
-    sample_every = max(1, reader.total_bytes // BYTES_PER_SENTENCE // SAMPLED_SENTENCES)
     job = dataclasses.replace(job, do_lower_case=lower, strip_accents=strip_accents)
-    return Plan(job, pieces, made_with, sample_every), reader
+    return Plan(job, pieces, made_with), reader
 
 
 def text_digest(job: Job, input_files: Sequence[str]) -> str:
@@ -135,7 +156,7 @@ def text_digest(job: Job, input_files: Sequence[str]) -> str:
 
 def make_files(
     plan: Plan, reader: DocumentReader, paths: Sequence[str], finished: Mapping[str, int]
-) -> tuple[Statistics, dict[str, int]]:
+) -> tuple[Counts, dict[str, int]]:
     """Text -> files: all of them, or the shards that are not finished.
 
     Returns:
@@ -146,10 +167,9 @@ def make_files(
     logging.info("%.1f MB of text, %s", text_bytes / 1e6, number_of(num_workers, "workers"))
     with contextlib.ExitStack() as stack:  # files get their names when all are finished, or none
         in_turn = [] if job.num_shards else paths
-        files = [stack.enter_context(outputs.RecordFile(path)) for path in in_turn]
+        unfinished = [stack.enter_context(whole_file(path)) for path in in_turn]
         workers = stack.enter_context(Workers(num_workers, BlockWorker, plan))
-        statistics, block_documents = kept_corpus(plan) or tokenize_text(workers, plan, reader)
-        counts = statistics.counts
+        counts, block_documents = kept_corpus(plan) or tokenize_text(workers, plan, reader)
         record_bytes = expected_bytes(counts["tokens"], job.settings)
         num_buckets = number_of_buckets(record_bytes, num_parts=max(1, job.num_shards))
         write_rows(workers, plan, block_documents, num_buckets, counts)
@@ -157,12 +177,15 @@ def make_files(
             written = write_shards(workers, paths, num_buckets, finished)
         else:
             records = all_records(workers, num_buckets, counts["instances"])
-            written = outputs.write_in_turn(files, records, plan.made_with)
-    return statistics, written
+            indexes = outputs.write_in_turn(unfinished, records)
+            for shard, (path, index) in enumerate(zip(paths, indexes, strict=True), start=1):
+                outputs.write_beside(path, index, plan.made_with, shard, len(paths))
+            written = {path: index.num_records for path, index in zip(paths, indexes, strict=True)}
+    return counts, written
 
 
-def kept_corpus(plan: Plan) -> tuple[Statistics, list[range]] | None:
-    """The text that an earlier run has tokenized: its statistics, and the documents of each block.
+def kept_corpus(plan: Plan) -> tuple[Counts, list[range]] | None:
+    """The text that an earlier run has tokenized: its counts, and the documents of each block.
 
     None, and an empty folder, if there is none.
     """
@@ -172,49 +195,44 @@ def kept_corpus(plan: Plan) -> tuple[Statistics, list[range]] | None:
         outputs.clear(plan.working_folder)
         return None
     logging.info("continuing an earlier run in %s", plan.working_folder)
-    statistics = Statistics(Counts(kept["counts"]), Counts(kept["sampled"]))
-    return statistics, [range(*numbers) for numbers in kept["block_documents"]]
+    return Counts(kept["counts"]), [range(*numbers) for numbers in kept["block_documents"]]
 
 
 def tokenize_text(
     workers: Workers, plan: Plan, reader: DocumentReader
-) -> tuple[Statistics, list[range]]:
+) -> tuple[Counts, list[range]]:
     """Writes the corpus; returns what `kept_corpus` does."""
-    statistics, folder = Statistics(reader.counts), plan.working_folder
+    counts, folder = reader.counts, plan.working_folder
     with Progress("tokenize", reader.total_bytes / 1e6, "MB") as progress:
 
         def tokenized() -> Iterator[Corpus]:
             blocks = reader.blocks(plan.job.block_characters)
-            for block, block_statistics in workers.map(BlockWorker.tokenize, blocks):
-                statistics.update(block_statistics)
+            for block, block_counts in workers.map(BlockWorker.tokenize, blocks):
+                counts.update(block_counts)
                 progress.update(reader.bytes_read / 1e6)
                 yield block
 
         block_documents = [*documents.write_corpus(folder / CORPUS_FOLDER, tokenized())]
-    require_text(statistics.counts)
+    require_text(counts)
     if plan.job.num_shards:
         for name in (*Corpus.FILES, ""):  # the folder itself is last
             synced(str(folder / CORPUS_FOLDER / name))
         made_with = {**plan.made_with, "num_shards": plan.job.num_shards}
         numbers = [(of_block.start, of_block.stop) for of_block in block_documents]
-        kept = {"made_with": made_with, "block_documents": numbers, **vars(statistics)}
+        kept = {"made_with": made_with, "block_documents": numbers, "counts": counts}
         write_text(str(folder / CORPUS_FILE), json.dumps(kept))
-    return statistics, block_documents
+    return counts, block_documents
 
 
 def write_rows(
     workers: Workers, plan: Plan, block_documents: list[range], num_buckets: int, counts: Counts
 ) -> None:
-    """Makes the rows of all blocks, except those that an earlier run has made.
-
-    Raises:
-      InputError: the files of rows are not as they were written.
-    """
+    """Makes the rows of all blocks, except those that an earlier run has made."""
     folder, tasks = plan.working_folder / ROWS_FOLDER, []
     folder.mkdir(exist_ok=True)
     for index, numbers in enumerate(block_documents):
         path = str(folder / f"{index:06d}")
-        if is_file(f"{path}.json"):
+        if is_file(f"{path}.json") and is_file(f"{path}.rows"):
             counts.update(read_json(f"{path}.json"))
         else:
             tasks.append((index, numbers, len(block_documents), num_buckets, path))
@@ -224,8 +242,6 @@ def write_rows(
         for number, block_counts in enumerate(made, start=done + 1):
             counts.update(block_counts)
             progress.update(number, note=f"; {counts['instances']} instances")
-    if sum(path.stat().st_size for path in find_rows(folder)) != counts["bytes_of_rows"]:
-        raise documents.changed_error(folder)
 
 
 def all_records(workers: Workers, num_buckets: int, num_instances: int) -> Iterator[bytes]:
@@ -250,7 +266,7 @@ def write_shards(
     return {path: written[path] for path in paths}
 
 
-def expected_bytes(num_tokens: int, settings: Settings) -> int:
+def expected_bytes(num_tokens: int, settings: DataSettings) -> int:
     """About the size of all records: three features of S varints; those of ids take two bytes."""
     tokens_per_instance = settings.max_seq_length - NUM_SPECIAL_TOKENS
     # Half of the pairs leave a part of their chunk for the next one.
@@ -344,10 +360,9 @@ class BlockWorker:
         """The files of all rows, once they are complete."""
         return find_rows(self._plan.working_folder / ROWS_FOLDER)
 
-    def tokenize(self, block: Block) -> tuple[Corpus, Statistics]:
+    def tokenize(self, block: Block) -> tuple[Corpus, Counts]:
         """Text -> ids; see `tokenize_block`."""
-        sample_every, settings = self._plan.sample_every, self._plan.job.settings
-        how = self._tokenizer, self._split_sentences, sample_every, settings.words_from_spaces
+        how = self._tokenizer, self._split_sentences, self._plan.job.settings.words_from_spaces
         return documents.tokenize_block(block, *how)
 
     def write_rows(self, task: tuple[int, range, int, int, str]) -> Counts:
@@ -363,7 +378,6 @@ class BlockWorker:
         with open(f"{path}.rows", "wb") as file:
             file.write(split(rows, num_buckets).tobytes())
             rows.tofile(file)
-            counts["bytes_of_rows"] = file.tell()
         if self._plan.job.num_shards:
             synced(f"{path}.rows")
             write_text(f"{path}.json", json.dumps(counts))
@@ -416,9 +430,9 @@ class BlockWorker:
         shard, path, num_buckets = task
         num_shards = self._plan.job.num_shards
         per_shard = num_buckets // num_shards
-        with outputs.RecordFile(path) as file:
-            for bucket in range(shard * per_shard, (shard + 1) * per_shard):
-                for record in self.records((bucket, num_buckets)):
-                    file.write(record)
-            file.finish(self._plan.made_with, shard + 1, num_shards)
-        return path, file.num_records
+        buckets = range(shard * per_shard, (shard + 1) * per_shard)
+        records = (record for bucket in buckets for record in self.records((bucket, num_buckets)))
+        with whole_file(path) as unfinished:
+            (index,) = outputs.write_in_turn([unfinished], records)
+            outputs.write_beside(path, index, self._plan.made_with, shard + 1, num_shards)
+        return path, index.num_records

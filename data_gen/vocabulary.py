@@ -3,7 +3,6 @@
     count       the words of the text, split and normalized as the tokenizer does it
     alphabet    the characters that get a word piece; words with other characters become [UNK]
     train       the most frequent pair of pieces is merged, again and again (package tokenizers)
-    coverage    the new vocabulary, tried on the counted words
 
 Order of the file: [PAD] [UNK] [CLS] [SEP] [MASK], the alphabet, the merges. Same text and
 settings, same bytes.
@@ -11,8 +10,6 @@ settings, same bytes.
 
 import collections
 import itertools
-import string
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,16 +23,13 @@ from bert_tf.files import gfile, path_errors, whole_file
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
-from bert_tf.tokenization.wordpiece import FullTokenizer, without_accents
 from data_gen.documents import Block, DocumentReader
-from data_gen.outputs import MOST_UNKNOWN, check_paths
-from data_gen.settings import BLOCK_CHARACTERS
-from data_gen.workers import Workers, choose_num_workers
+from data_gen.outputs import check_paths
+from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LINES_PER_CALL = 1000
 MOST_LEFT_OUT = 0.01  # of the characters
-MOST_LOST = 0.01  # of the words
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
 # With more distinct words than this, those that occurred once so far are forgotten.
@@ -54,7 +48,7 @@ def write_vocabulary(
     num_workers: int,
     **learned: Any,
 ) -> None:
-    """Learns a vocabulary from texts, writes it, and logs how well it covers them.
+    """Learns a vocabulary from texts and writes it.
 
     The arguments are named as the flags of `bert-tf vocab`; `learned` is for `learn_vocabulary`.
 
@@ -64,39 +58,20 @@ def write_vocabulary(
     paths = expand_patterns(input_file)
     check_paths(paths, [output_file])
     reader = DocumentReader(paths, input_format=input_format)
-    if do_lower_case:
-        warn_of_lost_letters(next(reader.blocks(BLOCK_CHARACTERS), []))
-        reader = DocumentReader(paths, input_format=input_format)  # from the beginning
     with path_errors(output_file, "made"), whole_file(output_file) as temporary:
         words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
         with Progress("merge the pieces"):
             pieces = learn_vocabulary(words, **learned)
         with gfile().GFile(temporary, "w") as file:
             file.write("".join(f"{piece}\n" for piece in pieces))
-        unknown, per_word = measure_coverage(FullTokenizer(temporary, do_lower_case), words)
     logging.info(
-        "%s: %d pieces, learned from %d words; %.3f %% of them are [UNK], %.2f pieces a word",
-        *(output_file, len(pieces), sum(words.values()), 100 * unknown, per_word),
+        "%s: %d pieces, learned from %d words", output_file, len(pieces), sum(words.values())
     )
     if len(pieces) != learned["vocab_size"]:
         logging.warning(
             "The text gives %d pieces, not %d: write this vocab_size into bert_config.json.",
             *(len(pieces), learned["vocab_size"]),
         )
-    if unknown > MOST_UNKNOWN:
-        logging.warning("Many words are [UNK]: raise --character_coverage or --vocab_size.")
-
-
-def warn_of_lost_letters(block: Block) -> None:
-    """Logs how many words lose accents in an uncased vocabulary, and some of them."""
-    lines = itertools.chain.from_iterable(block)
-    words = WordCounts(word.strip(string.punctuation) for line in lines for word in line.split())
-    whole = {word: unicodedata.normalize("NFD", word) for word in words}
-    lost = WordCounts({w: words[w] for w in words if without_accents(w) != whole[w]})
-    if (share := lost.total() / max(1, words.total())) > MOST_LOST:
-        shown = ", ".join(f"{word} -> {without_accents(word)}" for word, _ in lost.most_common(5))
-        says = "%.1f %% of the words lose letters or accents: %s. --nodo_lower_case keeps them."
-        logging.warning(says, 100 * share, shown)
 
 
 class WordCounter:
@@ -240,13 +215,3 @@ def alphabet_pieces(words: Mapping[str, int]) -> list[str]:
     characters = {character for word in words for character in word}
     within = {character for word in words for character in word[1:]}
     return [*sorted(characters), *(f"##{character}" for character in sorted(within))]
-
-
-def measure_coverage(tokenizer: FullTokenizer, words: Mapping[str, int]) -> tuple[float, float]:
-    """Tokenizes all counted words: the share of [UNK] among them, and the mean of pieces a word."""
-    unknown = pieces = 0
-    for number, ids in zip(words.values(), tokenizer.iter_ids(words), strict=True):
-        pieces += number * len(ids)
-        unknown += number * (tokenizer.vocab["[UNK]"] in ids)
-    total = sum(words.values())
-    return unknown / total, pieces / total

@@ -17,8 +17,8 @@ from multiprocessing import forkserver
 from typing import Any
 
 from bert_tf.errors import InputError
-from data_gen.settings import BLOCK_CHARACTERS
 
+BLOCK_CHARACTERS = 1 << 20  # of text, the unit of work
 # Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
 # Memory of a process with TensorFlow and a block of text.

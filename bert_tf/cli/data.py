@@ -9,7 +9,6 @@ from absl import flags
 
 from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
-from bert_tf.errors import InputError
 from bert_tf.runtime import import_extra
 
 FLAGS = flags.FLAGS
@@ -75,16 +74,9 @@ def define_beam_data() -> None:
 
 
 def check_beam_data(words: Sequence[str]) -> None:
-    """Refuses words before Beam's own flags, other settings, several outputs; asks for Beam."""
+    """Refuses words before Beam's own flags; asks for Beam."""
     if words and not words[0].startswith("-"):
         shared_flags.refuse_words(words)
-    data_flags.settings_from_flags()
-    if "," in FLAGS.output_file:
-        raise InputError(
-            f"--output_file={FLAGS.output_file}",
-            "one name, which the names of all files begin with",
-            "leave out what is behind the comma; --num_shards says how many files",
-        )
     import_extra(
         "apache_beam",
         package="apache-beam",

@@ -1,11 +1,9 @@
 """The flags of data generation, and of vocabularies; each declared once."""
 
-import dataclasses
-
 from absl import flags
 
 from bert_tf.cli.flags import ABOVE_0, LONGEST, Choice, Count, Number, Path, define
-from data_gen.settings import Settings, enough_predictions
+from bert_tf.data import enough_predictions
 
 FLAGS = flags.FLAGS
 
@@ -94,14 +92,9 @@ def define_pretraining_data() -> None:
     define(PretrainingData)
 
 
-def settings_from_flags() -> Settings:
-    """The settings of the command line.
-
-    Raises:
-      InputError: they contradict each other.
-    """
-    values = {f.name: FLAGS[f.name].value for f in dataclasses.fields(Settings)}
-    if not FLAGS["max_predictions_per_seq"].present:
-        enough = enough_predictions(FLAGS.max_seq_length, FLAGS.masked_lm_prob)
-        values["max_predictions_per_seq"] = max(FLAGS.max_predictions_per_seq, enough)
-    return Settings(**values)
+def most_predictions() -> int:
+    """--max_predictions_per_seq, or as many as the length and the share of the others need."""
+    most = FLAGS.max_predictions_per_seq
+    if FLAGS["max_predictions_per_seq"].present:
+        return most
+    return max(most, enough_predictions(FLAGS.max_seq_length, FLAGS.masked_lm_prob))

@@ -14,6 +14,15 @@ import math
 PACKED_TOKENS = "packed_tokens"  # of a batch whose examples are put into rows (packing.py)
 
 
+def enough_predictions(max_seq_length: int, masked_lm_prob: float) -> int:
+    """The most tokens that are masked in a sequence.
+
+    >>> [enough_predictions(length, 0.15) for length in (128, 512)]
+    [20, 77]
+    """
+    return math.ceil(max_seq_length * masked_lm_prob)
+
+
 def packed_sizes(
     max_seq_length: int, max_predictions_per_seq: int, masked_lm_prob: float
 ) -> tuple[int, int]:
@@ -25,5 +34,5 @@ def packed_sizes(
     (16, 85)
     """
     num_sequences = max(2, max_seq_length // 32)
-    of_tokens = math.ceil(max_seq_length * masked_lm_prob) + num_sequences // 2
+    of_tokens = enough_predictions(max_seq_length, masked_lm_prob) + num_sequences // 2
     return num_sequences, min(num_sequences * max_predictions_per_seq, of_tokens)

@@ -27,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data import packed_sizes
-from bert_tf.declarations import declared, size
+from bert_tf.declarations import check_fields, declared, size
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, own_path, paths_in
 
@@ -311,7 +311,38 @@ def index_path(path: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DataDescription:
+class DataSettings:
+    """What pre-training records depend on besides text and vocabulary; named as the flags.
+
+    Raises:
+      InputError: a value is out of its bounds, or the shares do not sum to 1.
+    """
+
+    max_seq_length: int = size()  # S
+    max_predictions_per_seq: int = size()  # P
+    masked_lm_prob: float = declared(low=0, high=1)
+    short_seq_prob: float = declared(low=0, high=1)
+    dupe_factor: int = size()
+    random_seed: int
+    do_whole_word_mask: bool
+    words_from_spaces: bool = False
+    one_draw_per_word: bool = False
+    pack: bool = False  # several sequences a record, see `pretraining_record`
+    # Of the tokens to predict: those that become [MASK], a random piece, or stay.
+    mask_share: float = declared(0.8, low=0, high=1)
+    random_share: float = declared(0.1, low=0, high=1)
+    unchanged_share: float = declared(0.1, low=0, high=1)
+
+    def __post_init__(self):
+        check_fields(self)
+        total = self.mask_share + self.random_share + self.unchanged_share
+        if not math.isclose(total, 1, abs_tol=1e-6):
+            received = f"mask_share, random_share and unchanged_share with the sum {total:g}"
+            raise InputError(received, "shares that sum to 1", "correct them")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataDescription(DataSettings):
     """What a file of pre-training records was made with."""
 
     bert_tf_version: str
@@ -319,20 +350,6 @@ class DataDescription:
     vocab_file: str  # its name, without its folder
     vocab_sha256: str  # see tokenization.wordpiece.vocabulary_sha256
     vocab_size: int = size()
-    max_seq_length: int = size()
-    max_predictions_per_seq: int = size()
-    masked_lm_prob: float = declared(low=0, high=1)
-    short_seq_prob: float = declared(low=0, high=1)
-    do_whole_word_mask: bool
-    words_from_spaces: bool = False
-    one_draw_per_word: bool = False
-    pack: bool = False  # several sequences a record, see `pretraining_record`
-    # Of the tokens to predict: those that became [MASK], a random piece, or stayed.
-    mask_share: float = declared(0.8, low=0, high=1)
-    random_share: float = declared(0.1, low=0, high=1)
-    unchanged_share: float = declared(0.1, low=0, high=1)
-    dupe_factor: int = size()
-    random_seed: int
     shard: int = size()  # which of the files, from 1
     num_shards: int = size()
     num_records: int = declared(low=0)

@@ -17,8 +17,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import read_json
 from data_gen import beam
 from data_gen.documents import Counts
-from data_gen.pipeline import create, prepare
-from data_gen.settings import Job
+from data_gen.pipeline import Job, create, prepare
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -50,10 +49,9 @@ def made_by_steps(job: Job, tmp_path: pathlib.Path, *, num_shards: int) -> tuple
     for shard in range(num_shards):
         beam.write_shard(shard, rows[shard], setup)
         path = f"{setup.run_folder}/shards/{shard}"
-        assert len(serialized(path)) == beam.read_value(f"{path}.about")[0]
+        assert len(serialized(path)) == beam.read_value(f"{path}.index").num_records
         written += serialized(path)
     for index in numbers:
-        counts.update(beam.read_value(f"{setup.run_folder}/statistics/{index}").counts)
         counts.update(beam.read_value(f"{setup.run_folder}/counts/{index}"))
     assert not list(tmp_path.rglob("*.incomplete"))
     return written, counts
@@ -148,7 +146,7 @@ def test_the_command(tmp_path, vocab_file):
     except ImportError:
         expected, named = 1, "pip install 'bert-tf[beam]'"
     else:
-        expected, named = 0, "random next"
+        expected, named = 0, "random next share"
     job = make_job(tmp_path, vocab_file)
     flags = {n: getattr(job, n) for n in ("input_file", "output_file", "vocab_file")}
     command = [sys.executable, "-m", "bert_tf", "beam-data", "--dupe_factor=1",

@@ -206,16 +206,7 @@ def test_the_bytes_are_those_of_protocol_buffers(rows, dtype):
         serialize(RECORD, {"zeta": numbers})
 
 
-@pytest.mark.parametrize("name", ["words_from_spaces", "one_draw_per_word"])
-def test_settings_of_whole_words_alone(name):
-    assert getattr(dataclasses.replace(SETTINGS, do_whole_word_mask=True, **{name: True}), name)
-    with pytest.raises(InputError) as error:
-        dataclasses.replace(SETTINGS, **{name: True})
-    assert error.value.received == f"--{name} without --do_whole_word_mask"
-
-
 @pytest.mark.parametrize(("random", "unchanged"), [(0.3, 0.1), (0.3, -0.1), (0.1, float("nan"))])
 def test_shares_that_do_not_sum_to_1(random, unchanged):
-    with pytest.raises(InputError, match="sum to 1") as error:
+    with pytest.raises(InputError, match=r"sum to 1|unchanged_share (-0\.1|nan)"):
         dataclasses.replace(SETTINGS, random_share=random, unchanged_share=unchanged)
-    assert f"--mask_share=0.8 --random_share={random}" in error.value.received

@@ -6,12 +6,13 @@ import random
 
 import tensorflow as tf
 
-from data_gen.settings import Job, Settings
+from bert_tf.data.records import DataSettings
+from data_gen.pipeline import Job
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE_TEXT = str(ROOT / "data_gen" / "sample_text" / "*.txt")
 S, P = 37, 7
-SETTINGS = Settings(
+SETTINGS = DataSettings(
     max_seq_length=S, max_predictions_per_seq=P, masked_lm_prob=0.15, short_seq_prob=0.1,
     dupe_factor=3, random_seed=12345, do_whole_word_mask=False,
 )  # fmt: skip
