@@ -3,29 +3,96 @@
 A companion belongs to weights and is stored beside them: sizes, vocabulary, case, pieces that are
 kept whole. Data of another companion train another model without an error, so it is refused.
 
+    of_data             what record files, flags and the folder of a run say, by the next three
     describe_data       what all record files were made with
     case_of_data        whether their text was lower-cased
     tokenizer_of_data   the tokenizer of a vocabulary, in that case
+    first_weights       what a run begins or goes on with
     check_companions    all of it, against weights
 """
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert_tf.checkpoints import loading
-from bert_tf.checkpoints.metadata import METADATA_FILE, VOCAB_FILE, ModelMetadata, Weights
+from bert_tf.checkpoints import loading, tf1
+from bert_tf.checkpoints.metadata import (
+    METADATA_FILE,
+    VOCAB_FILE,
+    ModelMetadata,
+    Weights,
+    write_model_files,
+)
 from bert_tf.config import BertConfig
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.data.shards import common_description
 from bert_tf.errors import InputError
-from bert_tf.files import is_file
+from bert_tf.files import is_file, paths_in
 from bert_tf.tokenization.wordpiece import (
     FullTokenizer,
     read_vocabulary,
     refuted_case,
     vocabulary_sha256,
 )
+
+# Weights that a run has not left, with which it would not begin.
+_OTHER_MODEL = r"^(?!model\.ckpt-\d+\.index).*\.(index|keras|h5|safetensors|bin)$"
+
+
+class Companions(NamedTuple):
+    """What belongs to the weights that a pre-training makes."""
+
+    config: BertConfig
+    facts: ModelMetadata
+    tokenizer: FullTokenizer | None
+    data: DataDescription | None  # None if no file beside the records describes them
+
+    def with_facts(self, **facts: Any) -> "Companions":
+        """The same, with more that is known of the model."""
+        return self._replace(facts=dataclasses.replace(self.facts, **facts))
+
+    def write(self, folder: str) -> None:
+        """Writes what belongs beside checkpoints; with a vocabulary the folder is a whole model."""
+        write_model_files(folder, self.config, self.tokenizer, self.facts)
+
+
+def of_data(
+    paths: Sequence[str],
+    config: BertConfig,
+    *,
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+    output_dir: str,
+    is_exported: bool,
+) -> Companions:
+    """What data were made with as far as it is known, and so what their model will be.
+
+    Args:
+      paths: of the record files.
+      config: of the model.
+      vocab_file: the vocabulary that is given, if any.
+      do_lower_case: the case that is given, if any.
+      output_dir: the folder of the run, which may be resumed.
+      is_exported: whether a text will be tokenized at the end of the run.
+
+    Raises:
+      InputError: data, vocabulary, case and configuration do not belong together.
+    """
+    data, undescribed = describe_data(paths, config, vocab_file=vocab_file, output_dir=output_dir)
+    case = case_of_data(
+        data,
+        undescribed,
+        given=do_lower_case,
+        output_dir=output_dir,
+        is_needed=is_exported,
+        has_vocabulary=vocab_file is not None,
+    )
+    kept, strip = (data and data.never_split) or None, data and data.strip_accents
+    facts = ModelMetadata(do_lower_case=case, strip_accents=strip, never_split=kept)
+    tokenizer = tokenizer_of_data(vocab_file, config, facts) if vocab_file else None
+    return Companions(config, facts, tokenizer, data)
 
 
 def describe_data(
@@ -131,23 +198,39 @@ def tokenizer_of_data(vocab_file: str, config: BertConfig, facts: ModelMetadata)
     return tokenizer
 
 
-def check_companions(
-    weights: Weights,
-    *,
-    bert_config_file: str,
-    facts: ModelMetadata,
-    tokenizer: FullTokenizer | None,
-    data: DataDescription | None,
-) -> None:
+def first_weights(
+    folder: tf1.CheckpointFolder, init_checkpoint: str | None, *, is_trained: bool
+) -> Weights | None:
+    """The latest checkpoint of a run, else the initial weights given; None: training begins fresh.
+
+    Raises:
+      InputError: without training there is neither; or the folder has another model, whose files
+        training would overwrite.
+    """
+    latest = folder.latest()
+    if latest and not is_trained and init_checkpoint not in (None, latest, folder.path):
+        text = "Evaluating %s, not --init_checkpoint=%s; for that one give another --output_dir."
+        logging.warning(text, latest, init_checkpoint)
+    if path := latest or init_checkpoint:
+        return loading.open_weights(path)
+    if not is_trained:
+        received = f"--do_eval alone, with no checkpoint in {folder.path}"
+        remedy = "add --do_train, or name a checkpoint with --init_checkpoint"
+        raise InputError(received, "a trained model to evaluate", remedy)
+    if models := paths_in(folder.path, _OTHER_MODEL):
+        raise tf1.no_run(folder.path, models[0].removesuffix(tf1.INDEX))
+    return None
+
+
+def check_companions(weights: Weights, given: Companions, bert_config_file: str) -> None:
     """Raises `InputError` if weights have other companions than a pre-training with these data.
 
     Args:
       weights: that the training begins with or goes on from.
-      bert_config_file: that of the training.
-      facts: what the data and flags say of case and pieces.
-      tokenizer: of the vocabulary given, if any; `describe_data` has compared it with the data.
-      data: what the data were made with, if that is known.
+      given: of the training; `describe_data` has compared vocabulary and data.
+      bert_config_file: the file of its configuration.
     """
+    _, facts, tokenizer, data = given
     loading.config_of(weights, bert_config_file)
     loading.refuse_other_case(weights, facts.do_lower_case)
     check_kept_pieces(weights, facts.never_split or ())

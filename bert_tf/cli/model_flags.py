@@ -87,6 +87,60 @@ class Training:
     recompute = False
 
 
+class Pretraining:
+    """How a model is pre-trained, as in the original's run_pretraining.
+
+    Attributes:
+      bert_config_file: The bert_config.json of the model.
+      input_file: TFRecord files: paths or globs, separated by commas.
+      eval_input_file: Files to evaluate on: --max_eval_steps batches at most, each example once.
+        Without it: --input_file, as in the original.
+      vocab_file: The vocabulary of the data; copied to --output_dir for later use.
+      do_lower_case: Whether the text of the data was lower-cased; recorded with the model. Default:
+        as info_*.json beside the data says.
+      init_checkpoint: First weights: a TF1 or TF2 checkpoint, a .keras file, a Hugging Face folder,
+        or hf:OWNER/NAME[@REVISION], which is fetched from their hub.
+      max_seq_length: Tokens of a record, as the data were made. If not given: as info_*.json beside
+        the data says.
+      max_predictions_per_seq: Masked tokens of a record, likewise.
+      learning_rate: The peak learning rate, above 0.
+      num_train_steps: Steps in all; the decay ends there.
+      num_warmup_steps: Steps in which the learning rate rises.
+      masked_lm_only: Train without the next-sentence task. Causal models never have it.
+      stop_at_step: End before --num_train_steps, at the learning rate of this step: the first of
+        two phases.
+      do_eval: Evaluate; after training, if both.
+      eval_batch_size: Examples of an evaluation step, all devices together.
+      max_eval_steps: Most batches of an evaluation.
+      eval_steps: Also evaluate every so many steps of training; 0: no.
+    """
+
+    _recorded = (
+        "init_checkpoint max_seq_length max_predictions_per_seq learning_rate num_train_steps "
+        "num_warmup_steps masked_lm_only"
+    )
+    _most_used = (
+        "input_file bert_config_file vocab_file output_dir do_train do_eval num_train_steps"
+    )
+    bert_config_file = Path(required=True)
+    input_file = Path(required=True)
+    eval_input_file = Path()
+    vocab_file = Path()
+    do_lower_case = shared_flags.YES_OR_NO
+    init_checkpoint = Path()
+    max_seq_length = Count(128, most=LONGEST)
+    max_predictions_per_seq = Count(20, most=LONGEST)
+    learning_rate = Number(5e-5, ABOVE_0)
+    num_train_steps = 100000
+    num_warmup_steps = Count(10000, 0)
+    masked_lm_only = False
+    stop_at_step = Count(None)
+    do_eval = False
+    eval_batch_size = 8
+    max_eval_steps = 100
+    eval_steps = Count(0, 0)
+
+
 class FineTuning:
     """How a pre-trained model is fine-tuned, as in the original's run_classifier and run_squad.
 
