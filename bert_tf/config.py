@@ -5,7 +5,6 @@ Loads no TensorFlow: flags come first.
 
 import dataclasses
 import json
-import os
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
@@ -104,9 +103,6 @@ class BertConfig:
         Raises:
           InputError: a key is unknown, vocab_size is missing, or a value is wrong.
         """
-        if isinstance(values, str | os.PathLike):
-            remedy = "give BertConfig.from_json_file(path); bert_tf.load(path) reads a whole model"
-            raise InputError(f"{str(values)!r} as configuration", "a BertConfig or a dict", remedy)
         if isinstance(values, Mapping):
             values = {key: value for key, value in values.items() if not _UNUSED.match(str(key))}
             act = values.get("hidden_act", "gelu")  # null, "" and capitals: as in the original

@@ -127,7 +127,7 @@ class RecordFiles:
         sizes = int(self._block_bytes[block]), int(self.block_records[block])
         found = _read_records(self.paths[file], offset, *sizes)
         if found is None:
-            raise _damage(self.paths[file], offset, row - int(self._file_rows[file]))
+            raise _damage(self.paths[file])
         return found
 
     def _file_of(self, row: int) -> int:
@@ -232,27 +232,15 @@ def _dataset(path: Any, offset: Any, buffer_size: Any) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
-def _damage(path: str, begin: int = 0, number: int = 0) -> InputError:
-    """The error of a file that cannot be read, from a byte on, which so many records precede."""
+def _damage(path: str) -> InputError:
+    """The error of a file in which records cannot be read."""
     files.check_regular(path)
     with files.path_errors(path), _opened(path) as stream:
         files.refuse_no_text(path, stream.read(8))
-        size = _size_of(path)
-        records = iter(untuned(_dataset(path, begin, files.READ_BYTES)))
-        with contextlib.suppress(StopIteration, tf.errors.DataLossError):
-            while begin < size:
-                stream.seek(begin)
-                length = int.from_bytes(stream.read(LENGTH_BYTES), "little")
-                if length > min(size - begin - FRAME_BYTES, LONGEST_RECORD):
-                    break  # the reader would trust it
-                next(records)
-                begin, number = begin + length + FRAME_BYTES, number + 1
-    received = f"{path}, damaged, cut off or changed after {number} records"
     expected = "a complete TFRecord file, as it was when the run began"
-    remedy = (
-        f"copy or make the file again, and remove {record_files.index_path(path)} if there is one"
-    )
-    return InputError(f"{received} (byte {begin} of {size})", expected, remedy)
+    index = record_files.index_path(path)
+    remedy = f"copy or make the file again, and remove {index} if there is one"
+    return InputError(f"{path}, damaged, cut off or changed", expected, remedy)
 
 
 def _opened(path: str) -> BinaryIO:
@@ -287,21 +275,11 @@ def checked(
         stored = {name: value.numpy() for name, value in record.parse(serialized).items()}
     except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
         for place, one in enumerate(np.asarray(serialized, object)):
-            _check_parses(record, one, where(place))
+            check_kind(record, one, where(place))
         raise
     for feature in record.features:
         check_values(feature, stored[feature.name], where)
     return {f.name: stored[f.name].astype(f.batch_dtype) for f in record.features}
-
-
-def _check_parses(record: Record, serialized: bytes, where: str) -> None:
-    """Raises `InputError` if the record at `where` is of another kind, or TensorFlow refuses it."""
-    check_kind(record, serialized, where)
-    try:
-        record.parse([serialized])
-    except (tf.errors.OpError, UnicodeDecodeError):
-        received = f"{where}, which TensorFlow cannot parse"
-        raise InputError(received, f"a {record.name} record", "make it again") from None
 
 
 def check_kind(record: Record, serialized: bytes, where: str) -> None:
@@ -420,12 +398,12 @@ def _keep(path: str, index: BlockIndex) -> None:
 
 # ---------------------------------------------------------------------------- description
 
-# Of data generation, beside records; a wide pattern such as data/* matches them too.
 # What all files of a run have in common.
 _IN_COMMON = (
     *("do_lower_case", "strip_accents", "never_split", "vocab_sha256", "pack"),
     *("max_seq_length", "max_predictions_per_seq"),
 )
+# Of data generation, beside records; a wide pattern such as data/* matches them too.
 _BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
 
 

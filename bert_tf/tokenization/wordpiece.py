@@ -43,9 +43,7 @@ tf_text = import_tensorflow_text()
 Texts: TypeAlias = Iterable[str | bytes] | tf.Tensor
 UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
-MAX_BYTES_PER_PIECE = 256  # a limit of FastWordpieceTokenizer; "##" does not count
 LEAST_LENGTH = 5  # of a sequence: [CLS], [SEP], [SEP] and a piece of either text
-MOST_PIECES = 1 << 24  # of a vocabulary; the largest published have under 2^20
 MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
 
 # UTF-8 cannot hold a lone surrogate. This replaces it: it too is in no vocabulary, has no case and
@@ -110,7 +108,7 @@ class FullTokenizer:
         self.never_split = tuple(dict.fromkeys(never_split))
         self.require_special_tokens(UNKNOWN, *self.never_split)
         with tf.init_scope():  # constants, also when made while something else is being traced
-            self._wordpiece = _build_wordpiece(self.vocab_file, lines)
+            self._wordpiece = _build_wordpiece(lines)
             table = basic.load_unicode_table(**self.case)
             self._table = basic.UnicodeTable(*map(tf.constant, table))
             kept = {piece: self.vocab[piece] for piece in self.never_split}
@@ -140,8 +138,8 @@ class FullTokenizer:
           input_ids, input_mask and segment_ids, int32 [B, S] each, padded with 0 to the longest.
 
         Raises:
-          InputError: one is no text, there are more or fewer second texts, max_length is below 5
-            or above the model's positions, or the vocabulary lacks [CLS] or [SEP].
+          InputError: there are more or fewer second texts, max_length is below 5 or above the
+            model's positions, or the vocabulary lacks [CLS] or [SEP].
         """
         most = self.max_length if max_length is None else max_length
         return padded(pack_texts(self, texts, text_pairs, most))
@@ -297,14 +295,12 @@ def read_vocabulary(vocab_file: str) -> list[str]:
     """The lines of a vocabulary, stripped; the number of a line is the id of its piece.
 
     Raises:
-      InputError: the file cannot be read, is not UTF-8, has no pieces, or far too many.
+      InputError: the file cannot be read, is not UTF-8, or has no pieces.
     """
-    lines = itertools.islice(read_text_lines(own_path(vocab_file)), MOST_PIECES + 1)
-    pieces = [line.strip() for line in lines]
-    if len(pieces) > MOST_PIECES or not any(pieces):
-        found = f" with over {MOST_PIECES:,} lines" if any(pieces) else ", which is empty"
+    pieces = [line.strip() for line in read_text_lines(own_path(vocab_file))]
+    if not any(pieces):
         expected = "a text file in UTF-8, one word piece a line"
-        raise InputError(vocab_file + found, expected, "give another --vocab_file")
+        raise InputError(f"{vocab_file}, which is empty", expected, "give another --vocab_file")
     return pieces
 
 
@@ -402,14 +398,14 @@ def pack_texts(
     """Ids and segments of each text or pair, of at most `max_length` ids; None: of any number.
 
     Raises:
-      InputError: there are more or fewer second texts, one is no text, `max_length` is too short
-        for a pair, or the vocabulary lacks [CLS] or [SEP].
+      InputError: there are more or fewer second texts, `max_length` is too short for a pair, or the
+        vocabulary lacks [CLS] or [SEP].
     """
     tokenizer.require_special_tokens("[CLS]", "[SEP]")
     bounds = {"low": LEAST_LENGTH} | ({"high": tokenizer.positions} if tokenizer.positions else {})
     check("max_length", np.asarray(max_length).tolist(), int | None, **bounds)
-    first = _texts(texts, "text")
-    second = [""] * len(first) if text_pairs is None else _texts(text_pairs, "second text")
+    first = _texts(texts)
+    second = [""] * len(first) if text_pairs is None else _texts(text_pairs)
     if len(first) != len(second):
         received = f"{len(first)} texts and {len(second)} second texts"
         raise InputError(received, "as many, some of them empty", "correct one of the two lists")
@@ -419,15 +415,8 @@ def pack_texts(
     return [packer.pack(a, b)[:2] for a, b in zip(of_first, ids, strict=True)]
 
 
-def _texts(texts: Iterable[Any], what: str) -> list[str | bytes]:
-    is_one = isinstance(texts, str | bytes) or not hasattr(texts, "__iter__")
-    texts = [texts] if is_one else list(texts)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str | bytes):
-            received = f"{text!r:.80} as {what} {number}, counted from 0"
-            remedy = 'leave out rows without a text; second texts are apart, "" where there is none'
-            raise InputError(received, "a string", remedy)
-    return texts
+def _texts(texts: str | bytes | Iterable[str | bytes]) -> list[str | bytes]:
+    return [texts] if isinstance(texts, str | bytes) else list(texts)
 
 
 def padded(
@@ -452,7 +441,7 @@ def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], lis
 # ---------------------------------------------------------------------------- details
 
 
-def _build_wordpiece(vocab_file: str, lines: list[str]) -> Any:
+def _build_wordpiece(lines: list[str]) -> Any:
     """The WordPiece search over the pieces that can occur in a word.
 
     It refuses duplicates and NUL. Pieces that cannot occur in a word are replaced by other such
@@ -464,9 +453,6 @@ def _build_wordpiece(vocab_file: str, lines: list[str]) -> Any:
         never = len(characters) > MAX_CHARACTERS_PER_WORD or "\0" in piece or not characters
         if never or vocab[piece] != number:
             pieces[number] = f" {number}"
-        elif len(characters.encode()) > MAX_BYTES_PER_PIECE:
-            found = f"{vocab_file}, line {number + 1}: a piece of {len(piece.encode())} bytes"
-            raise InputError(found, f"at most {MAX_BYTES_PER_PIECE}", "make it with shorter pieces")
     return tf_text.FastWordpieceTokenizer(
         pieces,
         token_out_type=tf.int32,

@@ -258,7 +258,7 @@ def test_each_host_reads_its_own_blocks(files):
 
 # ---------------------------------------------------------------------------- damage
 
-OF_FILE, OF_RECORD = "damaged, cut off or changed after 201 records", "record 202, "
+OF_FILE, OF_RECORD = "damaged, cut off or changed", "record 202, "
 DAMAGE = {  # of record 202, and what is said
     "a bit": (lambda record: record[:20] + bytes([record[20] ^ 4]) + record[21:], OF_FILE),
     "a length": (lambda record: b"\x7f" + record[1:], OF_FILE),

@@ -45,18 +45,18 @@ def test_several_files_are_one_sequence(tmp_path, monkeypatch, block_bytes):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda data: data[:-1], "cut off or changed after 6 records"),
-        (lambda data: data[: len(data) // 2], "after 3 records"),
-        (lambda data: data[:7], "after 0 records"),
-        (lambda data: data + b"\0", "after 7 records"),
-        (lambda data: data[:14] + b"?" + data[15:], "after 0 records"),
-        (lambda data: b"Once upon a time there was a file of text.\n", "after 0 records"),
+        (lambda data: data[:-1], "cut off or changed"),
+        (lambda data: data[: len(data) // 2], "cut off or changed"),
+        (lambda data: data[:7], "cut off or changed"),
+        (lambda data: data + b"\0", "cut off or changed"),
+        (lambda data: data[:14] + b"?" + data[15:], "cut off or changed"),
+        (lambda data: b"Once upon a time there was a file of text.\n", "cut off or changed"),
         (lambda data: b"", "an empty file"),
         (gzip.compress, "compressed with gzip"),
         # The length of the first record is at the beginning, as of gzip and pickles a mark is.
-        *((lambda _, n=n: framed(bytes(n)) + b"\0", "after 1 records") for n in (0x280, 0x8B1F)),
+        *((lambda _, n=n: framed(bytes(n)) + b"\0", "or changed") for n in (0x280, 0x8B1F)),
         *(  # with a valid checksum; TensorFlow's reader dies of a length of 2**62
-            (lambda data, length=length: data + framed(b"seven", length=length), "after 7 records")
+            (lambda data, length=length: data + framed(b"seven", length=length), "or changed")
             for length in (6, 2**31, 2**62, 2**64 - 17, 2**64 - 1)
         ),
     ],
@@ -78,26 +78,20 @@ def test_a_length_of_a_hole_in_a_file_is_not_read(tmp_path):
         stream.seek(0, 2)
         stream.write(framed(b"", length=2**31))
         stream.truncate(2**31 + 1000)
-    with pytest.raises(InputError, match="after 1 records"):
+    with pytest.raises(InputError, match="cut off or changed"):
         RecordFiles(str(path), NUMBER)
 
 
-def with_a_bit_flipped(data: bytes, record: int) -> bytes:
-    """In the last byte of a record's data: its number."""
-    at = 38 * record - 4 - 1
-    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "message", "whole"),
     [
-        (lambda data: with_a_bit_flipped(data, 4), "changed after 3 records"),
-        (lambda data: data[:90], "changed after 2 records"),
-        (lambda data: data[38:] + framed(PAIR_BYTES), "changed after 5 records"),
-        (None, "a, which cannot be read"),
+        (lambda data: data[:147] + bytes([data[147] ^ 1]) + data[148:], "changed", [0, 1, 2, 4]),
+        (lambda data: data[:90], "changed", [0, 1]),
+        (lambda data: data[38:] + framed(PAIR_BYTES), "changed", []),
+        (None, "a, which cannot be read", []),
     ],
 )
-def test_a_file_that_changes_after_opening(tmp_path, monkeypatch, change, message):
+def test_a_file_that_changes_after_opening(tmp_path, monkeypatch, change, message, whole):
     """What is whole can still be read."""
     monkeypatch.setattr(record_files, "BLOCK_BYTES", 38)
     path = tmp_path / "a"
@@ -106,8 +100,7 @@ def test_a_file_that_changes_after_opening(tmp_path, monkeypatch, change, messag
     with pytest.raises(InputError, match=message) as caught:
         numbers_of(files, range(5))
     assert str(path) in caught.value.received
-    if "3 records" in message:
-        assert numbers_of(files, [0, 1, 2, 4]) == [0, 1, 2, 4]
+    assert not whole or numbers_of(files, whole) == whole
 
 
 # ---------------------------------------------------------------------------- indexes

@@ -51,8 +51,6 @@ def test_the_first_split_that_there_is(folder):
         assert found.source == f"reviews, {name}"
     with pytest.raises(InputError, match=r"(?s)train, validation.*dev or test, to predict"):
         read_split("reviews", "dev|test", purpose="to predict", data_dir=folder)
-    with pytest.raises(InputError, match="the dataset no_such"):
-        read_split("no_such", "dev", purpose="to predict", data_dir=folder)
 
 
 def test_the_library_is_not_installed(monkeypatch):

@@ -129,7 +129,6 @@ def test_labels(tokenizer, labels, values, expected, dtype):
 @pytest.mark.parametrize(
     ("changes", "options", "received"),
     [
-        ({"text": ["a", None, "b"]}, {}, "None as text 1, counted from 0"),
         ({"other": ["a"]}, {"text_pair": "other"}, "3 texts and 1 second texts"),
         ({}, {"labels": ["x", "z"]}, "'y' in row 1 of the column 'label'"),
         ({}, {}, "'x' in row 0 of the column 'label'"),

@@ -1,12 +1,10 @@
-"""strip_accents apart from do_lower_case, against tokenizers and the original's steps."""
+"""strip_accents apart from do_lower_case, against tokenizers."""
 
 import itertools
 import pickle
 
 import pytest
 import reference_tokenizer as reference
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from bert_tf.tokenization.wordpiece import FullTokenizer, accents_beside
@@ -38,19 +36,6 @@ def tokenizer_of(lower: bool, strip: bool | None) -> FullTokenizer:
     return FullTokenizer("v", lower, pieces=PIECES, strip_accents=strip)
 
 
-def words(text: str, *, lower: bool, strip: bool) -> list[str]:
-    """As the slow tokenizer of transformers: the original's steps, each with its own switch."""
-    text = "".join(map(reference.clean, text))
-    text = "".join(f" {c} " if reference.is_cjk(c) else c for c in text)
-    found = []
-    for token in text.split():
-        token = token.lower() if lower else token
-        token = reference.strip_accents(token) if strip else token
-        token = "".join(f" {c} " if reference.is_punctuation(c) else c for c in token)
-        found += token.split()
-    return found
-
-
 @pytest.mark.parametrize(("lower", "strip"), [*CASES, (True, True), (False, False), (True, None)])
 def test_texts_of_many_languages_as_tokenizers_reads_them(lower, strip):
     theirs = Tokenizer(models.WordPiece({p: i for i, p in enumerate(PIECES)}, unk_token="[UNK]"))
@@ -63,36 +48,6 @@ def test_texts_of_many_languages_as_tokenizers_reads_them(lower, strip):
     for row in zip(TEXTS, starts.to_list(), ends.to_list(), strict=True):
         assert all(0 <= a < b <= len(row[0]) for a, b in zip(*row[1:], strict=True))
     assert ids.to_list() == [ours.convert_tokens_to_ids(ours.tokenize(text)) for text in TEXTS]
-
-
-@pytest.mark.parametrize(("lower", "strip"), CASES)
-def test_any_text(lower, strip):
-    tokenizer = tokenizer_of(lower, strip)
-
-    @settings(max_examples=80, deadline=None, derandomize=True)
-    @given(st.lists(st.text(st.sampled_from("".join(TEXTS) + "Σσς\u200bǅ") | st.characters(
-        codec="utf-8"), max_size=20), max_size=6))  # fmt: skip
-    def check(texts):
-        for text in texts:
-            found = [
-                "".join(p.removeprefix("##") for p in word) for word in _by_word(tokenizer, text)
-            ]
-            wanted = words(text, lower=lower, strip=strip)
-            known = [all(c in CHARACTERS for c in word) for word in wanted]
-            expected = [w if k else "[UNK]" for w, k in zip(wanted, known, strict=True)]
-            assert found == expected
-
-    check()
-
-
-def _by_word(tokenizer: FullTokenizer, text: str) -> list[list[str]]:
-    found: list[list[str]] = []
-    for piece in tokenizer.tokenize(text):
-        if piece.startswith("##") and len(piece) > 2:
-            found[-1].append(piece)
-        else:
-            found.append([piece])
-    return found
 
 
 def test_a_copy_and_a_folder_keep_it(tmp_path):
