@@ -270,14 +270,6 @@ def require_one_of(*names: str) -> None:
         raise InputError(received, "at least one of them", "add one of them")
 
 
-def refuse_without_effect(name: str, where: str, hint: str = "") -> None:
-    """Refuses a flag that was given where it does nothing."""
-    if FLAGS[name].present:
-        remedy = f"leave out --{name}{hint and f'; {hint}'}"
-        received = f"--{name} {where}, where it has no effect"
-        raise InputError(received, "flags that have an effect", remedy)
-
-
 def check_fine_tuning(*what_to_do: str) -> None:
     """Refuses flags of a script that fine-tunes which contradict each other."""
     require_one_of("do_train", *what_to_do)
