@@ -23,20 +23,13 @@ from absl import flags
 from bert_tf.cli import data_flags
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
-from data_gen.workers import load_early
 
 FLAGS = flags.FLAGS
 define_flags = data_flags.define_pretraining_data
 
 
-def check_flags(words: Sequence[str]) -> None:
-    """Refuses other words; begins to load TensorFlow for the workers."""
-    shared_flags.refuse_words(words)
-    load_early(FLAGS.input_file, FLAGS.num_workers)
-
-
 if __name__ == "__main__":
-    cli.parse(define_flags, check_flags)
+    cli.parse(define_flags, shared_flags.refuse_words)
 
 from bert_tf.data.records import DataSettings
 from bert_tf.terminal import log_end

@@ -28,7 +28,7 @@ import numpy as np
 
 from bert_tf.data.records import DataSettings
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, hidden_sibling, is_file, is_remote, path_errors, synced, write_text
+from bert_tf.files import gfile, hidden_sibling, is_file, is_remote, path_errors, synced
 from bert_tf.runtime import keep_freed_memory
 from data_gen import outputs, pipeline
 from data_gen.documents import Counts, write_corpus
@@ -124,10 +124,8 @@ def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
         return
     folder = hidden_sibling(job.output_file, "working")
     if gfile().isdir(folder):  # of a run that was killed
-        outputs.check_made_by_run(folder, gfile().listdir(folder))
         gfile().rmtree(folder)
     gfile().makedirs(folder)
-    write_text(f"{folder}/{outputs.MARK}", "")
     try:
         yield folder, pathlib.Path(job.temp_dir or tempfile.gettempdir(), name)
     finally:

@@ -10,9 +10,8 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,7 +36,8 @@ from data_gen.documents import Counts
 
 # What runs keep in a working folder. The corpus' file says that the folders are complete.
 CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
-MARK = "of_bert_tf"  # marks a folder that a run has made: written first, removed last
+# All of these, and those of beam.py; anything else in the place of a working folder stays.
+KEPT = (CORPUS_FILE, CORPUS_FOLDER, ROWS_FOLDER, "text", "blocks", "counts", "shards", "machine")
 
 
 def shard_path(output_file: str, shard: int, num_shards: int) -> str:
@@ -164,15 +164,13 @@ def working_folder(
         or is killed, and the next run continues with it.
 
     Raises:
-      InputError: the folder cannot be made, another run is using it, or it was not made by a run.
+      InputError: the folder cannot be made, or another run is using it.
     """
     folder = pathlib.Path(files.hidden_sibling(output_file, "working"))
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
     with locked(output_file, parents=True), locked(str(folder), folder=True):
-        check_made_by_run(folder, {*os.listdir(folder)} - {files.IN_FOLDER})
-        (folder / MARK).touch()
         if not (kept_with and (folder / kept_with).exists()):
             clear(folder)
         try:
@@ -182,25 +180,14 @@ def working_folder(
             if not (kept_with and (folder / kept_with).exists()):
                 with contextlib.suppress(OSError):  # the next run removes the rest
                     clear(folder)
-                    shutil.rmtree(folder)
+                    files.remove(folder / files.IN_FOLDER)
+                    folder.rmdir()
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Empties a working folder, but for its lock and its mark.
-
-    Its files go first: they say that what is in its folders is complete.
-    """
-    for path in sorted(folder.iterdir(), key=pathlib.Path.is_dir):
-        if path.name not in (files.IN_FOLDER, MARK):
-            files.remove(path)
-
-
-def check_made_by_run(folder: str | os.PathLike, names: Collection[str]) -> None:
-    """Raises `InputError` if a folder with files of these names is not one that a run made."""
-    if names and MARK not in names:
-        received = f"{folder}, a folder that no run has made, in the place of the working folder"
-        remedy = "rename it, or choose another --output_file or --temp_dir"
-        raise InputError(received, "no folder there, or one that a run left", remedy)
+    """Removes what runs keep in a working folder; first the file that says that it is complete."""
+    for path in [*(folder / name for name in KEPT), *folder.glob(f".*{files.INCOMPLETE}")]:
+        files.remove(path)
 
 
 # ------------------------------------------------------------------------- the report

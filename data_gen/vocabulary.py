@@ -29,7 +29,6 @@ from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LINES_PER_CALL = 1000
-MOST_LEFT_OUT = 0.01  # of the characters
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
 # With more distinct words than this, those that occurred once so far are forgotten.
@@ -69,7 +68,8 @@ def write_vocabulary(
     )
     if len(pieces) != learned["vocab_size"]:
         logging.warning(
-            "The text gives %d pieces, not %d: write this vocab_size into bert_config.json.",
+            "The text gives %d pieces, not %d: write this vocab_size into bert_config.json. Text "
+            "without spaces gives few: cut it into words first.",
             *(len(pieces), learned["vocab_size"]),
         )
 
@@ -148,13 +148,6 @@ def learn_vocabulary(
         for word in sorted(words)
         if len(word) <= MAX_WORD_CHARACTERS and alphabet.issuperset(word)
     }
-    left_out = 1 - _num_characters(kept) / max(1, _num_characters(words))
-    if left_out > MOST_LEFT_OUT:
-        logging.warning(
-            "%.1f %% of the characters teach nothing: they are in words of more than %d, or with "
-            "rare ones. If the text has no spaces, cut it into words first.",
-            *(100 * left_out, MAX_WORD_CHARACTERS),
-        )
     first_pieces = [*SPECIAL_PIECES, *alphabet_pieces(kept)]
     if len(first_pieces) > vocab_size:
         received = f"--vocab_size={vocab_size} for text with {len(alphabet)} characters"
@@ -184,10 +177,6 @@ def learn_vocabulary(
     tokenizer.train_from_iterator(repeated, trainer)
     numbers = tokenizer.get_vocab()
     return sorted(numbers, key=numbers.__getitem__)
-
-
-def _num_characters(words: Mapping[str, int]) -> int:
-    return sum(len(word) * count for word, count in words.items())
 
 
 def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[str]:

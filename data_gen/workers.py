@@ -4,16 +4,13 @@ import collections
 import concurrent.futures
 import contextlib
 import gc
-import glob
 import multiprocessing
 import os
-import pathlib
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import forkserver
 from typing import Any
 
 from bert_tf.errors import InputError
@@ -21,30 +18,11 @@ from bert_tf.errors import InputError
 BLOCK_CHARACTERS = 1 << 20  # of text, the unit of work
 # Submitted at a time for each worker: the one it works on, and some before and after.
 TASKS_PER_WORKER = 3
-# Memory of a process with TensorFlow and a block of text.
-WORKER_BYTES = 1 << 30
-# Where a container's limit is: of control groups version 2, and 1.
-MEMORY_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-
-
-def load_early(input_file: str, num_workers: int) -> None:
-    """Lets the process that workers are forked from load TensorFlow while this one does.
-
-    Args:
-      input_file: the texts, as the flag has them.
-      num_workers: as the flag has it.
-    """
-    found = [path for pattern in input_file.split(",") for path in glob.glob(pattern)]
-    size = sum(map(os.path.getsize, filter(os.path.isfile, found)))  # of the local ones
-    if size > BLOCK_CHARACTERS and choose_num_workers(num_workers, most=2) > 1:
-        _keep_off_gpus()
-        if _process_context().get_start_method() == "forkserver":
-            forkserver.ensure_running()
 
 
 def prepare_script() -> None:
     """Prepares the process of a command that has workers; called before TensorFlow computes."""
-    import tensorflow as tf  # not above: `load_early` comes first
+    import tensorflow as tf  # not above: flags are parsed first
 
     tf.config.set_visible_devices([], "GPU")
     _keep_off_gpus()
@@ -59,22 +37,11 @@ def _keep_off_gpus() -> None:
     os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def memory_bytes() -> int:
-    """The memory of this machine, or of its container if that has less."""
-    found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    for path in MEMORY_LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # "max" is no number
-            found.append(int(pathlib.Path(path).read_text(encoding="ascii")))
-    return min(found)
-
-
 def choose_num_workers(num_workers: int, *, most: int) -> int:
-    """`num_workers`, at most `most`; for 0 as many as there are cores and memory for."""
-    if not num_workers:
-        has_affinity = hasattr(os, "sched_getaffinity")
-        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        num_workers = max(1, min(cores, memory_bytes() // WORKER_BYTES))
-    return min(num_workers, most)
+    """`num_workers`, for 0 as many as there are cores; at most `most`."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return min(num_workers or cores, most)
 
 
 class Workers(contextlib.AbstractContextManager):

@@ -16,7 +16,7 @@ class Texts:
       input_format: text: a sentence a line, a blank line between documents. wikiextractor: as
         WikiExtractor writes Wikipedia; paragraphs are split into sentences.
       do_lower_case: Lower-case the text and strip accents (uncased models).
-      num_workers: Processes; 0: as many as there are cores and memory for.
+      num_workers: Processes; 0: as many as there are cores.
     """
 
     input_file = Path(required=True)

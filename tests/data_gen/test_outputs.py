@@ -15,7 +15,6 @@ from bert_tf.files import read_json, whole_file
 from data_gen import outputs
 from data_gen.documents import Counts
 from data_gen.outputs import (
-    MARK,
     check_paths,
     finished_shards,
     make_report,
@@ -59,17 +58,14 @@ def test_names_of_outputs(tmp_path):
 # ------------------------------------------------------------------------- working folder
 
 
-@pytest.mark.parametrize("name", ["thesis", "corpus"])  # a run has a file of this name, too
-def test_a_folder_with_the_name_of_a_working_folder_stays(tmp_path, name):
+def test_what_no_run_has_left_stays_in_a_working_folder(tmp_path):
     folder = tmp_path / ".out.working"
     folder.mkdir()
-    (folder / name).write_text("years of work")
-    with (
-        pytest.raises(InputError, match="a folder that no run has made"),
-        working_folder(str(tmp_path / "out"), None),
-    ):
-        pytest.fail("it was used")
-    assert names(folder) == [name]
+    (folder / "thesis").write_text("years of work")
+    (folder / "corpus").mkdir()
+    with working_folder(str(tmp_path / "out"), None):
+        assert names(folder) == [".lock", "thesis"]
+    assert names(folder) == ["thesis"]
 
 
 def test_working_folder_elsewhere(tmp_path):
@@ -95,7 +91,7 @@ def test_what_a_failed_run_leaves_is_kept_with_a_file(tmp_path, kept_with, kept)
     if kept:
         (tmp_path / ".out.working" / ".lock").touch()
     with working_folder(output, None, kept_with="rows") as folder:
-        assert names(folder) == [".lock", MARK, *kept]
+        assert names(folder) == [".lock", *kept]
     assert names(tmp_path) == []
 
 
@@ -115,9 +111,9 @@ def test_a_folder_that_is_half_removed_is_not_kept(tmp_path, monkeypatch, kept_w
         patch.setattr(shutil, "rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             opened.__exit__(None, None, None)
-    assert names(folder) == [MARK, "rows"]
+    assert names(folder) == ["rows"]
     with working_folder(output, None, kept_with=kept_with) as folder:
-        assert names(folder) == [".lock", MARK]
+        assert names(folder) == [".lock"]
 
 
 # ------------------------------------------------------------------------- shards

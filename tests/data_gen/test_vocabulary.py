@@ -91,12 +91,6 @@ def test_words_met_once_are_forgotten_when_there_are_too_many(monkeypatch):
     assert words_of(*SAMPLE_TEXT) == {word: n for word, n in everything.items() if n > 1}
 
 
-def test_text_that_teaches_nothing_is_said(caplog):
-    for length, said in ((50, False), (51, True)):
-        learn_vocabulary({"ab": 9, "b" * length: 1}, vocab_size=40, **LEARN)
-        assert ("73.9 % of the characters teach nothing" in caplog.text) == said  # 51 of 69
-
-
 def test_the_command_writes_the_same_bytes_every_time(tmp_path):
     """Other hash seeds, other numbers of threads and of workers."""
     outputs = []
