@@ -3,10 +3,7 @@
 import collections
 import dataclasses
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 from generation import SETTINGS, make_job, names, serialized, write_chinese
@@ -137,23 +134,3 @@ def test_the_records_are_the_local_ones(tmp_path, vocab_file):
     assert (data.num_bytes, data.do_lower_case) == (paths[1].stat().st_size, True)
     with pytest.raises(InputError, match="-of-00003 is there"):
         beam.create(job)
-
-
-def test_the_command(tmp_path, vocab_file):
-    """With Beam's options after `--`; without Beam it says so."""
-    try:
-        import apache_beam  # noqa: F401
-    except ImportError:
-        expected, named = 1, "pip install 'bert-tf[beam]'"
-    else:
-        expected, named = 0, "random next share"
-    job = make_job(tmp_path, vocab_file)
-    flags = {n: getattr(job, n) for n in ("input_file", "output_file", "vocab_file")}
-    command = [sys.executable, "-m", "bert_tf", "beam-data", "--dupe_factor=1",
-               *(f"--{name}={value}" for name, value in flags.items()),
-               "--", "--runner=FnApiRunner", "--direct_running_mode=in_memory"]  # fmt: skip
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=env)
-    assert ended.returncode == expected, ended.stderr
-    assert named in ended.stderr
-    assert "Traceback" not in ended.stderr

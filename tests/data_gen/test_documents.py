@@ -237,12 +237,6 @@ def test_splitting_loses_nothing_but_space(text):
     assert all(sentence == sentence.strip() != "" for sentence in sentences)
 
 
-def test_a_missing_splitter_is_named(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "sentencex", None)
-    with pytest.raises(InputError, match=r"bert-tf\[wiki\]"):
-        sentence_splitter("wikiextractor", "en")
-
-
 # -------------------------------------------------------------------- in memory, on disk
 
 sentences = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=4)

@@ -108,15 +108,6 @@ def test_the_instances_are_those_of_the_plain_way(
     assert rng.getstate() == other.getstate()
 
 
-def test_each_pass_over_the_documents_is_another():
-    documents = [[ids("he went home"), ids("it was late")] * 9, [ids("late it was")] * 5]
-    maker = make(max_seq_length=17, dupe_factor=4, masked_lm_prob=0.3)
-    rows = make_rows(maker, documents, random.Random(1), Counts())
-    records = list(maker.records(rows))
-    assert len(records) > 4 * 5
-    assert len(set(records)) > 0.9 * len(records)  # no pass repeats another
-
-
 def test_fill_rows():
     """The drawn example; then a row has too many predictions, or sequences."""
     lengths = np.array([5, 3, 3, 2, 1])

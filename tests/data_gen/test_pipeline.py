@@ -187,7 +187,7 @@ def test_pieces_that_are_never_split(tmp_path, vocab_file):
     vocabulary.write_text(pathlib.Path(vocab_file).read_text() + "<e1>\n</e1>\n")
     text.write_text("A <e1>b</e1> c.\nIt is<e1>.\n\nd<e1>e.\nAn end.\n" * 9, encoding="utf-8")
     words = [f"--input_file={text}", "--dupe_factor=2", "--num_workers=1"]
-    words += ["--mask_share=0", "--random_share=0.8", "--unchanged_share=0.2"]  # described, too
+    words += ["--mask_share=0.8", "--random_share=0", "--unchanged_share=0.2"]  # described, too
     with walking.in_process("create_pretraining_data.py") as main:
         main(*words, f"--output_file={tmp_path}/a", vocab_file=vocabulary)
         main(
@@ -198,7 +198,7 @@ def test_pieces_that_are_never_split(tmp_path, vocab_file):
             main(*words, f"--output_file={tmp_path}/c", vocab_file=vocabulary, never_split="<e2>")
     described = [json.loads((tmp_path / f"info_{name}.json").read_text()) for name in "ab"]
     assert "never_split" not in described[0]
-    assert (described[0]["mask_share"], described[0]["random_share"]) == (0, 0.8)
+    assert (described[0]["mask_share"], described[0]["random_share"]) == (0.8, 0)
     assert described[1]["never_split"] == ["</e1>", "<e1>"]
     ids = [*range(len(vocabulary.read_text().splitlines()))][-2:]
     sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}

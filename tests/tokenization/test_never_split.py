@@ -3,7 +3,6 @@
 import re
 
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -87,19 +86,6 @@ def test_random_texts(tokenizer, original, texts):
         for piece, start, end in zip(pieces, *row[1:], strict=True):
             assert piece not in KEPT or text[start:end] == piece
         assert sorted(row[1]) == row[1]
-
-
-def test_in_a_dataset_and_a_saved_graph(tmp_path, tokenizer):
-    dataset = tf.data.Dataset.from_tensors(["a[MASK]", "her"]).map(tokenizer.tokenize_ids)
-    expected = [[8, 1], [6, 7]]
-    assert next(iter(dataset)).to_list() == expected
-    module = tf.Module()
-    signature = [tf.TensorSpec([None], tf.string)]
-    module.ids = tf.function(lambda texts: tokenizer.tokenize_ids(texts).to_tensor(), signature)
-    module.tokenizer = tokenizer._wordpiece
-    tf.saved_model.save(module, str(tmp_path / "saved"))
-    loaded = tf.saved_model.load(str(tmp_path / "saved"))
-    assert loaded.ids(tf.constant(["a[MASK]", "her"])).numpy().tolist() == expected
 
 
 @pytest.mark.parametrize(
