@@ -19,6 +19,7 @@ from bert_tf.cli import model_flags
 from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS
 
 FLAGS = flags.FLAGS
+INPUT_FORMATS = ("text", "jsonl")
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
 
@@ -44,7 +45,7 @@ class FeatureFlags:
     _most_used = "input_file output_file init_checkpoint layers pooling"
     input_file = shared_flags.Path(required=True)
     output_file = shared_flags.Path(required=True)
-    input_format = shared_flags.Choice(None, ["text", "jsonl"])
+    input_format = shared_flags.Choice(None, INPUT_FORMATS)
     output_format = shared_flags.Choice(None, FEATURE_FORMATS)
     layers = None
     pooling = shared_flags.Choice("none", POOLINGS)
@@ -82,7 +83,7 @@ def main(_: Sequence[str]) -> None:
 
 def write_features() -> None:
     """Model -> vectors of the lines -> --output_file."""
-    written = FLAGS.output_format or shared_flags.written_format(FLAGS.output_file, FEATURE_FORMATS)
+    written = FLAGS.output_format or shared_flags.format_of(FLAGS.output_file, FEATURE_FORMATS)
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
     default = ",".join(default.split(",")[: model.config.num_hidden_layers])
@@ -97,10 +98,8 @@ def write_features() -> None:
         batch_size=FLAGS.batch_size,
     )
     logging.info("%s", extractor.load_report)
-    is_jsonl = FLAGS.input_file.lower().endswith(".jsonl")
-    if FLAGS.input_format:
-        is_jsonl = FLAGS.input_format == "jsonl"
-    lines = pretrained.read_lines(FLAGS.input_file, jsonl=is_jsonl)
+    read = FLAGS.input_format or shared_flags.format_of(FLAGS.input_file, INPUT_FORMATS)
+    lines = pretrained.read_lines(FLAGS.input_file, jsonl=read == "jsonl")
     vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
     count = pretrained.WRITERS[written](FLAGS.output_file, vectors, layers)
     logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), FLAGS.output_file)

@@ -203,6 +203,12 @@ def given_case() -> bool | None:
     return FLAGS.do_lower_case if FLAGS["do_lower_case"].present else None
 
 
+def format_of(path: str, formats: Sequence[str]) -> str:
+    """The format of a file: by its ending, else the first."""
+    ending = os.path.splitext(path)[1][1:].lower()
+    return ending if ending in formats else formats[0]
+
+
 # ---------------------------------------------------------------------------- checks
 
 
@@ -211,15 +217,7 @@ def refuse_words(words: Sequence[str]) -> None:
     if words:
         received, expected = f"{words[0]!r} outside any flag", "flags only, as in --input_file=..."
         remedy = "write --flag=value without a space, and put quotes around patterns of files"
-        if "input_file" in FLAGS:
-            remedy += "; what is read comes by --input_file"
         raise InputError(received, expected, remedy)
-
-
-def written_format(path: str, formats: Sequence[str]) -> str:
-    """The format of an output: by its ending, else the first."""
-    ending = os.path.splitext(path)[1][1:].lower()
-    return ending if ending in formats else formats[0]
 
 
 def require(name: str, *needed: str, remedy: str = "") -> None:

@@ -236,9 +236,9 @@ def test_a_number_may_be_minus_infinity_but_not_nan():
         flags._FloatParser(lower_bound=0.0).parse("-inf")
 
 
-def test_the_format_of_an_output_is_that_of_its_ending():
-    assert flags.written_format("a/x.NPZ", ("jsonl", "npz")) == "npz"
-    assert flags.written_format("/dev/stdout", ("jsonl", "npz")) == "jsonl"
+def test_the_format_of_a_file_is_that_of_its_ending():
+    assert flags.format_of("a/x.NPZ", ("jsonl", "npz")) == "npz"
+    assert flags.format_of("/dev/stdout", ("jsonl", "npz")) == "jsonl"
 
 
 def test_several_numbers():

@@ -34,8 +34,6 @@ def cannot_prepare() -> None:
     raise InputError("a vocabulary that has vanished", "a file", "restore it")
 
 
-
-
 @pytest.mark.parametrize("num_workers", [1, 2])
 def test_why_a_process_cannot_begin(num_workers, capfd):
     with (
