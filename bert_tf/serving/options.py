@@ -7,7 +7,8 @@ from bert_tf.heads import NAMES
 
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
 DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
-SAVED_MODEL, LITERT, ONNX = EXPORT_FORMATS = ("saved_model", "litert", "onnx")  # of exports
+EXPORT_FORMATS = ("saved_model", "litert", "onnx")
+SAVED_MODEL, LITERT, ONNX = EXPORT_FORMATS
 INPUT_FORMATS = ("text", "tsv", "csv", "jsonl", "conll")  # of questions to a model
 POOLINGS = ("none", "cls", "mean")  # of feature extraction
 EMBEDDINGS = "embeddings"  # as a layer: the input of the first encoder block

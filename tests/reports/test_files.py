@@ -20,7 +20,7 @@ from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Labels
 from bert_tf.tasks.examples import TextColumns
-from bert_tf.tokenization.wordpiece import FullTokenizer, read_vocabulary
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 440473133\n"
 CLASSIFIER = model_files.tensors_of("classifier")
@@ -120,46 +120,10 @@ def test_any_locale_reads_utf_8(write):
 # ------------------------------------------------------------------------------ vocabularies
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_odd_lines_of_a_vocabulary_shift_no_id(write, end):
-    """SudachiTra#64, BertTokenizers#27: an empty line or U+2028 moved all later ids."""
-    lines = ["[UNK]", "w1", "", "\u2028", "\x85", "w5", "\x0b", "w7"]
-    pieces = read_vocabulary(write("vocab.txt", end.join(lines) + end))
-    assert (len(pieces), pieces.index("w5"), pieces.index("w7")) == (8, 5, 7)
-
-
-def test_a_vocabulary_of_any_name(write):
-    """keras-hub#663: 'test_wiki', without .txt, was taken for the vocabulary itself."""
-    path = write("test_wiki", "[UNK]\nw1\n[CLS]\n[SEP]\nw4\n")
-    assert FullTokenizer(path).tokenize("w4 w1 w9") == ["w4", "w1", "[UNK]"]
-
-
 def test_special_tokens_with_other_ids(write):
     """FARM#800: 101, 102 and 103 were written down; a German vocabulary has other ids."""
     path = write("vocab.txt", "\n".join(["eins", "[UNK]", "[CLS]", "zwei", "[SEP]", "[PAD]"]))
     assert FullTokenizer(path)("zwei eins")["input_ids"].tolist() == [[2, 3, 0, 4]]
-
-
-@pytest.mark.parametrize(
-    ("pieces", "lacking"),
-    [
-        (["<s>", "<pad>", "</s>", "<unk>", "<mask>", "w1"], r"\[UNK\]"),
-        (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "w1", "w2"], r"\[MASK\]"),
-    ],
-)
-def test_special_tokens_that_a_vocabulary_lacks(write, tmp_path, pieces, lacking):
-    """tokenizers#106, tokenizers#168: KeyError '[MASK]' in the middle of data generation."""
-    flags = {
-        "input_file": write("a.txt", "w1 w2\nw1\n\nw2 w1\nw1 w2 w2\n"),
-        "vocab_file": write("vocab.txt", "\n".join(pieces)),
-        "output_file": tmp_path / "a.tfrecord",
-    }
-    with (
-        in_process("create_pretraining_data.py") as main,
-        pytest.raises(InputError, match=f"6 pieces, without {lacking}"),
-    ):
-        main(**flags, do_lower_case=False, max_seq_length=17, max_predictions_per_seq=5)
-    assert not (tmp_path / "a.tfrecord").exists()
 
 
 def test_tabs_part_words_of_a_new_vocabulary(write, tmp_path):
@@ -173,26 +137,6 @@ def test_tabs_part_words_of_a_new_vocabulary(write, tmp_path):
 
 
 # ------------------------------------------------------------------------------ checkpoints
-
-
-@pytest.mark.parametrize("ending", ["", ".index", ".meta", ".data-00000-of-00001"])
-def test_every_file_of_a_checkpoint_names_it(tmp_path, ending):
-    """language#41, models#2675: "not an sstable (bad magic number)"."""
-    prefix = model_files.write_tf1(tmp_path / "m", CLASSIFIER)
-    (tmp_path / "m/bert_model.ckpt.meta").write_bytes(b"a graph")
-    found = open_weights(prefix + ending)
-    assert found.path == prefix
-    np.testing.assert_array_equal(found.read("output_bias"), CLASSIFIER["output_bias"])
-
-
-def test_half_a_checkpoint_is_named(tmp_path):
-    """models#2675, the other way round: a file was not copied."""
-    folder = tmp_path / "m"
-    prefix = model_files.write_tf1(folder, CLASSIFIER)
-    (folder / "bert_model.ckpt.data-00000-of-00001").unlink()
-    with pytest.raises(InputError, match=r"bert_model\.ckpt") as caught:
-        open_weights(prefix).read("output_bias")
-    assert caught.value.expected == "a complete checkpoint, its .index and all .data files"
 
 
 def test_a_trained_checkpoint_is_converted_without_its_optimizer(tmp_path):
@@ -210,18 +154,6 @@ def test_a_trained_checkpoint_is_converted_without_its_optimizer(tmp_path):
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, name)
-
-
-def test_norms_under_their_old_names(hugging_face):
-    """transformers#11809, #29554: LayerNorm.gamma and beta of the first releases."""
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
-            "LayerNorm.bias", "LayerNorm.beta"
-        ): value
-        for name, value in model_files.state_dict(CLASSIFIER).items()
-    }
-    assert sum("gamma" in name for name in old) == 5  # of two blocks and the embeddings
-    model_files.assert_same(model_files.all_tensors(open_weights(hugging_face(old))), CLASSIFIER)
 
 
 @pytest.mark.parametrize("prefix", ["module.", "model.", "_orig_mod.", "base_model.model."])
