@@ -3,12 +3,9 @@
 A companion belongs to weights and is stored beside them: sizes, vocabulary, case, pieces that are
 kept whole. Data of another companion train another model without an error, so it is refused.
 
-    of_data             what record files, flags and the folder of a run say, by the next three
-    describe_data       what all record files were made with
-    case_of_data        whether their text was lower-cased
-    tokenizer_of_data   the tokenizer of a vocabulary, in that case
-    first_weights       what a run begins or goes on with
-    check_companions    all of it, against weights
+    of_data            what record files, flags and the folder of a run say, compared
+    first_weights      what a run begins or goes on with
+    check_companions   all of it, against weights
 """
 
 import dataclasses
@@ -80,31 +77,20 @@ def of_data(
     Raises:
       InputError: data, vocabulary, case and configuration do not belong together.
     """
-    data, undescribed = describe_data(paths, config, vocab_file=vocab_file, output_dir=output_dir)
-    case = case_of_data(
-        data,
-        undescribed,
-        given=do_lower_case,
-        output_dir=output_dir,
-        is_needed=is_exported,
-        has_vocabulary=vocab_file is not None,
-    )
+    data, undescribed = _describe_data(paths, config, vocab_file, output_dir)
+    recorded = f"{output_dir}/{METADATA_FILE}"  # a run that began without a case may be resumed
+    is_needed = is_exported or (vocab_file is not None and not is_file(recorded))
+    case = _case_of_data(data, undescribed, do_lower_case, recorded, is_needed)
     kept, strip = (data and data.never_split) or None, data and data.strip_accents
     facts = ModelMetadata(do_lower_case=case, strip_accents=strip, never_split=kept)
-    tokenizer = tokenizer_of_data(vocab_file, config, facts) if vocab_file else None
+    tokenizer = _tokenizer_of_data(vocab_file, config, facts) if vocab_file else None
     return Companions(config, facts, tokenizer, data)
 
 
-def describe_data(
-    paths: Sequence[str], config: BertConfig, *, vocab_file: str | None, output_dir: str
+def _describe_data(
+    paths: Sequence[str], config: BertConfig, vocab_file: str | None, output_dir: str
 ) -> tuple[DataDescription | None, str | None]:
     """What record files were made with, and the first of them that does not say so.
-
-    Args:
-      paths: of the record files.
-      config: of the model, whose table must hold the data's ids.
-      vocab_file: the vocabulary that is given, if any.
-      output_dir: the folder of the run, which has a vocabulary if the run is resumed.
 
     Raises:
       InputError: two files were made with other settings, or one with another vocabulary.
@@ -134,14 +120,12 @@ def _check_vocabulary(path: str, data: DataDescription) -> None:
         raise InputError(received, expected, f"{give}; or make the data again")
 
 
-def case_of_data(
+def _case_of_data(
     data: DataDescription | None,
     undescribed: str | None,
-    *,
     given: bool | None,
-    output_dir: str,
+    recorded_file: str,
     is_needed: bool,
-    has_vocabulary: bool,
 ) -> bool | None:
     """The do_lower_case of the data; None if it is unknown and the model gets no text.
 
@@ -151,14 +135,12 @@ def case_of_data(
       data: describes the files that have a description.
       undescribed: a file that has none.
       given: the case that the flags say.
-      output_dir: the folder of the run; a run that began without a case may be resumed.
-      is_needed: whether a text will be tokenized at the end of the run.
-      has_vocabulary: whether a vocabulary will be written beside the model.
+      recorded_file: of the model's facts; it need not be there.
+      is_needed: whether it must be known: a text is tokenized, or a model begun with a vocabulary.
 
     Raises:
       InputError: sources differ, or none says it where it must be known.
     """
-    recorded_file = f"{output_dir}/{METADATA_FILE}"
     sources = {
         "the flags": given,
         recorded_file: ModelMetadata.from_json_file(recorded_file).do_lower_case,
@@ -171,7 +153,7 @@ def case_of_data(
         raise InputError(f"do_lower_case {received}", "the case of the data's text", remedy)
     if known and (undescribed is None or next(iter(known)) != "info_*.json of the data"):
         return next(iter(known.values()))
-    if is_needed or (has_vocabulary and not is_file(recorded_file)):
+    if is_needed:
         received = f"{undescribed}, without {description_path(str(undescribed))}"
         remedy = "copy it too, or add --do_lower_case or --nodo_lower_case, as the data were made"
         raise InputError(received, "that file, which says whether text was lower-cased", remedy)
@@ -180,7 +162,7 @@ def case_of_data(
     return None
 
 
-def tokenizer_of_data(vocab_file: str, config: BertConfig, facts: ModelMetadata) -> FullTokenizer:
+def _tokenizer_of_data(vocab_file: str, config: BertConfig, facts: ModelMetadata) -> FullTokenizer:
     """The tokenizer of a vocabulary, which must fit the model.
 
     Raises:
@@ -227,7 +209,7 @@ def check_companions(weights: Weights, given: Companions, bert_config_file: str)
 
     Args:
       weights: that the training begins with or goes on from.
-      given: of the training; `describe_data` has compared vocabulary and data.
+      given: of the training; `of_data` has compared vocabulary and data.
       bert_config_file: the file of its configuration.
     """
     _, facts, tokenizer, data = given
