@@ -138,14 +138,17 @@ def export_checkpoint(
                     task, folder, name=file_format, int8=int8
                 )
         metadata = metadata_of(task, source, signatures, **converted)
-        text = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
         with files.path_errors(export_dir, "written"):
-            files.write_text(tf.io.gfile.join(folder, METADATA_FILE), text)
-            card = model_card(metadata, task.head.title)
-            files.write_text(tf.io.gfile.join(folder, MODEL_CARD), card)
+            _write_description(folder, metadata, task.head.title)
             write_checksums(folder)
             publish_folder(folder, final, last=MODEL_FILES[file_format])
     return final
+
+
+def _write_description(folder: str, metadata: Mapping[str, Any], title: str) -> None:
+    text = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
+    files.write_text(tf.io.gfile.join(folder, METADATA_FILE), text)
+    files.write_text(tf.io.gfile.join(folder, MODEL_CARD), model_card(metadata, title))
 
 
 def _next_version(export_dir: str, file_format: str) -> int:

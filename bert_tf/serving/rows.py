@@ -16,6 +16,7 @@ that the caller names. So may a JSON object. The words of a file in CoNLL's form
 Shapes: B rows, C texts of a list.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -311,32 +312,12 @@ def read_items(
       InputError: a line cannot be parsed; the message names it.
     """
     inputs = text_inputs(metadata)
-    names = [name for name, is_list in inputs.items() if not is_list]
-    lists = [name for name, is_list in inputs.items() if is_list]
-
-    def tsv(text: str) -> dict[str, Any]:
-        """The single texts, then the list of texts if there is one."""
-        values = text.split("\t")
-        rest = values[len(names) :]
-        if len(values) < len(names) or bool(rest) != bool(lists):
-            raise ValueError(number_of(len(values), "columns"))
-        return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)
-
-    def jsonl(text: str) -> Any:
-        item = json.loads(text, object_pairs_hook=files.each_key_once)
-        if isinstance(item, dict) and item.keys() >= {*columns.values()}:
-            others = {key: value for key, value in item.items() if key not in columns.values()}
-            return others | {name: item[column] for name, column in columns.items()}
-        if has_columns:
-            raise ValueError(f"without {' and '.join(map(str, columns.values()))}")
-        return item
-
     keys = dict(zip(columns.values(), inputs.values(), strict=True)) if has_columns else inputs
-    listed = ", ".join([*names, *(f"each of the {name}" for name in lists)])
+    of_json = functools.partial(_of_json, columns, has_columns)
     parse, expected = {
         "text": (str, ""),
-        "tsv": (tsv, f"with tabs between: {listed}"),
-        "jsonl": (jsonl, f"JSON with each key once, such as {_object(keys)}"),
+        "tsv": (functools.partial(_of_tsv, inputs), f"with tabs between: {', '.join(inputs)}"),
+        "jsonl": (of_json, f"JSON with each key once, such as {_object(keys)}"),
     }[input_format]
     for number, raw in enumerate(lines, 1):
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
@@ -348,6 +329,28 @@ def read_items(
             remedy = "correct the line, or give another --input_format"
             raise InputError(f"{place(name, number)}: {shown}", expected, remedy) from None
         yield place(name, number), item
+
+
+def _of_tsv(inputs: Mapping[str, bool], text: str) -> dict[str, Any]:
+    """The single texts of a line, then the list of texts if there is one."""
+    names = [name for name, is_list in inputs.items() if not is_list]
+    lists = [name for name, is_list in inputs.items() if is_list]
+    values = text.split("\t")
+    rest = values[len(names) :]
+    if len(values) < len(names) or bool(rest) != bool(lists):
+        raise ValueError(number_of(len(values), "columns"))
+    return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)
+
+
+def _of_json(columns: Mapping[str, str | int], has_columns: bool, text: str) -> Any:
+    """The value of a line; of an object with all `columns` these are under the texts' names."""
+    item = json.loads(text, object_pairs_hook=files.each_key_once)
+    if isinstance(item, dict) and item.keys() >= {*columns.values()}:
+        others = {key: value for key, value in item.items() if key not in columns.values()}
+        return others | {name: item[column] for name, column in columns.items()}
+    if has_columns:
+        raise ValueError(f"without {' and '.join(map(str, columns.values()))}")
+    return item
 
 
 def num_lines(path: str) -> int | None:

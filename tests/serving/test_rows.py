@@ -122,7 +122,7 @@ def test_every_line_is_an_item(content, metadata, input_format, items):
         (b"a\n\xff\n", SINGLE, "text", "2: bytes that are not UTF-8 (b'\\xff", "text in UTF-8"),
         (b"a\tb\n", SINGLE, "tsv", "1: b'a\\tb' (2 columns)", "with tabs between: text"),
         (b"a\n", CHOICE, "tsv", "1: b'a' (1 column)",
-         "with tabs between: context, each of the endings"),
+         "with tabs between: context, endings"),
         (b'"a"\n\n', SINGLE, "jsonl", "2: b''", 'JSON with each key once, such as {"text": "'),
         (b"[" * 200_000, SINGLE, "jsonl", "1: b'[[", "JSON "),
         (b'{"text": "a", "text": "b"}', SINGLE, "jsonl", "1: b'{\"text\": \"a\"", "JSON "),
