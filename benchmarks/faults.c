@@ -10,10 +10,7 @@
    FAULTS_ACTION  error-N     the call fails with errno N
                   short       half of the bytes are read or written
                   signal-N, signal-after-N   the process gets a signal before or after the call
-                  pause-N     the call is made N milliseconds later
                   stop        the process is stopped before the call, until it gets SIGCONT
-                  vanish, halve   the file is removed, or cut to half its length, before the call
-                  jump-N      the clock is N seconds off from then on (kind clock, without paths)
 
    stdio is caught at its own level: glibc's fwrite calls its internal write, not this one. */
 
@@ -34,16 +31,14 @@
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/time.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { OPEN, CREATE, READ, WRITE, FLUSH, CLOSE, RENAME, SYNC, REMOVE, MKDIR, TRUNCATE, MAP, LIST,
-       LOCK, CLOCK, KINDS };
+       LOCK, KINDS };
 static const char *const names[KINDS] = {
     "open", "create", "read", "write", "flush", "close", "rename", "sync", "remove", "mkdir",
-    "truncate", "map", "list", "lock", "clock"};
+    "truncate", "map", "list", "lock"};
 
 struct state {
   uint64_t counts[KINDS];
@@ -53,9 +48,9 @@ struct state {
   char path[1024];
 };
 
-enum action { NOTHING, ERROR, SHORT, SIGNAL, SIGNAL_AFTER, PAUSE, STOP, VANISH, HALVE, JUMP };
+enum action { NOTHING, ERROR, SHORT, SIGNAL, SIGNAL_AFTER, STOP };
 static const char *const actions[] = {
-    "", "error-", "short", "signal-", "signal-after-", "pause-", "stop", "vanish", "halve", "jump-"};
+    "", "error-", "short", "signal-", "signal-after-", "stop"};
 
 static struct state *state;
 static char prefixes[4096];
@@ -86,7 +81,7 @@ void faults_configure(void) {
   nth = strtoull(variable("FAULTS_NTH"), NULL, 10);
   sticky = atoi(variable("FAULTS_STICKY"));
   action = NOTHING;
-  for (int i = ERROR; i <= JUMP; i++) {
+  for (int i = ERROR; i <= STOP; i++) {
     size_t length = strlen(actions[i]);
     if (!strncmp(variable("FAULTS_ACTION"), actions[i], length)) {
       action = i; /* the last that fits: signal-after- comes behind signal- */
@@ -115,7 +110,7 @@ static int counts(const char *path) {
   return 0;
 }
 
-/* Counts a call; what has to be done to it. Signals before it, pauses and losses happen here. */
+/* Counts a call; what has to be done to it. Signals before it happen here. */
 static enum action count(int kind, const char *path) {
   __atomic_add_fetch(&state->counts[kind], 1, __ATOMIC_SEQ_CST);
   if (!chosen[kind]) return NOTHING;
@@ -126,17 +121,10 @@ static enum action count(int kind, const char *path) {
     state->kind = kind;
     snprintf(state->path, sizeof state->path, "%s", path);
   }
-  struct stat found;
-  struct timespec pause = {argument / 1000, argument % 1000 * 1000000};
   switch (action) {
     case SIGNAL: kill(getpid(), argument); return NOTHING;
-    case PAUSE: nanosleep(&pause, NULL); return NOTHING;
     /* To this thread, which then does not get to the call; all others stop with it. */
     case STOP: syscall(SYS_tgkill, getpid(), syscall(SYS_gettid), SIGSTOP); return NOTHING;
-    case VANISH: syscall(SYS_unlink, path); return NOTHING;
-    case HALVE:
-      if (!stat(path, &found)) syscall(SYS_truncate, path, found.st_size / 2);
-      return NOTHING;
     case ERROR: errno = argument; return ERROR;
     default: return action;
   }
@@ -392,37 +380,4 @@ int mkdir(const char *path, mode_t mode) {
 int mkdirat(int folder, const char *path, mode_t mode) {
   REAL(mkdirat);
   CALL(at_path(MKDIR, folder, path), -1, real(folder, path, mode), real(folder, path, mode));
-}
-
-/* Seconds that the time of day is off. Once it has jumped it stays so. */
-static long jumped(void) {
-  static __thread int inside; /* what counts may ask for the time itself */
-  if (!state || inside) return 0;
-  inside = 1;
-  int before = errno;
-  count(CLOCK, "the clock");
-  errno = before;
-  inside = 0;
-  return action == JUMP && state->chosen >= nth ? argument : 0;
-}
-
-int clock_gettime(clockid_t clock, struct timespec *now) {
-  REAL(clock_gettime);
-  int result = real(clock, now);
-  if (!result && clock == CLOCK_REALTIME) now->tv_sec += jumped();
-  return result;
-}
-
-int gettimeofday(struct timeval *restrict now, void *restrict zone) {
-  REAL(gettimeofday);
-  int result = real(now, zone);
-  if (!result) now->tv_sec += jumped();
-  return result;
-}
-
-time_t time(time_t *place) {
-  REAL(time);
-  time_t now = real(NULL) + jumped();
-  if (place) *place = now;
-  return now;
 }

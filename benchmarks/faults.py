@@ -128,7 +128,8 @@ COMMANDS = {
 # ---------------------------------------------------------------------------- faults
 
 HERE, OUTPUTS = ("in",), ("out", "tmp")  # folders in which calls are counted apart
-ERRORS = (  # that a kind of call may have: where, calls, errors
+ERRORS = (  # that a kind of call may have: where, calls, errors; half of the bytes
+    (OUTPUTS, ("read", "write"), ("short",)),
     (OUTPUTS, ("write", "flush", "close", "sync", "truncate"), ("EIO", "ENOSPC", "EDQUOT")),
     (OUTPUTS, ("create", "mkdir", "rename", "remove"), ("EIO", "EROFS", "EACCES", "ENOSPC")),
     (OUTPUTS, ("read", "map", "lock", "list"), ("EIO", "ENOMEM", "ENOLCK")),
@@ -271,7 +272,8 @@ class Slot:
 
     def _error(self, rng: random.Random, command: Command, clean: Clean):
         where, calls, errors = rng.choice(ERRORS)
-        action = f"error-{getattr(errno, rng.choice(errors))}"
+        name = rng.choice(errors)
+        action = name if name == "short" else f"error-{getattr(errno, name)}"
         sticky = rng.random() < 0.3
         return self._at_call(rng, command, clean, where, calls, action=action, sticky=sticky)
 

@@ -38,7 +38,7 @@ VARIABLES = {
     "CUDA_VISIBLE_DEVICES": "-1",
 }
 KINDS = ("open", "create", "read", "write", "flush", "close", "rename", "sync", "remove", "mkdir",
-         "truncate", "map", "list", "lock", "clock")  # fmt: skip
+         "truncate", "map", "list", "lock")  # fmt: skip
 STATE = struct.Struct(f"{len(KINDS)}QQQqq1024s")  # `struct state` of faults.c
 Tree = dict[str, bytes]  # contents by path; folders end with a slash
 
