@@ -18,6 +18,7 @@ Shapes: B rows, S sequence, P masked positions.
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -123,10 +124,14 @@ def write_portable(
     return {FROM_IDS: signature}, facts
 
 
-def convert(model: keras.Model, path: str, specs: Mapping[str, Any], *, name: str, int8: bool):
+def convert(
+    model: keras.Model, path: str, specs: Mapping[str, tf.TensorSpec], *, name: str, int8: bool
+) -> None:
     """Writes a model of inputs by name as a file of a format."""
     more = {"optimizations": [tf.lite.Optimize.DEFAULT]} if int8 and name == LITERT else {}
-    model.export(path, format=name, input_signature=[specs], verbose=False, **more)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # Keras asks for a name that NumPy had
+        model.export(path, format=name, input_signature=[specs], verbose=False, **more)
     if int8 and name == ONNX:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
