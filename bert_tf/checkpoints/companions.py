@@ -17,7 +17,6 @@ from absl import logging
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
-    VOCAB_FILE,
     ModelMetadata,
     Weights,
     write_model_files,
@@ -77,7 +76,9 @@ def of_data(
     Raises:
       InputError: data, vocabulary, case and configuration do not belong together.
     """
-    data, undescribed = _describe_data(paths, config, vocab_file, output_dir)
+    data, undescribed = common_description(paths)
+    if data is not None:
+        _check_description(data, undescribed, config, vocab_file)
     recorded = f"{output_dir}/{METADATA_FILE}"  # a run that began without a case may be resumed
     is_needed = is_exported or (vocab_file is not None and not is_file(recorded))
     case = _case_of_data(data, undescribed, do_lower_case, recorded, is_needed)
@@ -87,37 +88,22 @@ def of_data(
     return Companions(config, facts, tokenizer, data)
 
 
-def _describe_data(
-    paths: Sequence[str], config: BertConfig, vocab_file: str | None, output_dir: str
-) -> tuple[DataDescription | None, str | None]:
-    """What record files were made with, and the first of them that does not say so.
-
-    Raises:
-      InputError: two files were made with other settings, or one with another vocabulary.
-    """
-    data, undescribed = common_description(paths)
-    if data is not None:
-        if data.never_split and undescribed:
-            made = f"data made with --never_split={','.join(data.never_split)}"
-            received = f"{undescribed}, without {description_path(undescribed)}, beside {made}"
-            remedy = "copy that file too, or leave out the data without it"
-            raise InputError(received, "files that were all made with the same pieces", remedy)
-        config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
-        own = f"{output_dir}/{VOCAB_FILE}"
-        for path in filter(None, (vocab_file, is_file(own) and own)):
-            _check_vocabulary(path, data)
-    return data, undescribed
-
-
-def _check_vocabulary(path: str, data: DataDescription) -> None:
-    """Raises `InputError` if a vocabulary is not that of the data."""
-    pieces = read_vocabulary(path)
-    if vocabulary_sha256(pieces) != data.vocab_sha256:
+def _check_description(
+    data: DataDescription, undescribed: str | None, config: BertConfig, vocab_file: str | None
+) -> None:
+    """Raises `InputError` if data are of another vocabulary, or keep pieces that other data cut."""
+    if data.never_split and undescribed:
+        made = f"data made with --never_split={','.join(data.never_split)}"
+        received = f"{undescribed}, without {description_path(undescribed)}, beside {made}"
+        remedy = "copy that file too, or leave out the data without it"
+        raise InputError(received, "files that were all made with the same pieces", remedy)
+    config.check_vocabulary_size(data.vocab_size, vocab_file=f"data of {data.vocab_file}")
+    if vocab_file and vocabulary_sha256(pieces := read_vocabulary(vocab_file)) != data.vocab_sha256:
         made = f"made with another vocabulary: {data.vocab_file} with {data.vocab_size}"
-        received = f"{path} with {len(pieces)} word pieces, for data {made}"
+        received = f"{vocab_file} with {len(pieces)} word pieces, for data {made}"
         expected = f"the vocabulary with SHA-256 {data.vocab_sha256}"
-        give = "give the data's --vocab_file, and an --output_dir of its own"
-        raise InputError(received, expected, f"{give}; or make the data again")
+        remedy = "give the data's --vocab_file, or make the data again"
+        raise InputError(received, expected, remedy)
 
 
 def _case_of_data(
