@@ -186,14 +186,22 @@ class Trainer:
           The number of updates made afterwards; and the mean of each loss over the steps that were
           not skipped, and their number, kept_steps.
         """
-        names = self.steps.loss_names
-        totals = np.zeros(len(names) + 1, np.float32)
+        steps, is_local = self.steps, not distribution.remote_hosts(self.strategy)
+        totals = np.zeros(len(steps.loss_names) + 1, np.float32)
         # Processes must make the same calls: collective operations are numbered within a call.
         whole = progress is None or runtime.has_peers()
         while step < stop:
             number = self.pace.steps_of_call(step, stop, whole=whole)
             with self.pace.call(step, number):
-                totals = self._make_steps(totals, iterator, step, number)
+                if is_local:
+                    totals = steps.train(totals, iterator, tf.constant(step), tf.constant(number))
+                else:
+                    for at in range(step, step + number):
+                        batch = next(iterator)  # made in this process
+                        with distribution.on_remote_host(self.strategy):
+                            so_far = tf.convert_to_tensor(totals)
+                            totals = steps.train_on(so_far, batch, tf.constant(at))
+                totals = totals.numpy()  # waits for the device
             step += number
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
@@ -202,21 +210,8 @@ class Trainer:
                 progress.update(step, f", loss {means[0]:.4f}")
             if not whole and runtime.signal_came():
                 break
-        losses = dict(zip(names, means.tolist(), strict=True))
+        losses = dict(zip(steps.loss_names, means.tolist(), strict=True))
         return step, losses | {"kept_steps": float(totals[-1])}
-
-    def _make_steps(
-        self, totals: np.ndarray, iterator: Iterator, step: int, number: int
-    ) -> np.ndarray:
-        """Makes `number` updates in one call; returns the totals with their losses added."""
-        if not distribution.remote_hosts(self.strategy):
-            made = self.steps.train(totals, iterator, tf.constant(step), tf.constant(number))
-            return made.numpy()  # waits for the device
-        for at in range(step, step + number):
-            batch = next(iterator)  # made in this process
-            with distribution.on_remote_host(self.strategy):
-                totals = self.steps.train_on(tf.convert_to_tensor(totals), batch, tf.constant(at))
-        return totals.numpy()
 
     def _checked(
         self, losses: dict[str, float], first: int, step: int, folder: tf1.CheckpointFolder
