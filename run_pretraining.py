@@ -47,7 +47,8 @@ from bert_tf.data import shards
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import pretraining_record
 from bert_tf.files import locked
-from bert_tf.heads.pretraining import FillMask, NextToken, Pretraining
+from bert_tf.heads import head_named
+from bert_tf.heads.pretraining import Pretraining
 from bert_tf.terminal import log_end
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer, write_eval_results, write_final_evaluation
@@ -123,9 +124,8 @@ def read_model() -> Companions:
 
 def head(config: BertConfig) -> Pretraining:
     """What is pre-trained."""
-    if config.is_causal:
-        return NextToken()
-    return FillMask() if FLAGS.masked_lm_only else Pretraining()
+    without = FLAGS.task == "pretraining" and (FLAGS.masked_lm_only or config.is_causal)
+    return head_named("fill_mask" if without else FLAGS.task)
 
 
 def open_files(patterns: str, model: Companions) -> shards.RecordFiles:

@@ -134,6 +134,7 @@ def random_batch() -> dict:
         "masked_lm_weights": np.ones([BATCH, PREDICTIONS], np.float32),
         "next_sentence_labels": ids(BATCH, 1, high=2),
         "is_real_example": np.ones([BATCH], np.float32),
+        "sequences": np.arange(BATCH, dtype=np.int32)[:, None],
     }
 
 

@@ -19,9 +19,7 @@ from bert_tf.files import own_path, read_json
 # Keys of released configurations that nothing reads: every BERT has the pooler they describe.
 _UNUSED = re.compile("directionality|pooler_")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
-_OWN = ("attention", "bilstm_layers", "bilstm_size", "features")  # keys that no BERT has
-# What a BiLSTM reads (table 7 of the paper).
-FEATURES = ("last", "second_to_last", "embeddings", "sum_last_four", "concat_last_four", "sum_all")
+_OWN = ("attention",)  # keys that no BERT has
 # Hugging Face's names of these.
 HUGGING_FACE_ACTIVATIONS = {
     "gelu_python": "gelu_erf",
@@ -71,9 +69,6 @@ class BertConfig:
     layer_norm_eps: float = declared(1e-12, low=0, high=1e6)  # ours; fixed in the original
     # Ours; causal: a token sees itself and those before it, and the last one stands for the text.
     attention: str = declared("bidirectional", choices=("bidirectional", "causal"))
-    bilstm_layers: int = declared(0, low=0, high=100)  # ours; of the heads of labels and answers
-    bilstm_size: int = size(768)  # of each of the two directions
-    features: str = declared("last", choices=FEATURES)  # the layers that the BiLSTM reads
 
     def __post_init__(self):
         check_fields(self)
@@ -81,9 +76,6 @@ class BertConfig:
             heads = f"num_attention_heads {self.num_attention_heads}"
             received = f"hidden_size {self.hidden_size}, which is no multiple of {heads}"
             raise InputError(received, "a whole size for each head", "change one of the two")
-        if self.features != "last" and not self.bilstm_layers:
-            received = f"features {self.features} without a BiLSTM, which reads them"
-            raise InputError(received, "bilstm_layers above 0", "add them, or leave out features")
 
     @property
     def own(self) -> dict[str, Any]:

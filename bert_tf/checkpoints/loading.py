@@ -49,7 +49,6 @@ _OF_WEIGHTS = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"),
     *("max_position_embeddings", "type_vocab_size", *_SILENT),
 )
-_OF_BILSTM = ("bilstm_layers", "bilstm_size", "features")  # where both sides have one
 _UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
 _MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
 # The released models by the case of their text, as the original knows them.
@@ -254,7 +253,6 @@ def _refuse_other_config(
     weights: Weights, given: BertConfig, source: str, keys: Sequence[str]
 ) -> None:
     both = given, weights.config or given
-    keys = (*keys, *_OF_BILSTM) if all(config.bilstm_layers for config in both) else keys
     if other := [key for key in keys if len({getattr(config, key) for config in both}) == 2]:
         mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
         remedy = "use the model's own configuration; a command needs no --bert_config_file for it"

@@ -107,6 +107,7 @@ class Pretraining:
       num_train_steps: Steps in all; the decay ends there.
       num_warmup_steps: Steps in which the learning rate rises.
       masked_lm_only: Train without the next-sentence task. Causal models never have it.
+      task: The head that is trained; others than pretraining are of your own (docs/own_head.md).
       stop_at_step: End before --num_train_steps, at the learning rate of this step: the first of
         two phases.
       do_eval: Evaluate; after training, if both.
@@ -117,7 +118,7 @@ class Pretraining:
 
     _recorded = (
         "init_checkpoint max_seq_length max_predictions_per_seq learning_rate num_train_steps "
-        "num_warmup_steps masked_lm_only"
+        "num_warmup_steps masked_lm_only task"
     )
     _most_used = (
         "input_file bert_config_file vocab_file output_dir do_train do_eval num_train_steps"
@@ -134,6 +135,7 @@ class Pretraining:
     num_train_steps = 100000
     num_warmup_steps = Count(10000, 0)
     masked_lm_only = False
+    task = "pretraining"
     stop_at_step = Count(None)
     do_eval = False
     eval_batch_size = 8

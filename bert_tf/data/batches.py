@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.data import PACKED_TOKENS
+from bert_tf.data import SEQUENCES
 from bert_tf.data.records import Feature
 from bert_tf.data.shards import RecordFiles, untuned
 from bert_tf.errors import InputError
@@ -168,7 +168,7 @@ class Batches:
     whose `is_real_example` is 0, so that every batch has the same shape and no example is lost or
     counted twice.
 
-    With `packing` a batch also has `PACKED_TOKENS`, of one shape on all replicas.
+    With `packing` the examples of a batch are put into rows, of one shape on all replicas.
 
     Attributes:
       sampler: which record comes at which position.
@@ -208,6 +208,7 @@ class Batches:
         self.error: InputError | None = None
         self.firsts: dict[Any, int] = {}
         numbers = sum(feature.size for feature in files.record.features)
+        self._choices = max(feature.sequences for feature in files.record.features)  # C
         self._at_once = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers) // batch_size)
 
     @property
@@ -241,8 +242,9 @@ class Batches:
           parts_here: replicas of this host; their parts follow each other.
 
         Returns:
-          A dataset of dicts of tensors [B / num_parts, ...]: the record's features and
-          is_real_example float32 [B / num_parts]; and `PACKED_TOKENS`, int32 [R, W].
+          A dataset of dicts of tensors [B / num_parts, ...]: the record's features,
+          is_real_example float32 [B / num_parts], and sequences int32 [B / num_parts, C], the
+          numbers of the sequences in the global batch. Packed, as packing.py says.
 
         Raises:
           InputError: B is not a multiple of num_parts.
@@ -261,17 +263,15 @@ class Batches:
                 self.error = error
                 raise
 
-        rows = None if self.packing is None else size  # of what `generate` gives
-        signature = {
-            f.name: tf.TensorSpec([rows, *self._shape(f)], f.batch_dtype)
-            for f in self._files.record.features
-        }
-        signature["is_real_example"] = tf.TensorSpec([rows], tf.float32)
+        features = self._files.record.features
         if self.packing:
-            shape = self.packing.shape(num_parts)
-            signature[PACKED_TOKENS] = tf.TensorSpec(shape, tf.int32)
+            signature = self.packing.specs(features, num_parts)
+        else:
+            signature = {f.key: tf.TensorSpec([None, *_shape(f)], f.batch_dtype) for f in features}
+            signature["is_real_example"] = tf.TensorSpec([None], tf.float32)
+            signature[SEQUENCES] = tf.TensorSpec([None, self._choices], tf.int32)
         batches = tf.data.Dataset.from_generator(generate, output_signature=signature).prefetch(1)
-        if self.packing is None:
+        if not self.packing:
             batches = batches.rebatch(size, drop_remainder=True)
         return untuned(batches.prefetch(2))
 
@@ -336,35 +336,40 @@ class Batches:
     ) -> Callable[[], list[dict[str, np.ndarray]]]:
         """Starts to read the blocks; returns a function that parses, checks and cuts the rows."""
         rows, is_real = self._rows(batches)
-        packed = [self.packing.fill(one) for one in self.rows(batches)] if self.packing else []
-        for number, cells in zip(batches, packed or [None] * len(batches), strict=True):
-            self.firsts.setdefault(None if cells is None else cells.shape, number)
-        rows_of_host = rows_here.stop - rows_here.start
+        filled = [self.packing.fill(one) for one in self.rows(batches)] if self.packing else []
+        for number, one in zip(batches, filled or [None] * len(batches), strict=True):
+            self.firsts.setdefault(None if one is None else one.shape, number)
+        places = np.tile(np.arange(rows_here.start, rows_here.stop), len(batches))
         rows, is_real = rows[:, rows_here].ravel(), is_real[:, rows_here].ravel()
         blocks = {n: block(n) for n in np.unique(self._files.blocks_of(rows)).tolist()}
+        features = self._files.record.features
 
         def read() -> list[dict[str, np.ndarray]]:
             values = self._files.read(rows, lambda block: blocks[block].result())
             own = values.get("is_real_example", True)  # of a task's record, [rows, 1]
             values["is_real_example"] = np.float32(is_real & (np.ravel(own) != 0))
-            for feature in self._files.record.features:
-                if feature.sequences > 1:  # [rows, C * S] -> [rows, C, S]
-                    value = values[feature.name]
-                    values[feature.name] = value.reshape(len(value), feature.sequences, -1)
-            if not packed:
-                return [values]
+            if not filled:
+                for feature in (f for f in features if f.sequences > 1):
+                    value = values[feature.key]  # [rows, C * S]
+                    values[feature.key] = value.reshape(len(value), *_shape(feature))
+                sequences = places[:, np.newaxis] * self._choices + np.arange(self._choices)
+                return [values | {SEQUENCES: sequences.astype(np.int32)}]
             parts = []
-            for number, cells in enumerate(packed):
-                of_replicas = cells.reshape(self.batch_size // size, -1, cells.shape[-1])
-                for begin in range(rows_here.start, rows_here.stop, size):
-                    at = number * rows_of_host + begin - rows_here.start
-                    part = {name: value[at : at + size] for name, value in values.items()}
-                    parts.append(part | {PACKED_TOKENS: of_replicas[begin // size]})
+            for number, one in enumerate(filled):
+                of_replicas = one.reshape(self.batch_size // size, -1, one.shape[-1])
+                begin = number * (rows_here.stop - rows_here.start)
+                for first in range(rows_here.start, rows_here.stop, size):
+                    at = slice(begin, begin + size)
+                    part = {name: value[at] for name, value in values.items()}
+                    rows_of_part = of_replicas[first // size]
+                    parts.append(self.packing.pack(part, features, rows[at], rows_of_part, first))
+                    begin += size
             return parts
 
         return read
 
-    def _shape(self, feature: Feature) -> list[int]:
-        """[C, S] for several sequences, [size] for all else."""
-        several, size = feature.sequences, feature.size
-        return [several, size // several] if several > 1 else [size]
+
+def _shape(feature: Feature) -> list[int]:
+    """[C, S] for several sequences, [size] for all else."""
+    several, size = feature.sequences, feature.size
+    return [several, size // several] if several > 1 else [size]

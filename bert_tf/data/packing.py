@@ -4,18 +4,29 @@
     dealt to batches of B = 4        [8 3 5 2] [7 3 6 2]      one as long as the other
     packed into R = 2 rows, W = 10   8 2 | 5 3    7 3 | 6 2   of a row, none sees another
 
-A batch keeps its examples, each padded to S; beside them `PACKED_TOKENS`, [R, W], says which of
-their tokens stand in the rows that the encoder computes (`modeling.models.encode`). All batches
-have the same R and W but for a few, which have more rows: so a step is compiled once or twice.
+A row has up to K sequences; input_mask is 1 for the tokens of the first, 2 for those of the second
+and so on, and what an example has besides its tokens stands at its place among K. So a batch looks
+like one of packed pre-training:
+
+    input_ids, input_mask, segment_ids [R, W], label_ids [R, K] (of tokens [R, W]),
+    is_real_example [R, K], sequences [R, K]
+
+Examples of C sequences, as in multiple choice, are C neighbours of a row; what they have besides
+tokens is [R, K / C].
+
+All batches have the same R and W but for a few, which have more rows: so a step is compiled once or
+twice.
 """
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
+from bert_tf.data import SEQUENCES
 from bert_tf.data.batches import (
     OPEN_BLOCKS,
     Batches,
@@ -24,7 +35,7 @@ from bert_tf.data.batches import (
     ShuffledSampler,
     joined,
 )
-from bert_tf.data.records import fill_rows
+from bert_tf.data.records import Feature, fill_rows
 from bert_tf.data.shards import RecordFiles
 
 MASK = "input_mask"  # the feature that tells real tokens from padding
@@ -33,6 +44,8 @@ WINDOW = 50  # batches to which rows are dealt at once, at most an epoch
 SAMPLED, TRIED = 32, 3  # batches that show which widths are good, and widths tried with all
 # Positions that a step computes in about the time that it takes to compile it for another shape.
 COMPILATION = 50_000
+# A row has a place for a sequence for each so many tokens: shorter ones fill it with fewer.
+LEAST_TOKENS = 8
 # The width at which attention takes a third as long as the rest of the encoder.
 ATTENTION = 400
 
@@ -112,12 +125,22 @@ def deal(lengths: np.ndarray, num_batches: int) -> np.ndarray:
 # ---------------------------------------------------------------------------- rows
 
 
+def most_sequences(max_seq_length: int, num_choices: int = 1) -> int:
+    """K, of rows of fine-tuning; a multiple of the choices of an example.
+
+    >>> most_sequences(128), most_sequences(80, 4), most_sequences(8)
+    (16, 12, 2)
+    """
+    return -(-max(2, max_seq_length // LEAST_TOKENS) // num_choices) * num_choices
+
+
 class Packing:
     """How the examples of each batch are put into rows.
 
     Attributes:
       width: W, tokens of a row.
       shapes: R, ascending: the rows of a part of almost every batch, and of the fullest one.
+      num_sequences: K.
     """
 
     def __init__(
@@ -139,6 +162,9 @@ class Packing:
           one_shape: whether all batches must have the same shape.
         """
         self._lengths, self._length, self.parts = lengths, length, parts
+        self._choices = lengths.shape[1]
+        self.num_sequences = most_sequences(length, self._choices)
+        self._totals = lengths.sum(axis=1)
 
         def plan(width: int, batches: np.ndarray) -> tuple[float, int, tuple[int, ...]]:
             """Work in positions, W, and R."""
@@ -154,45 +180,128 @@ class Packing:
             share = 1 + width / (3 * ATTENTION)
             return works[usual] * share, width, tuple(sorted({usual, most}))
 
-        least = -(-lengths.max() // MULTIPLE) * MULTIPLE
+        least = -(-self._totals.max() // MULTIPLE) * MULTIPLE
         sampled = batches[:: -(-len(batches) // SAMPLED)]
-        plans = sorted(plan(w, sampled) for w in range(least, 2 * length + MULTIPLE, MULTIPLE))
+        widths = range(least, max(least, 2 * length) + MULTIPLE, MULTIPLE)
+        plans = sorted(plan(width, sampled) for width in widths)
         _, self.width, self.shapes = min(plan(width, batches) for _, width, _ in plans[:TRIED])
 
-    def shape(self, num_parts: int) -> list[int | None]:
-        """Of `PACKED_TOKENS` of a replica, of so many; None where batches differ."""
+    def specs(self, features: Sequence[Feature], num_parts: int) -> dict[str, tf.TensorSpec]:
+        """What `pack` gives for one of so many replicas; the rows are None where batches differ."""
         rows = self.shapes[0] * self.parts // num_parts if len(self.shapes) == 1 else None
-        return [rows, self.width]
+        units = self.num_sequences // self._choices
+
+        def shape(feature: Feature) -> tuple[int, ...]:
+            if feature.is_of_tokens:
+                return (self.width,)
+            return (units,) if feature.size == 1 else (units, feature.size)
+
+        specs = {f.key: tf.TensorSpec([rows, *shape(f)], f.batch_dtype) for f in features}
+        specs["is_real_example"] = tf.TensorSpec([rows, units], tf.float32)
+        return specs | {SEQUENCES: tf.TensorSpec([rows, self.num_sequences], tf.int32)}
 
     def fill(self, examples: np.ndarray) -> np.ndarray:
-        """`PACKED_TOKENS` of each part of a batch, int32 [parts, R, W].
+        """Which examples stand in the rows of a batch, in their order.
 
         Args:
           examples: of the batch, [B]; -1 only fills it up.
 
         Returns:
-          The number of a token among the part's, b * S + place, or -1 for none. In a row the
-          sequences are in their order, one after the other.
+          Their places in the batch, 0 to B - 1, or -1 for none: int32 [parts, R, K / C].
         """
         filled = self._rows_of(examples)
         most = max(map(len, filled))
         shape = next(rows for rows in self.shapes if rows >= most)
-        lengths = self._lengths_of(examples)
-        found = np.full((self.parts, shape, self.width), -1, np.int32)
-        for rows, of_part, cells in zip(filled, lengths, found, strict=True):
-            for row, sequences in enumerate(rows):
-                tokens = [np.arange(of_part[b]) + b * self._length for b in sorted(sequences)]
-                cells[row, : sum(map(len, tokens))] = np.concatenate(tokens)
+        found = np.full((self.parts, shape, self.num_sequences // self._choices), -1, np.int32)
+        for rows, places in zip(filled, found, strict=True):
+            for row, members in zip(rows, places, strict=False):
+                members[: len(row)] = sorted(row)
         return found
 
-    def _lengths_of(self, examples: np.ndarray) -> np.ndarray:
-        """Of the sequences of each part, [parts, B / parts * C]."""
-        lengths = np.where(examples[:, np.newaxis] >= 0, self._lengths[examples], 0)
-        return lengths.reshape(self.parts, -1)
-
     def _rows_of(self, examples: np.ndarray) -> list[list[list[int]]]:
-        """For each part, which of its sequences share a row."""
-        return [fill_rows(lengths, self.width) for lengths in self._lengths_of(examples)]
+        """For each part, the places in the batch of the examples that share a row."""
+        filled, units = [], self.num_sequences // self._choices
+        for places in np.arange(len(examples)).reshape(self.parts, -1):
+            places = places[examples[places] >= 0]
+            rows = fill_rows(self._totals[examples[places]], self.width, most_sequences=units)
+            filled.append([places[row].tolist() for row in rows])
+        return filled
+
+    def pack(
+        self,
+        values: Mapping[str, np.ndarray],
+        features: Sequence[Feature],
+        examples: np.ndarray,
+        filled: np.ndarray,
+        first: int,
+    ) -> dict[str, np.ndarray]:
+        """The rows of some examples of a batch.
+
+        Args:
+          values: of the examples, [n, size] each, and is_real_example [n].
+          features: all of the others.
+          examples: their numbers, [n].
+          filled: rows of `fill`, [R, K / C].
+          first: the place in the batch of the first of them.
+
+        Returns:
+          As `specs` describes.
+        """
+        is_there, choices = filled >= 0, np.arange(self._choices)
+        places = np.where(is_there, filled - first, 0)  # among these examples
+        lengths = self._lengths[examples[places]] * is_there[..., np.newaxis]
+        lengths = lengths.reshape(len(filled), -1)  # [R, K]
+        ends = lengths.cumsum(axis=1)
+        token = np.arange(self.width)
+        number = (token >= ends[..., np.newaxis]).sum(axis=1)  # [R, W], K for padding
+        is_token = number < self.num_sequences
+        number = np.minimum(number, self.num_sequences - 1)
+
+        def of_tokens(of_sequences: np.ndarray) -> np.ndarray:  # [R, K] -> [R, W]
+            return np.take_along_axis(of_sequences, number, axis=1)
+
+        sequences = (places[..., np.newaxis] * self._choices + choices).reshape(lengths.shape)
+        source = of_tokens(sequences * self._length - ends + lengths) + token
+        source = np.where(is_token, source, 0)
+        packed = {"is_real_example": values["is_real_example"][places] * is_there}
+        for feature in features:
+            value = values[feature.key]
+            if feature.is_of_tokens:
+                nothing = value.dtype.type(feature.least)
+                packed[feature.key] = np.where(is_token, value.ravel()[source], nothing)
+            elif feature.key not in packed:
+                value = value[places]  # [R, K / C, size]
+                packed[feature.key] = value[..., 0] if feature.size == 1 else value
+        packed["input_mask"] = np.where(is_token, number + 1, 0).astype(np.int32)
+        none = np.repeat(~is_there, self._choices, axis=1)
+        sequences = np.where(none, -1, sequences + first * self._choices)
+        return packed | {SEQUENCES: sequences.astype(np.int32)}
+
+
+def in_order(outputs: Mapping[str, np.ndarray]) -> dict[str, Sequence[np.ndarray]]:
+    """What a model says of a packed batch, by example.
+
+    Args:
+      outputs: of sequences [R * K / C, ...] or of tokens [R, W, ...]; and of the batch input_mask
+        [R, W] and sequences [R, K].
+
+    Returns:
+      For each output what belongs to each example, in their order in the batch.
+    """
+    outputs = dict(outputs)
+    numbers, sequences = outputs.pop("input_mask"), outputs.pop(SEQUENCES)
+    found: dict[str, Sequence[np.ndarray]] = {}
+    for name, value in outputs.items():
+        is_of_tokens = value.shape[:2] == numbers.shape
+        units = sequences.shape[1] if is_of_tokens else len(value) // len(sequences)
+        first = sequences[:, :: sequences.shape[1] // units].ravel()  # of each example
+        order = np.argsort(first, kind="stable")[(first < 0).sum() :]
+        if is_of_tokens:
+            places = zip(*np.divmod(order, units), strict=True)
+            found[name] = [value[row][numbers[row] == place + 1] for row, place in places]
+        else:
+            found[name] = value[order]
+    return found
 
 
 def real_lengths(files: RecordFiles) -> np.ndarray:
@@ -216,6 +325,10 @@ class BatchingConfig:
 
     max_seq_length: int
     bucket_by_length: bool = True  # whether batches are packed
+
+    def num_sequences(self, num_choices: int) -> int:
+        """K of the model that is given these batches."""
+        return most_sequences(self.max_seq_length, num_choices) if self.bucket_by_length else 1
 
     def training(
         self, files: RecordFiles, *, batch_size: int, num_train_steps: int, seed: int, **rows: Any

@@ -32,7 +32,8 @@ from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, own_path, paths_in
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
-PACKED = "sequence_numbers"  # the feature of packed rows, in the place of input_mask
+# The input_mask of packed rows, as it is stored: what reads masks of 0 and 1 alone finds none.
+PACKED = "sequence_numbers"
 BLOCK_BYTES = 1 << 20
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
 FRAME_BYTES = 16
@@ -50,6 +51,17 @@ class Feature:
     least: float = 0
     most: float = 2**31 - 1  # batches have int32
     model_size: str = ""  # the key of bert_config.json that sets `most`
+    name_in_batch: str = ""  # if it has another one there
+
+    @property
+    def key(self) -> str:
+        """Its name in a batch."""
+        return self.name_in_batch or self.name
+
+    @property
+    def is_of_tokens(self) -> bool:
+        """Whether it has a number for each token."""
+        return self.size_flag == "max_seq_length"
 
     @property
     def batch_dtype(self) -> np.dtype:
@@ -137,8 +149,8 @@ def pretraining_record(
     next_sentence_labels int64 [1], 1 = random. `model_sizes`: as for `input_features`.
 
     With `packed_with`, the masked_lm_prob of packed data, a record is a row of up to K sequences,
-    one after the other: sequence_numbers int64 [S] in the place of input_mask, 1 for the tokens of
-    the first sequence, 2 for those of the second, 0 for padding; next_sentence_labels int64 [K]; P
+    one after the other: input_mask is 1 for the tokens of the first sequence, 2 for those of the
+    second, 0 for padding, and stored as sequence_numbers; next_sentence_labels int64 [K]; P
     predictions of all sequences, at positions of the row (`packed_sizes`).
 
     A weight may stand at a position that is padding: a model can be trained with it, and it need
@@ -152,8 +164,9 @@ def pretraining_record(
         num_sequences, num_predictions = packed_sizes(
             max_seq_length, max_predictions_per_seq, packed_with
         )
-        numbers = dataclasses.replace(inputs[1], name=PACKED, most=num_sequences)
-        inputs = inputs[0], numbers, inputs[2]
+        ids, mask, segments = inputs
+        more = {"name": PACKED, "name_in_batch": mask.name, "most": num_sequences}
+        inputs = ids, dataclasses.replace(mask, **more), segments
 
     def prediction(name: str, dtype: tf.DType, **options: Any) -> Feature:
         return Feature(name, dtype, num_predictions, size_flag, **options)

@@ -279,7 +279,7 @@ def checked(
         raise
     for feature in record.features:
         check_values(feature, stored[feature.name], where)
-    return {f.name: stored[f.name].astype(f.batch_dtype) for f in record.features}
+    return {f.key: stored[f.name].astype(f.batch_dtype) for f in record.features}
 
 
 def check_kind(record: Record, serialized: bytes, where: str) -> None:

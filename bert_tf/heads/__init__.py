@@ -17,7 +17,6 @@ from bert_tf.errors import InputError
 
 # Patterns of the names of weights in the original's checkpoints.
 ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
-ON_TOP = r"bilstm_\d+/|weighted_sum/"  # between encoder and classifier, see `BertConfig`
 OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
 _NAMES_IN = {
     "bert_tf.heads.head": "Head",

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.data.records import Feature
-from bert_tf.heads import ON_TOP, OUTPUT
+from bert_tf.heads import OUTPUT
 from bert_tf.modeling.models import BertModel
 
 Batch = Mapping[str, tf.Tensor]
@@ -39,7 +39,7 @@ class Head:
     name: str
     architecture: str = "BertForSequenceClassification"
     weights: str = OUTPUT
-    required: str = f"bert/|{ON_TOP}|{OUTPUT}"
+    required: str = f"bert/|{OUTPUT}"
     outputs: tuple[str, ...] = ("logits",)
     terms: tuple[str, ...] = ()
     has_names: bool = False
@@ -51,7 +51,14 @@ class Head:
         """Whether neither architecture nor weights show which head it is."""
         return self.architecture == Head.architecture
 
-    def model(self, config: BertConfig, *, num_classes: int = 2, num_choices: int = 1) -> BertModel:
+    def model(
+        self,
+        config: BertConfig,
+        *,
+        num_classes: int = 2,
+        num_choices: int = 1,
+        num_sequences: int = 1,
+    ) -> BertModel:
         """The Keras model, with new weights.
 
         Args:
@@ -59,6 +66,8 @@ class Head:
           num_classes: L, of heads with classes.
           num_choices: C, sequences of an example of multiple choice; the weights are the same for
             any number.
+          num_sequences: K, of the rows of packed batches (data/packing.py): as for `encode`. A head
+            whose `model` does not take it is given a row for each sequence.
 
         Returns:
           A model from input_ids, input_mask and segment_ids, int32 [B, S] each, to `outputs` and
@@ -76,7 +85,7 @@ class Head:
 
     def item_weights(self, batch: Batch) -> Batch:
         """Weights by term; 0 for rows that only fill up a batch."""
-        return {self.terms[0]: batch["is_real_example"]}  # [B]
+        return {self.terms[0]: batch["is_real_example"]}  # [B], or [B, K / C] of packed rows
 
     def losses(self, outputs: Batch, batch: Batch) -> Batch:
         """Losses by term, float32, of the weights' shape."""
@@ -116,6 +125,13 @@ class Head:
     def answers(self, outputs: Batch, labels: Sequence[str]) -> dict[str, tf.Tensor]:
         """Outputs of the model and the names of its classes -> what a served model answers."""
         raise NotImplementedError
+
+
+def of_tokens(values: tf.Tensor, batch: Batch) -> tf.Tensor:
+    """Of each token what its sequence has: [B] -> [B, 1], of packed rows [B, K] -> [B, S]."""
+    if len(values.shape) == 1:
+        return values[:, None]
+    return tf.gather(values, tf.maximum(batch["input_mask"] - 1, 0), batch_dims=1)
 
 
 def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

@@ -3,18 +3,10 @@
 import keras
 import tensorflow as tf
 
-from bert_tf.data.records import PACKED
 from bert_tf.heads import ENCODER
 from bert_tf.heads.head import Batch, Head, cross_entropy, is_likeliest
 from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead
-from bert_tf.modeling.models import (
-    DEFAULTS,
-    PACKED_INPUTS,
-    TOKEN_INPUTS,
-    BertModel,
-    encode,
-    token_inputs,
-)
+from bert_tf.modeling.models import BertModel, encode, token_inputs
 
 
 class Pretraining(Head):
@@ -53,41 +45,34 @@ class Pretraining(Head):
           config, num_classes, num_choices: as for `Head.model`.
           with_losses: for training: masked_lm_ids int32 [B, P] as another input, and as another
             output masked_lm_losses float32 [B, P], the cross entropy of each prediction.
-          num_sequences: K, above 1 of packed rows, whose input is sequence_numbers in the place
-            of input_mask, and whose next_sentence_logits are [B, K, 2].
+          num_sequences: K, as for `encode`; above 1 next_sentence_logits are [B, K, 2].
         """
         more = ["masked_lm_ids"] if with_losses else []
-        is_packed = num_sequences > 1
-        names = PACKED_INPUTS if is_packed else TOKEN_INPUTS
-        inputs = token_inputs("masked_lm_positions", *more, names=names)
-        read = self.read(inputs) if with_losses else inputs
-        outputs, word_table = encode(config, read, num_sequences=num_sequences)
-        hidden, positions = outputs["sequence_output"], read["masked_lm_positions"]
+        inputs = token_inputs("masked_lm_positions", *more)
+        outputs, word_table = encode(config, inputs, num_sequences=num_sequences)
+        hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
         predict = MaskedLmHead(config)
         if with_losses:
-            logits, losses = predict(hidden, positions, word_table, read["masked_lm_ids"])
+            logits, losses = predict(hidden, positions, word_table, inputs["masked_lm_ids"])
             outputs |= {"masked_lm_logits": logits, "masked_lm_losses": losses}  # [B, P, V], [B, P]
         else:
             outputs["masked_lm_logits"] = predict(hidden, positions, word_table)  # [B, P, V]
         if "next_sentence" in self.terms:
             logits = NextSentenceHead(config)(outputs["pooled_output"])  # [B, 2], or [B * K, 2]
-            if is_packed:
+            if num_sequences > 1:
                 logits = keras.ops.reshape(logits, (-1, num_sequences, 2))
             outputs["next_sentence_logits"] = logits
-        return BertModel(inputs, outputs, name=self.name)
-
-    def read(self, inputs: Batch) -> Batch:
-        """What is read and predicted in training, given the features of records."""
-        return inputs
+        return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 
     def item_weights(self, batch):
-        """masked_lm_weights [B, P], and 1 for each sequence [B, K]; K > 1 in packed rows."""
+        """masked_lm_weights [B, P], and 1 for each sequence of a row [B, K]."""
         real = batch["is_real_example"][:, None]  # [B, 1]
         weights = {"masked_lm": batch["masked_lm_weights"] * real, "next_sentence": real}
-        if "next_sentence" in self.terms and PACKED in batch:
-            in_row = tf.reduce_max(batch[PACKED], axis=1, keepdims=True)  # [B, 1]
-            number = tf.range(batch["next_sentence_labels"].shape[1])  # [K]
-            weights["next_sentence"] = real * tf.cast(number < in_row, tf.float32)  # [B, K]
+        labels = batch.get("next_sentence_labels")
+        if labels is not None and labels.shape[1] > 1:  # of packed rows
+            in_row = tf.reduce_max(batch["input_mask"], axis=1, keepdims=True)  # [B, 1]
+            is_there = tf.range(labels.shape[1]) < in_row
+            weights["next_sentence"] = real * tf.cast(is_there, tf.float32)  # [B, K]
         return {t: weights[t] for t in self.terms}
 
     def losses(self, outputs, batch):
@@ -125,44 +110,3 @@ class FillMask(Pretraining):
     required = f"{ENCODER}|{weights}"
     outputs = ("masked_lm_logits",)
     terms = ("masked_lm",)
-
-
-class NextToken(FillMask):
-    """Each token from those before it: what a causal model is trained with (section 5.1).
-
-    next_token: the mean over all tokens of the batch but the first of each sequence.
-    """
-
-    terms = ("next_token",)
-
-    def read(self, inputs):
-        """Masked pieces are put back, and all positions predicted: int [B, S] each."""
-        ids = inputs["input_ids"]
-        every = DEFAULTS["masked_lm_positions"](ids)  # [B, S]
-        masked = keras.ops.expand_dims(inputs["masked_lm_positions"], 1)  # [B, 1, P]
-        # At 0 is [CLS], which is never masked: there is what fills up the predictions.
-        is_here = keras.ops.equal(keras.ops.expand_dims(every, 2), masked) & (masked > 0)
-        labels = keras.ops.expand_dims(inputs["masked_lm_ids"], 1)
-        labels = keras.ops.max(keras.ops.where(is_here, labels, -1), axis=2)  # [B, S]
-        ids = keras.ops.where(labels < 0, ids, labels)
-        return {**inputs, "input_ids": ids, "masked_lm_ids": ids, "masked_lm_positions": every}
-
-    def item_weights(self, batch):
-        """1 for each token that has one of its sequence before it, [B, S]."""
-        numbers = batch[PACKED if PACKED in batch else "input_mask"]
-        follows = (numbers[:, 1:] == numbers[:, :-1]) & (numbers[:, 1:] > 0)  # [B, S - 1]
-        weights = tf.pad(tf.cast(follows, tf.float32), [[0, 0], [1, 0]])
-        return {"next_token": weights * batch["is_real_example"][:, None]}
-
-    def losses(self, outputs, batch):
-        """Cross entropies [B, S]."""
-        return {"next_token": outputs["masked_lm_losses"]}
-
-    def correct(self, outputs, batch):
-        """Correct predictions [B, S]."""
-        labels = self.read(batch)["masked_lm_ids"]
-        return {"next_token": is_likeliest(outputs["masked_lm_logits"], labels)}
-
-    def loss(self, loss_sums, denominators):
-        """The mean."""
-        return Head.loss(self, loss_sums, denominators)

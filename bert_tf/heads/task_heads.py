@@ -5,20 +5,12 @@ from types import MappingProxyType
 import keras
 import tensorflow as tf
 
-from bert_tf.data import PACKED_TOKENS
 from bert_tf.data.records import GREATEST_FLOAT, Feature
-from bert_tf.heads import ENCODER, ON_TOP, OUTPUT
-from bert_tf.heads.head import Head, cross_entropy, is_likeliest
+from bert_tf.heads import ENCODER, OUTPUT
+from bert_tf.heads.head import Head, cross_entropy, is_likeliest, of_tokens
 from bert_tf.heads.labels import UNKNOWN
-from bert_tf.modeling.heads import (
-    Bidirectional,
-    Lstm,
-    MergeChoices,
-    SequenceClassifier,
-    TokenClassifier,
-    WeightedSum,
-)
-from bert_tf.modeling.layers import MASKED_SCORE, Dropout, last_tokens
+from bert_tf.modeling.heads import MergeChoices, SequenceClassifier, TokenClassifier
+from bert_tf.modeling.layers import MASKED_SCORE, Dropout, last_at_first, tokens_before
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 
 
@@ -34,51 +26,16 @@ class LabelHead(Head):
     least_names: int = 2
     vectors: str = "pooled_output"
 
-    def model(self, config, *, num_classes=2, num_choices=1):
-        """The encoder with a classifier of its `vectors`: logits [B, L] or [B, S, L]."""
+    def model(self, config, *, num_classes=2, num_choices=1, num_sequences=1):
+        """The encoder with a classifier of its `vectors`: logits [B * K, L] or [B, S, L]."""
         inputs = token_inputs()
-        outputs, vectors = vectors_of(config, inputs)
-        outputs["logits"] = classified(config, vectors[self.vectors], num_classes)
-        return BertModel(inputs, outputs, name=self.name)
+        outputs, _ = encode(config, inputs, num_sequences=num_sequences)
+        outputs["logits"] = classified(config, outputs[self.vectors], num_classes)
+        return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
         """One number of a label."""
         return (Feature("label_ids", tf.int64, 1, most=num_labels - 1),)
-
-
-def vectors_of(config, inputs):
-    """The encoder's outputs, and what heads read: the same, or what a BiLSTM makes of its layers.
-
-    The BiLSTM (paper, tables 5 and 7) gives sequence_output [B, S, 2 H], forward and backward, and
-    pooled_output [B, 2 H]: forward of the last token, backward of the first.
-    """
-    if not config.bilstm_layers:
-        outputs, _ = encode(config, inputs)
-        return outputs, outputs
-    outputs, _ = encode(config, inputs, all_layers=True)
-    embeddings = outputs.pop("embedding_output")
-    every = [outputs.pop(f"layer_{i}") for i in range(config.num_hidden_layers)]
-    match config.features:
-        case "embeddings":
-            x = embeddings
-        case "concat_last_four":
-            x = keras.ops.concatenate(every[-4:], axis=-1)  # [B, S, 4 D]
-        case "sum_last_four" | "sum_all" as kind:
-            summed = every if kind == "sum_all" else every[-4:]
-            x = WeightedSum(name="weighted_sum")(keras.ops.stack(summed, axis=-1))
-        case kind:
-            x = every[-2 if kind == "second_to_last" else -1]
-    mask = inputs["input_mask"]
-    is_token = keras.ops.not_equal(mask, 0)
-    for i in range(config.bilstm_layers):
-        options = {"return_sequences": True, "use_cudnn": False, "dtype": "float32"}
-        lstm = Lstm(config.bilstm_size, name="lstm", **options)
-        both = Bidirectional(lstm, dtype="float32", name=f"bilstm_{i}")
-        x = both(x, mask=is_token)  # [B, S, 2 H]
-        x *= keras.ops.cast(keras.ops.expand_dims(is_token, 2), "float32")
-    last = last_tokens(x[..., : config.bilstm_size], mask, 1)[:, 0]  # [B, H]
-    pooled = keras.ops.concatenate([last, x[:, 0, config.bilstm_size :]], axis=-1)
-    return outputs, {"sequence_output": x, "pooled_output": pooled}
 
 
 def classified(config, vectors, num_classes: int):
@@ -104,12 +61,12 @@ class Classification(LabelHead):
     )
 
     def losses(self, outputs, batch):
-        """Cross entropies [B] of logits [B, L] and label_ids int32 [B, 1]."""
-        return {"classifier": cross_entropy(outputs["logits"], batch["label_ids"][:, 0])}
+        """Cross entropies of logits [B * K, L] and label_ids int32 [B, K]."""
+        return {"classifier": _by_sequence(cross_entropy, outputs, batch)}
 
     def correct(self, outputs, batch):
-        """Correct classes [B]."""
-        return {"classifier": is_likeliest(outputs["logits"], batch["label_ids"][:, 0])}
+        """Correct classes."""
+        return {"classifier": _by_sequence(is_likeliest, outputs, batch)}
 
     def answers(self, outputs, labels):
         """label, probability [B], labels and probabilities [B, L]."""
@@ -117,6 +74,12 @@ class Classification(LabelHead):
         label = tf.gather(tf.constant(labels), tf.argmax(probabilities, axis=-1))
         probability = tf.reduce_max(probabilities, axis=-1)
         return {"label": label, "probability": probability, **_all_labels(probabilities, labels)}
+
+
+def _by_sequence(function, outputs, batch):
+    """`function(logits, labels)` of each sequence: [B], or [B, K] of packed rows."""
+    found = function(outputs["logits"], tf.reshape(batch["label_ids"], [-1]))  # [B * K]
+    return tf.reshape(found, tf.shape(batch["is_real_example"]))
 
 
 def _all_labels(probabilities, labels):
@@ -145,12 +108,14 @@ class MultiLabel(Classification):
         return (Feature("label_ids", tf.int64, num_labels, most=1),)
 
     def losses(self, outputs, batch):
-        """Cross entropies averaged over classes [B], of logits and label_ids, both [B, L]."""
+        """Cross entropies averaged over classes, of logits [B * K, L] and label_ids [B, K, L]."""
+        logits = tf.cast(outputs["logits"], tf.float32)
         each = tf.nn.sigmoid_cross_entropy_with_logits(
-            labels=tf.cast(batch["label_ids"], tf.float32),
-            logits=tf.cast(outputs["logits"], tf.float32),
-        )  # [B, L]
-        return {"multi_label": tf.reduce_mean(each, axis=-1)}
+            labels=tf.cast(tf.reshape(batch["label_ids"], tf.shape(logits)), tf.float32),
+            logits=logits,
+        )  # [B * K, L]
+        each = tf.reduce_mean(each, axis=-1)
+        return {"multi_label": tf.reshape(each, tf.shape(batch["is_real_example"]))}
 
     def correct(self, outputs, batch):
         """None: accuracy is counted by the metrics."""
@@ -173,18 +138,19 @@ class Regression(Classification):
         {"score": "float [B], which may lie beyond the scores of training"}
     )
 
-    def model(self, config, *, num_classes=1, num_choices=1):
-        """The encoder with a score of its pooled vector: logits [B, 1]."""
-        return super().model(config, num_classes=1)
+    def model(self, config, *, num_classes=1, num_choices=1, num_sequences=1):
+        """The encoder with a score of its pooled vector: logits [B * K, 1]."""
+        return super().model(config, num_classes=1, num_sequences=num_sequences)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
         """One float32."""
         return (Feature("label_ids", tf.float32, 1, least=-GREATEST_FLOAT, most=GREATEST_FLOAT),)
 
     def losses(self, outputs, batch):
-        """Squared errors [B] of logits and label_ids float32, both [B, 1]."""
-        error = tf.cast(outputs["logits"], tf.float32) - batch["label_ids"]
-        return {"regression": tf.square(error)[:, 0]}
+        """Squared errors of logits [B * K, 1] and label_ids float32 [B, K]."""
+        logits = tf.reshape(tf.cast(outputs["logits"], tf.float32), tf.shape(batch["label_ids"]))
+        error = tf.square(logits - batch["label_ids"])
+        return {"regression": tf.reshape(error, tf.shape(batch["is_real_example"]))}
 
     def correct(self, outputs, batch):
         """None."""
@@ -204,14 +170,18 @@ class MultipleChoice(Classification):
     title = "Chooses the ending that goes on best."
     serving = "bert_tf.serving.tasks:MultipleChoiceTask"
 
-    def model(self, config, *, num_classes=1, num_choices=1):
-        """From inputs int32 [B, C, S] each to logits [B, C], and no other outputs."""
-        inputs = token_inputs(shape=(num_choices, None))
-        merged = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
-        _, vectors = vectors_of(config, merged)
-        scores = classified(config, vectors["pooled_output"], 1)  # [B * C, 1]
-        logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C]
-        return BertModel(inputs, {"logits": logits}, name=self.name)
+    def model(self, config, *, num_classes=1, num_choices=1, num_sequences=1):
+        """From inputs int32 [B, C, S] each to logits [B, C], and no other outputs.
+
+        Of packed rows [B, S], in which the choices of an example follow each other, [B * K / C, C].
+        """
+        inputs = rows = token_inputs(shape=(None,) if num_sequences > 1 else (num_choices, None))
+        if num_sequences == 1:
+            rows = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
+        outputs, _ = encode(config, rows, num_sequences=num_sequences)
+        scores = classified(config, outputs["pooled_output"], 1)  # [B * C, 1], or [B * K, 1]
+        logits = keras.ops.reshape(scores, (-1, num_choices))
+        return BertModel(inputs, {"logits": logits}, name=self.name, num_sequences=num_sequences)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
         """The number of a sequence."""
@@ -223,7 +193,7 @@ class TokenLabels(LabelHead):
 
     name = "token_labels"
     architecture = "BertForTokenClassification"
-    required = f"{ENCODER}|{ON_TOP}|{OUTPUT}"
+    required = f"{ENCODER}|{OUTPUT}"
     terms = ("token",)
     vectors = "sequence_output"
     title = "Labels every word of a text."
@@ -237,7 +207,7 @@ class TokenLabels(LabelHead):
     def item_weights(self, batch):
         """1 for each labelled token of a real example, [B, S]."""
         labelled = tf.cast(batch["label_ids"] >= 0, tf.float32)
-        return {"token": labelled * batch["is_real_example"][:, None]}
+        return {"token": labelled * of_tokens(batch["is_real_example"], batch)}
 
     def losses(self, outputs, batch):
         """Cross entropies [B, S] of logits [B, S, L] and label_ids int32 [B, S]."""
@@ -254,23 +224,23 @@ class QuestionAnswering(Head):
     name = "question_answering"
     architecture = "BertForQuestionAnswering"
     weights = "cls/squad/"
-    required = f"{ENCODER}|{ON_TOP}|{weights}"
+    required = f"{ENCODER}|{weights}"
     outputs = ("start_logits", "end_logits")
     terms = ("span",)
     reads_windows = True
     title = "Answers questions about a text with words from it."
     serving = "bert_tf.serving.question_answering:QuestionAnsweringTask"
 
-    def model(self, config, *, num_classes=2, num_choices=1):
+    def model(self, config, *, num_classes=2, num_choices=1, num_sequences=1):
         """The encoder with start_logits and end_logits [B, S]."""
         inputs = token_inputs()
-        outputs, vectors = vectors_of(config, inputs)
-        x = vectors["sequence_output"]  # [B, S, D]
+        outputs, _ = encode(config, inputs, num_sequences=num_sequences)
+        x = outputs["sequence_output"]  # [B, S, D]
         if config.is_causal:  # no answer is scored at [CLS], which sees nothing
-            x = keras.ops.concatenate([last_tokens(x, inputs["input_mask"], 1), x[:, 1:]], axis=1)
+            x = last_at_first(x, inputs["input_mask"], num_sequences)
         logits = TokenClassifier(config, num_classes=2, name="squad")(x)  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
-        return BertModel(inputs, outputs, name=self.name)
+        return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
         """The positions of the answer's first and last token; 0 where there is no answer."""
@@ -280,17 +250,24 @@ class QuestionAnswering(Head):
     def losses(self, outputs, batch):
         """Half the sum of the cross entropies of start and end over all positions, [B].
 
-        In packed batches over the example's own tokens; else over padding too, as in the original.
+        Of packed rows [B, K], over a sequence's own tokens; else over padding too, as in the
+        original.
 
-        Of start_logits, end_logits [B, S] and start_positions, end_positions int32 [B, 1].
+        Of start_logits, end_logits [B, S] and start_positions, end_positions int32 [B, K], which
+        count from the beginning of a sequence.
         """
-        ends, padding = [], 0.0
-        if PACKED_TOKENS in batch:  # padding is not computed
-            padding = MASKED_SCORE * tf.cast(1 - batch["input_mask"], tf.float32)  # [B, S]
+        ends, num_sequences = [], batch["start_positions"].shape[1]
         for end in ("start", "end"):
-            logits = tf.cast(outputs[f"{end}_logits"], tf.float32) + padding
-            ends.append(cross_entropy(logits, batch[f"{end}_positions"][:, 0]))
-        return {"span": tf.add_n(ends) / 2}
+            logits, places = outputs[f"{end}_logits"], batch[f"{end}_positions"]
+            logits = tf.cast(logits, tf.float32)[:, None]  # [B, 1, S]
+            if num_sequences > 1:
+                numbers, number = batch["input_mask"], tf.range(1, num_sequences + 1)
+                is_own = numbers[:, None] == number[:, None]  # [B, K, S]
+                logits = tf.where(is_own, logits, MASKED_SCORE)
+                places += tokens_before(numbers, number[None])  # [B, K]
+                places = tf.minimum(places, logits.shape[-1] - 1)  # of sequences that are not there
+            ends.append(cross_entropy(logits, places))
+        return {"span": tf.reshape(tf.add_n(ends) / 2, tf.shape(batch["is_real_example"]))}
 
 
 class Embeddings(Head):

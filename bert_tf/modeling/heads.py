@@ -214,50 +214,6 @@ class NextSentenceHead(SequenceClassifier):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class WeightedSum(keras.layers.Layer):
-    """The sum of layers with learned weights, which sum to 1 (paper, section 5.3)."""
-
-    def build(self, x_shape: Shape) -> None:
-        """Makes a weight for each layer; at first they are equal."""
-        self.supports_masking = True
-        self.layer_weights = self.add_weight(
-            shape=(x_shape[-1],), initializer="zeros", name="layer_weights"
-        )
-
-    def call(self, x: Tensor) -> Tensor:
-        """x [B, S, D, layers] -> [B, S, D]."""
-        return ops.matmul(x, ops.softmax(ops.convert_to_tensor(self.layer_weights)))
-
-    def compute_output_shape(self, x_shape: Shape) -> Shape:
-        """[B, S, D]."""
-        return x_shape[:-1]
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Lstm(keras.layers.LSTM):
-    """Keras's, which fails in eager calls with 0 rows: it takes their sums for biases."""
-
-    def call(self, sequences, initial_state=None, mask=None, training=False):
-        """sequences [B, S, in] and mask bool [B, S] -> [B, S, H]."""
-        if sequences.shape[0] == 0:
-            return ops.zeros((*sequences.shape[:2], self.units))
-        return super().call(sequences, initial_state, mask, training)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Bidirectional(keras.layers.Bidirectional):
-    """Keras's layer, whose weights keep the layer's name in a loaded model too."""
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        """As Keras's own, which builds the inner layers before they get this name."""
-        inner = {n: dict(config[n]) for n in ("layer", "backward_layer") if n in config}
-        for layer in inner.values():
-            layer.pop("build_config", None)
-        return super().from_config(config | inner, custom_objects)
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
 class MergeChoices(keras.layers.Layer):
     """Makes an example of every choice."""
 

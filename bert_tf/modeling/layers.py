@@ -17,7 +17,7 @@ import dataclasses
 import math
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -66,13 +66,6 @@ class BertLayer(keras.layers.Layer):
         """Dropout of this layer's dtype."""
         return Dropout(rate, dtype=self.dtype_policy, name="dropout")
 
-    def as_encoder(self) -> Self:
-        """The layer, as part of the encoder: it is frozen with it, and its tokens are packed."""
-        for inner in self._flatten_layers():
-            if isinstance(inner, Dropout):
-                inner.is_of_encoder = True
-        return self
-
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
         return {**super().get_config(), "config": self.config.to_dict()}
@@ -97,12 +90,10 @@ class SelfAttention(BertLayer):
     In a causal model (section 5.1) a token sees itself and those before it.
 
     The gradient is written out: that of soft-max needs no sums over S * S, as those of P * dP are
-    those of the context and its gradient (Dao et al., 2022, appendix B.2). With `recompute` the
-    probabilities are not kept for it but computed again from query and key: one product of the six
-    that attention takes is made twice.
+    those of the context and its gradient (Dao et al., 2022, appendix B.2). In a `TrainingStep` that
+    recomputes attention the probabilities are not kept for it but computed again from query and
+    key: one product of the six that attention takes is made twice.
     """
-
-    recompute = False  # set by `Steps`
 
     def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
@@ -148,11 +139,11 @@ class SelfAttention(BertLayer):
         def dropped(p: Tensor) -> Tensor:
             return self.dropout(ops.cast(p, self.compute_dtype), training=training)
 
-        if not (training and _keys):  # otherwise a second pass draws the masks of the first
+        if not (training and _steps):  # otherwise a second pass draws the masks of the first
             p = ops.softmax(scores_of(query, key), axis=-1)
             return ops.transpose(ops.matmul(dropped(p), value), swapped)
 
-        masks = _keys[-1]
+        masks = _steps[-1]
 
         @ops.custom_gradient
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Any:
@@ -168,7 +159,8 @@ class SelfAttention(BertLayer):
                 inner = ops.transpose(ops.sum(inner, axis=-1, keepdims=True), swapped)
                 g = ops.transpose(g, swapped)  # [B, N, S, H]; inner: [B, N, S, 1]
                 again, q, k, v = masks, query, key, value
-                if self.recompute:  # plus a 0 that no compiler knows: else it keeps what was there
+                if masks.recompute == "attention":
+                    # Plus a 0 that no compiler knows: else it keeps what was there.
                     zero = g[:1, :1, :1, :1] * 0
                     q, k, v = (x + zero for x in (q, k, v))
                     again = masks.again(ops.cast(zero[0, 0, 0, 0], "int32"))
@@ -246,10 +238,9 @@ class AddAndNorm(BertLayer):
 class Intermediate(BertLayer):
     """activation(dense(x)): the wide half of the feed-forward network.
 
-    With `recompute` the gradient of the activation is computed from its input and keeps nothing.
+    In a `TrainingStep` that recomputes attention, the gradient of the activation is computed from
+    its input and keeps nothing.
     """
-
-    recompute = False  # set by `Steps`
 
     def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
@@ -262,7 +253,8 @@ class Intermediate(BertLayer):
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         """x [..., D] -> [..., F]."""
         wide, activation = self.projection(x), ACTIVATIONS[self.config.hidden_act]
-        return keras.remat(activation)(wide) if self.recompute and training else activation(wide)
+        again = training and recomputes("attention")
+        return keras.remat(activation)(wide) if again else activation(wide)
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
         """The shape of x with F at its end."""
@@ -277,13 +269,11 @@ class EncoderBlock(BertLayer):
     `input_mask`. Without it the mask that x has from Keras (`BertLayer`) is taken; without
     either there is no padding.
 
-    With `recompute` it keeps its input alone for the gradient, and computes again what else the
-    backward pass needs: some 20 tensors as large as its input, of one block at a time. The work is
-    a third more. Dropout masks are hashes of places (`Dropout`), so the second pass draws those of
-    the first.
+    In a `TrainingStep` that recomputes blocks it keeps its input alone for the gradient, and
+    computes again what else the backward pass needs: some 20 tensors as large as its input, of one
+    block at a time. The work is a third more. Dropout masks are hashes of places (`Dropout`), so
+    the second pass draws those of the first.
     """
-
-    recompute = False  # set by `Steps`
 
     def __init__(self, config: Config, **kwargs: Any):
         super().__init__(config, **kwargs)
@@ -300,13 +290,14 @@ class EncoderBlock(BertLayer):
     def call(self, x, padding_mask=None, training=None, mask=None):
         """x [B, S, D], padding_mask [B, S], 0 for padding, else Keras's mask -> [B, S, D]."""
         padding_mask = mask if padding_mask is None else padding_mask
+        training = drops(self, training)
 
         def block(x: Tensor) -> Tensor:
             x = self.attention(x, padding_mask, training=training)
             wide = self.intermediate(x, training=training)  # [B, S, F]
             return self.add_and_norm(wide, x, training=training)
 
-        return recomputed(block, x) if self.recompute and training else block(x)
+        return recomputed(block, x) if training and recomputes("blocks") else block(x)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -362,7 +353,7 @@ class Embeddings(BertLayer):
         else:
             places = ops.minimum(places_in_sequences(sequence_numbers), longest - 1)  # of padding
             x += ops.take(positions, places, axis=0)  # [B, S, D]
-        x = self.dropout(self.norm(x), training=training)
+        x = self.dropout(self.norm(x), training=drops(self, training))
         return (x, words) if with_table else x
 
     def compute_output_spec(
@@ -404,13 +395,23 @@ class Pooler(BertLayer):
 
 # ---------------------------------------------------------------------------- packed rows
 
-# A row has several sequences, one after the other (Krell et al., 2021); sequence_numbers int [B, S]
-# is 1 for the tokens of the first, 2 for those of the second, and 0 for padding.
+# A row has several sequences, one after the other (Krell et al., 2021). Its input_mask, here called
+# sequence_numbers, int [B, S], is 1 for the tokens of the first, 2 for those of the second, 0 for
+# padding.
+
+
+def same_sequence(sequence_numbers: Tensor) -> Tensor:
+    """Whether a token sees another, as a padding_mask: [B, S] -> bool [B, S, S].
+
+    Padding sees padding.
+    """
+    numbers = sequence_numbers
+    return ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))
 
 
 def places_in_sequences(sequence_numbers: Tensor) -> Tensor:
     """The place of each token in its sequence, from 0: int32 [B, S]."""
-    before = _tokens_before(sequence_numbers, sequence_numbers)  # [B, S]
+    before = tokens_before(sequence_numbers, sequence_numbers)  # [B, S]
     return ops.arange(ops.shape(sequence_numbers)[1], dtype="int32") - before
 
 
@@ -420,7 +421,7 @@ def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Ten
     Of a sequence that is not there some token's.
     """
     numbers = ops.arange(1, num_sequences + 1, dtype="int32")[None, :]  # [1, K]
-    places = _tokens_before(sequence_numbers, numbers)  # [B, K]
+    places = tokens_before(sequence_numbers, numbers)  # [B, K]
     last = ops.sum(ops.cast(sequence_numbers > 0, "int32"), axis=1, keepdims=True) - 1  # [B, 1]
     return ops.take_along_axis(x, ops.expand_dims(ops.minimum(places, last), 2), axis=1)
 
@@ -429,11 +430,21 @@ def last_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tens
     """The vectors of the last tokens of sequences 1 to K: x [B, S, D] -> [B, K, D]."""
     # [1, K], of the next ones; a tensor would be an input of graphs that are converted.
     numbers = np.arange(2, num_sequences + 2, dtype="int32")[None, :]
-    places = ops.maximum(_tokens_before(sequence_numbers, numbers) - 1, 0)  # [B, K]
+    places = ops.maximum(tokens_before(sequence_numbers, numbers) - 1, 0)  # [B, K]
     return ops.take_along_axis(x, ops.expand_dims(places, 2), axis=1)
 
 
-def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
+def last_at_first(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
+    """[B, S, D], with the vector of each sequence's last token at its first one."""
+    last = last_tokens(x, sequence_numbers, num_sequences)  # [B, K, D]
+    number = ops.expand_dims(ops.maximum(sequence_numbers - 1, 0), 2)  # [B, S, 1]
+    before = ops.pad(sequence_numbers, ((0, 0), (1, 0)))[:, :-1]  # [B, S]
+    is_first = ops.logical_and(sequence_numbers > 0, ops.not_equal(sequence_numbers, before))
+    last = ops.take_along_axis(last, number, axis=1)  # [B, S, D]
+    return ops.where(ops.expand_dims(is_first, 2), last, x)
+
+
+def tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
     """How many tokens of a row are of sequences with smaller numbers: int32, of the shape of `of`.
 
     0 for number 0, the padding.
@@ -441,61 +452,6 @@ def _tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
     own = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
     is_before = ops.logical_and(own > 0, ops.less(own, of[:, :, None]))  # [B, n, S]
     return ops.sum(ops.cast(is_before, "int32"), axis=-1)
-
-
-# Batches of fine-tuning are packed by the step: packed_tokens int [R, W] has, for each place in
-# their rows, which of the tokens [B * S] stands there, or -1 (data/packing.py).
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class PackTokens(keras.layers.Layer):
-    """Puts the tokens of a batch into rows."""
-
-    def call(self, packed_tokens: Tensor, input_ids: Tensor, segment_ids: Tensor) -> Any:
-        """int [R, W], and [B, S] each -> their ids and segments, and sequence numbers, [R, W]."""
-        tokens = ops.maximum(packed_tokens, 0)
-        ids = (ops.take(ops.reshape(x, (-1,)), tokens) for x in (input_ids, segment_ids))
-        return *ids, ops.floor_divide(packed_tokens, ops.shape(input_ids)[1]) + 1
-
-    def compute_output_spec(self, packed_tokens: Tensor, *_: Tensor) -> tuple[Tensor, ...]:
-        """[R, W] each."""
-        return tuple(keras.KerasTensor(packed_tokens.shape, "int32") for _ in range(3))
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class UnpackTokens(keras.layers.Layer):
-    """Takes the vectors of a batch's tokens out of their rows."""
-
-    def call(self, x: Tensor, packed_tokens: Tensor, input_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """[R, W, D], int [R, W], int [B, S] -> [B, S, D], 0 for padding; first tokens [B, 1, D]."""
-        batch, length = ops.shape(input_mask)
-        cells = ops.reshape(packed_tokens, (-1,))  # [R * W]
-        starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
-        first = ops.argmax(ops.cast(ops.equal(starts, cells), "int32"), axis=1)[:, None]  # [B, 1]
-        first = ops.cast(first, "int32")
-        places = ops.minimum(first + ops.arange(length, dtype="int32"), ops.size(cells) - 1)
-
-        @ops.custom_gradient
-        def unpacked(x: Tensor) -> Tensor:
-            y = ops.take(x, places, axis=0)  # [B, S, D]
-
-            def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
-                g = arguments[0] if upstream is None else upstream  # [B, S, D]
-                g = ops.take(ops.reshape(g, (-1, x.shape[-1])), ops.maximum(cells, 0), axis=0)
-                return g * ops.cast(cells >= 0, g.dtype)[:, None]  # [R * W, D]
-
-            return y * ops.cast(input_mask, y.dtype)[..., None], gradient
-
-        x = ops.reshape(x, (-1, x.shape[-1]))  # [R * W, D]
-        return unpacked(x), ops.take(x, first, axis=0)
-
-    def compute_output_spec(
-        self, x: Tensor, packed_tokens: Tensor, input_mask: Tensor
-    ) -> tuple[Tensor, ...]:
-        """[B, S, D] and [B, 1, D]."""
-        batch, length = input_mask.shape
-        shapes = (batch, length, x.shape[-1]), (batch, 1, x.shape[-1])
-        return tuple(keras.KerasTensor(shape, x.dtype) for shape in shapes)
 
 
 # ---------------------------------------------------------------------------- dense
@@ -535,105 +491,119 @@ GOLDEN_RATIO = -0x61C88647  # 0x9E3779B9 as int32; spreads consecutive counters
 
 
 @dataclasses.dataclass
-class DropoutKey:
-    """Within its context dropout masks are a pure function of seed, row and place in the model.
+class TrainingStep:
+    """Within its context layers know of the step that they are called in.
+
+    Dropout masks are then a pure function of its seed, of a sequence's number in the global batch
+    and of a token's place in its sequence, whatever rows they stand in.
 
     Args:
       seed: int32 scalar, a different one for each step.
-      first_row: int32 scalar, the place in the global batch of row 0 of the model's inputs.
-      num_rows: the rows of the model's inputs. A layer whose inputs have several sequences for each
-        row (multiple choice) then counts sequences; without it, rows are taken for sequences.
-      packed_tokens: of a packed batch; the masks of its tokens are those of the batch unpacked.
-      input_shape: [B, S] or [B, C, S], of its ids.
+      sequences: their numbers in the global batch, int32 [B, K]. A layer whose inputs have more
+        rows counts on within each. None: 0, 1, 2, ...
+      numbers: of rows of several sequences their input_mask, int32 [B, S].
+      recompute: what is computed again for the gradient: "attention", its probabilities and the
+        derivative of gelu; "blocks", all of a block; "", nothing.
+      still: ids of the layers that drop nothing, those of a frozen encoder.
       lines: what `places` has made.
     """
 
     seed: Tensor
-    first_row: Tensor = 0
-    num_rows: int | None = None
-    packed_tokens: Tensor = None
-    input_shape: Any = ()
+    sequences: Tensor = None
+    numbers: Tensor = None
+    recompute: str = ""
+    still: frozenset[int] = frozenset()
     lines: dict[tuple, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.seed = ops.convert_to_tensor(self.seed, "int32")
 
     def __enter__(self) -> None:
-        _keys.append(self)
+        _steps.append(self)
 
     def __exit__(self, *_: Any) -> None:
-        _keys.pop()
+        _steps.pop()
 
-    def places(self, shape: Any, *, is_packed: bool) -> tuple[Tensor, Tensor]:
+    def places(self, shape: Any) -> tuple[Tensor, Tensor]:
         """Of each element a hash of its line, along the last axis, and of its place in the line.
 
         They broadcast to `shape` and are made once for all layers: what is left for each element is
         what counts on GPUs, and what is left for each layer is what a step's start takes.
         """
-        make = self._packed if is_packed else self._of_rows
         if not all(isinstance(n, int) for n in shape):  # some are tensors
-            return make(shape)
-        key = (*shape, is_packed)
+            return self._places(shape)
+        key = tuple(shape)
         if key not in self.lines:
-            self.lines[key] = make(shape)
+            self.lines[key] = self._places(shape)
         return self.lines[key]
 
-    def again(self, zero: Tensor) -> "DropoutKey":
-        """A key of the same masks, which are computed again: `zero`, an int32, is 0 unknown."""
+    def again(self, zero: Tensor) -> "TrainingStep":
+        """A step of the same masks, which are computed again: `zero`, an int32, is 0 unknown."""
         lines = {key: (line + zero, element) for key, (line, element) in self.lines.items()}
         return dataclasses.replace(self, seed=self.seed + zero, lines=lines)
 
-    def _of_rows(self, shape: Any) -> tuple[Tensor, Tensor]:
-        first = self.first_row
-        if self.num_rows is not None:
-            first *= shape[0] // self.num_rows
-        rows = ops.arange(shape[0], dtype="int32") + first  # [B]
-        rows = ops.reshape(rows, (shape[0],) + (1,) * (len(shape) - 1))
-        lines = ops.reshape(spread(math.prod(shape[1:-1])), (1, *shape[1:-1], 1))
-        return self._hashed(rows, lines), spread(shape[-1])
+    def _places(self, shape: Any) -> tuple[Tensor, Tensor]:
+        between, last = shape[1:-1], ops.arange(shape[-1], dtype="int32")
+        if self.numbers is not None and between:  # of the tokens of several sequences
+            places = places_in_sequences(self.numbers)  # [B, S]
+            number = ops.maximum(self.numbers - 1, 0)
+            sequence = ops.take_along_axis(self.sequences, number, axis=1)  # [B, S]
+            if len(between) == 2:
+                last = places[:, None, None, :]
+        else:
+            sequence = self._sequences(shape[0])  # [B]
+            places = ops.arange(between[-1] if between else 1, dtype="int32")  # [S]
+            sequence = sequence[:, None] if between else sequence
+        if len(between) > 1:  # as heads have several lines of each token
+            others = ops.arange(math.prod(between[:-1]), dtype="int32")[:, None] * 2**16
+            places = ops.expand_dims(places, -2) + others  # [N, S], or [B, N, S]
+            sequence = ops.expand_dims(sequence, 1)
+        row = mix(ops.bitwise_xor(sequence * GOLDEN_RATIO, mix(self.seed)))
+        line = mix(ops.bitwise_xor(row, places * GOLDEN_RATIO))
+        if len(between) > 2:
+            line = ops.reshape(line, (-1, *between))
+        return ops.expand_dims(line, -1), last * GOLDEN_RATIO
 
-    def _packed(self, shape: Any) -> tuple[Tensor, Tensor]:
-        cells, length = self.packed_tokens, self.input_shape[-1]
-        first = self.first_row * math.prod(self.input_shape[1:-1])
-        rows, places = first + cells // length, cells % length  # [R, W]
-        if len(shape) != 4:
-            lines = self._hashed(rows[..., None], places[..., None] * GOLDEN_RATIO)  # [R, W, 1]
-            return lines, spread(shape[-1])
-        lines = ops.arange(shape[1], dtype="int32")[:, None] * length + places[:, None, :]
-        lines = self._hashed(rows[:, None, :, None], lines[..., None] * GOLDEN_RATIO)
-        return lines, places[:, None, None, :] * GOLDEN_RATIO  # [R, N, W, 1], [R, 1, 1, W]
-
-    def _hashed(self, rows: Tensor, lines: Tensor) -> Tensor:
-        row = mix(ops.bitwise_xor(rows * GOLDEN_RATIO, mix(self.seed)))
-        return mix(ops.bitwise_xor(row, lines))
+    def _sequences(self, rows: Any) -> Tensor:
+        """The numbers of the sequences that so many rows belong to, int32 [rows]."""
+        if self.sequences is None:
+            return ops.arange(rows, dtype="int32")
+        sequences = ops.reshape(self.sequences, (-1, 1))  # [B * K, 1]
+        each = rows // ops.shape(sequences)[0]
+        return ops.reshape(sequences * each + ops.arange(each, dtype="int32"), (-1,))
 
 
-def spread(n: Any) -> Tensor:
-    """0 to n - 1, times the golden ratio: int32 [n]."""
-    return ops.arange(n, dtype="int32") * GOLDEN_RATIO
+_steps: list[TrainingStep] = []  # those whose contexts are entered
 
 
-_keys: list[DropoutKey] = []  # those whose contexts are entered
+def recomputes(what: str) -> bool:
+    """Whether this is computed again for the gradient."""
+    return bool(_steps) and _steps[-1].recompute == what
+
+
+def drops(layer: keras.layers.Layer, training: bool | None) -> bool:
+    """Whether a part of the encoder has dropout."""
+    return bool(training) and not (_steps and id(layer) in _steps[-1].still)
 
 
 def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
     """`function(*tensors)`; its gradient keeps the tensors alone, and computes the rest again.
 
     The seed of dropout is one more of them. Otherwise a compiler would find that the masks of both
-    passes are the same, compute them once, and keep them: a byte for each element. Outside of
-    `DropoutKey` nothing is recomputed, as the second pass would draw other masks.
+    passes are the same, compute them once, and keep them: a byte for each element. Outside of a
+    `TrainingStep` nothing is recomputed, as the second pass would draw other masks.
     """
-    if not _keys:
+    if not _steps:
         return function(*tensors)
-    key = _keys[-1]
+    step = _steps[-1]
 
     def with_seed(high: Tensor, low: Tensor, *tensors: Tensor) -> Tensor:
         seed = ops.left_shift(ops.cast(high, "int32"), 16) + ops.cast(low, "int32")
-        with dataclasses.replace(key, seed=seed, lines={}):
+        with dataclasses.replace(step, seed=seed, lines={}):
             return function(*tensors)
 
     # Halves, which float32 holds exactly: what is not floating has no place in a gradient.
-    high, low = ops.right_shift(key.seed, 16), ops.bitwise_and(key.seed, 0xFFFF)
+    high, low = ops.right_shift(step.seed, 16), ops.bitwise_and(step.seed, 0xFFFF)
     halves = (ops.cast(half, "float32") for half in (high, low))
     return keras.remat(with_seed)(*halves, *tensors)
 
@@ -650,16 +620,14 @@ def mix(h: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Dropout(keras.layers.Layer):
-    """Dropout without state: a mask is a hash of seed, place in the model, row and element.
+    """Dropout without state: a mask is a hash of seed, place in the model, sequence and element.
 
-    It is computed again for the gradient, not stored. Rows are counted through the global batch: so
-    the masks of a step do not depend on how its batch is spread over replicas or cut into
-    micro-batches, and a resumed run draws the masks of an undisturbed one. Outside of `DropoutKey`
-    the seed comes from a Keras `SeedGenerator`, so that the layer works under `fit` too; there
-    all replicas draw the same masks, as those of Keras's own layer do.
+    It is computed again for the gradient, not stored. Sequences have their numbers in the global
+    batch (`TrainingStep`): so the masks of a step do not depend on how its batch is packed, spread
+    over replicas or cut into micro-batches, and a resumed run draws those of an undisturbed one.
+    Outside of a step the seed comes from a Keras `SeedGenerator`, so that the layer works under
+    `fit` too; there all replicas draw the same masks, as those of Keras's own layer do.
     """
-
-    is_of_encoder = False  # which is frozen as a whole, and whose tokens may be packed
 
     def __init__(self, rate: float, **kwargs: Any):
         super().__init__(**kwargs)
@@ -671,13 +639,12 @@ class Dropout(keras.layers.Layer):
         """x [B, ...] -> [B, ...]; in training a share `rate` becomes 0, the rest is scaled up."""
         if not self.rate or not training:
             return x
-        if _keys:
-            key = _keys[-1]
+        if _steps:
+            step = _steps[-1]
         else:
             own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
-            key = DropoutKey(ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own))
-        is_packed = key.packed_tokens is not None and self.is_of_encoder
-        line, element = key.places(ops.shape(x), is_packed=is_packed)
+            step = TrainingStep(ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own))
+        line, element = step.places(ops.shape(x))
         # Less than `mix`, for speed: the lines are well mixed, and only high bits are compared.
         place = zlib.crc32(self.path.encode()) - 2**31
         h = ops.bitwise_xor(ops.bitwise_xor(line, place) * -0x3D4D51CB, element) * -0x7A143595

@@ -9,14 +9,13 @@ Values are checked where they are known: in eager calls, and in arrays given to 
 `predict` and so on. Inside a graph they are not, and a check would cost time in each step.
 """
 
-import contextlib
 import functools
 import importlib
 import json
 import os
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -24,7 +23,6 @@ import numpy as np
 from keras import ops
 
 from bert_tf.config import BertConfig
-from bert_tf.data import PACKED_TOKENS
 from bert_tf.errors import InputError
 from bert_tf.modeling import layers
 
@@ -33,25 +31,15 @@ if TYPE_CHECKING:
 
 TOKENIZER_FILE = "tokenizer.json"  # in a .keras file
 TOKEN_INPUTS = ("input_ids", "input_mask", "segment_ids")
-PACKED_INPUTS = ("input_ids", "sequence_numbers", "segment_ids")  # of rows of several sequences
 SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # Hugging Face's names
-
-
-def _rows_of_their_own(ids: Any) -> Any:
-    """packed_tokens [B, S] of sequences that are not packed; ids [B, S] or [B, C, S]."""
-    ids = ops.reshape(ids, (-1, ops.shape(ids)[-1]))
-    number = ops.reshape(ops.arange(ops.size(ids), dtype="int32"), ops.shape(ids))
-    return ops.where(ops.not_equal(ids, 0), number, -1)
 
 
 # Inputs that may be left out, from int32 ids [..., S]: all ids but 0 are words, of the first text;
 # predictions are made for every position.
 DEFAULTS = {
     "input_mask": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),
-    "sequence_numbers": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),  # one sequence
     "segment_ids": ops.zeros_like,
     "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
-    PACKED_TOKENS: _rows_of_their_own,
 }
 REMEDY = 'give what the tokenizer returns, model(tokenizer(["a text"])), or cast numbers to int32'
 
@@ -66,7 +54,7 @@ def _with_checked_arrays(name: str) -> Callable:
     @functools.wraps(method)
     def checked(self, x=None, *args, **kwargs):
         if all(hasattr(a, "shape") or isinstance(a, str | bytes) for a in keras.tree.flatten(x)):
-            check_inputs(x, self.input, self._bert_config)
+            check_inputs(x, self)
             x = keras.tree.map_structure(whole, x)
         for y in keras.tree.flatten(kwargs.get("y", args[:1])):
             if isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", None) in ("U", "O"):
@@ -102,7 +90,7 @@ class BertModel(keras.Model):
     It is called with a dict of ids [B, S], or with the ids alone:
 
         input_ids                          of the word pieces; 0 is padding
-        input_mask or attention_mask       1 for word pieces, 0 for padding
+        input_mask or attention_mask       1 for word pieces, 0 for padding; see num_sequences
         segment_ids or token_type_ids      0 for the first text, 1 for the second
         masked_lm_positions                of models that predict masked tokens
 
@@ -137,6 +125,7 @@ class BertModel(keras.Model):
         name: str | None = None,
         *,
         all_layers: bool = False,
+        num_sequences: int = 1,
         **kwargs: Any,
     ):
         """With new weights.
@@ -147,6 +136,7 @@ class BertModel(keras.Model):
           name: of the model; default of the encoder: bert_encoder.
           all_layers: of the encoder, also give embedding_output and layer_0, layer_1, ..., each
             [B, S, D].
+          num_sequences: with inputs, the most sequences of a row that it was made for (`encode`).
           **kwargs: as for `keras.Model`.
         """
         if isinstance(inputs, str | os.PathLike):
@@ -155,10 +145,11 @@ class BertModel(keras.Model):
             inputs, name = token_inputs(), name or "bert_encoder"
             outputs, _ = encode(config, inputs, all_layers=all_layers)
         super().__init__(inputs, outputs, name=name, **kwargs)
+        self.num_sequences = num_sequences
 
     def __call__(self, inputs: Any, **kwargs: Any) -> Any:
         """The outputs for a dict of inputs, or for input_ids alone; all else by keyword."""
-        inputs = complete_inputs(inputs, self.input, self._bert_config)
+        inputs = complete_inputs(inputs, self)
         return super().__call__(inputs, **kwargs)
 
     @property
@@ -187,14 +178,17 @@ class BertModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """What `from_config` makes the model of, weights and tokenizer aside."""
         own = {"labels": self.labels and list(self.labels), "metadata": dict(self.metadata)}
-        return super().get_config() | own
+        several = {"num_sequences": self.num_sequences} if self.num_sequences > 1 else {}
+        return super().get_config() | own | several
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> "BertModel":
         """The model of what `get_config` gave."""
         config = dict(config)
         labels, metadata = config.pop("labels", None), config.pop("metadata", None)
+        num_sequences = config.pop("num_sequences", 1)
         model = super().from_config(config, custom_objects)
+        model.num_sequences = num_sequences
         model.metadata = metadata or {}
         model.labels = labels and tuple(labels)
         return model
@@ -218,27 +212,10 @@ class BertModel(keras.Model):
 # ---------------------------------------------------------------------------- what models share
 
 
-_packs = False  # within `packed_inputs`
-
-
-@contextlib.contextmanager
-def packed_inputs() -> Iterator[None]:
-    """Models that are built within it take packed_tokens besides, and compute no padding."""
-    global _packs
-    _packs = True
-    try:
-        yield
-    finally:
-        _packs = False
-
-
-def token_inputs(
-    *more: str, names: tuple[str, ...] = TOKEN_INPUTS, shape: tuple[int | None, ...] = (None,)
-) -> dict[str, Any]:
+def token_inputs(*more: str, shape: tuple[int | None, ...] = (None,)) -> dict[str, Any]:
     """The inputs of a functional model by name, int32 [B, *shape]; `more` of them are [B, P]."""
-    names = (*names, *more)
-    shapes = dict.fromkeys(names, shape) | ({PACKED_TOKENS: (None,)} if _packs else {})
-    return {name: keras.Input(shape, dtype="int32", name=name) for name, shape in shapes.items()}
+    names = (*TOKEN_INPUTS, *more)
+    return {name: keras.Input(shape, dtype="int32", name=name) for name in names}
 
 
 def encode(
@@ -252,42 +229,29 @@ def encode(
 
     Args:
       config: sizes of the model.
-      inputs: input_ids, input_mask, segment_ids, int32 [B, S] each; of packed rows
-        sequence_numbers in the place of input_mask (Krell et al., 2021). With packed_tokens
-        [R, W] what is computed are the rows of these tokens.
+      inputs: input_ids, input_mask, segment_ids, int32 [B, S] each.
       all_layers: also give embedding_output and layer_0, layer_1, ..., each [B, S, D].
-      num_sequences: K, of packed rows.
+      num_sequences: K, the most sequences of a row. Above 1 input_mask is 1 for the tokens of the
+        first, 2 for those of the second, ...; none sees another (Krell et al., 2021).
 
     Returns:
-      sequence_output [B, S, D] and pooled_output [B, D], or [B * K, D] of packed rows, by name;
-      and the word table [V, D].
+      sequence_output [B, S, D] and pooled_output [B * K, D] by name; and the word table [V, D].
     """
-    numbers, cells = inputs.get("sequence_numbers"), inputs.get(PACKED_TOKENS)
-    ids, segments = inputs["input_ids"], inputs["segment_ids"]
-    if cells is not None:
-        ids, segments, numbers = layers.PackTokens()(cells, ids, segments)  # [R, W] each
-    if numbers is None:
-        mask = inputs["input_mask"]  # [B, S]
-    else:  # tokens see their own sequence, and padding sees padding
-        mask = ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))  # [B, S, S]
-    x, word_table = layers.Embeddings(config).as_encoder()(
-        ids, segments, with_table=True, sequence_numbers=numbers
+    numbers = inputs["input_mask"] if num_sequences > 1 else None  # [B, S]
+    mask = inputs["input_mask"]
+    if numbers is not None:
+        mask = layers.same_sequence(numbers)  # [B, S, S]
+    x, word_table = layers.Embeddings(config)(
+        inputs["input_ids"], inputs["segment_ids"], with_table=True, sequence_numbers=numbers
     )  # [B, S, D], [V, D]
     every_layer = {"embedding_output": x}
     for i in range(config.num_hidden_layers):
-        block = layers.EncoderBlock(config, name=f"layer_{i}").as_encoder()
-        x = block(x, padding_mask=mask)  # [B, S, D]
+        x = layers.EncoderBlock(config, name=f"layer_{i}")(x, padding_mask=mask)  # [B, S, D]
         every_layer[f"layer_{i}"] = x
     first = x  # tokens are at [:, 0]
-    if cells is not None:
-        unpack = layers.UnpackTokens()
-        x, first = unpack(x, cells, inputs["input_mask"])  # [B, S, D], [B, 1, D]
-        if all_layers:
-            for name, value in every_layer.items():
-                every_layer[name], _ = unpack(value, cells, inputs["input_mask"])
-    if config.is_causal or (numbers is not None and cells is None):
+    if config.is_causal or numbers is not None:
         tokens = layers.last_tokens if config.is_causal else layers.first_tokens
-        first = tokens(x, inputs.get("input_mask", numbers), num_sequences)  # [B, K, D]
+        first = tokens(x, inputs["input_mask"], num_sequences)  # [B, K, D]
         first = ops.reshape(first, (-1, 1, config.hidden_size))  # [B * K, 1, D]
     outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(first)}
     return outputs | (every_layer if all_layers else {}), word_table
@@ -296,39 +260,36 @@ def encode(
 # ---------------------------------------------------------------------------- inputs
 
 
-def complete_inputs(
-    inputs: Any, expected: Mapping[str, Any], config: BertConfig | None
-) -> dict[str, Any]:
+def complete_inputs(inputs: Any, model: BertModel) -> dict[str, Any]:
     """The inputs by the model's own names, with defaults for those that were left out.
 
     Args:
       inputs: by the original's names or Hugging Face's, ids alone, or a list in the order of the
         model's inputs.
-      expected: the model's inputs by name.
-      config: of the model; None: its sizes are unknown, and values are not checked.
+      model: whose they are.
 
     Raises:
       InputError: there are no input_ids, an input is given twice or is unknown, or as
         `check_inputs`.
     """
-    values = check_inputs(inputs, expected, config)
-    if missing := expected.keys() - values.keys():  # arrays become tensors: Keras takes no mixture
+    values = check_inputs(inputs, model)
+    if missing := model.input.keys() - values.keys():
+        # Arrays become tensors: Keras takes no mixture.
         values = {name: ops.cast(x, "int32") for name, x in values.items()}
         values |= {name: DEFAULTS[name](values["input_ids"]) for name in missing}
     return values
 
 
-def check_inputs(
-    inputs: Any, expected: Mapping[str, Any], config: BertConfig | None
-) -> dict[str, Any]:
+def check_inputs(inputs: Any, model: BertModel) -> dict[str, Any]:
     """Checks the given inputs, and names them as the model does; arguments as `complete_inputs`.
 
     Raises:
       InputError: an input does not hold whole numbers, its shape does not fit the model or the
         other inputs, or a known value is out of range.
     """
+    expected, config = model.input, model._bert_config
     values = _named(inputs, expected)
-    given = [name for name in expected if name in values and name != PACKED_TOKENS]
+    given = [name for name in expected if name in values]
     known = {name: _known(values[name]) for name in given}
     for name, x in known.items():
         dtype, is_array = getattr(x, "dtype", type(x)), isinstance(x, np.ndarray)
@@ -347,8 +308,7 @@ def check_inputs(
     shapes = {name: tuple(x.shape) for name, x in known.items()}
     ids = shapes["input_ids"]
     for name, shape in shapes.items():
-        is_token = name in TOKEN_INPUTS or name in PACKED_INPUTS
-        like = ids if is_token else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
+        like = ids if name in TOKEN_INPUTS else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
         if not (_fit(shape, expected[name].shape) and _fit(shape, like)):
             beside = f", with input_ids of {list(ids)}" if name != "input_ids" else ""
             received = f"{name} of shape {list(shape)}{beside}"
@@ -356,14 +316,14 @@ def check_inputs(
             raise InputError(received, wanted, f"correct the shape of {name}")
     if config is None:
         return values
-    if ids[-1] is not None and not 0 < ids[-1] <= config.max_position_embeddings:
-        wanted = f"1 to {config.max_position_embeddings}, the positions of the model"
+    most = config.max_position_embeddings * model.num_sequences  # each begins at the first
+    if ids[-1] is not None and not 0 < ids[-1] <= most:
+        wanted = f"1 to {most}, the positions of the model"
         remedy = "cut the texts: the tokenizer takes max_length"
         raise InputError(f"sequences of {ids[-1]} word pieces", wanted, remedy)
     bounds = {
         "input_ids": config.vocab_size,
-        "input_mask": 2,
-        "sequence_numbers": (ids[-1] or 0) + 1,
+        "input_mask": model.num_sequences + 1,
         "segment_ids": config.type_vocab_size,
         "masked_lm_positions": ids[-1],
         "masked_lm_ids": config.vocab_size,

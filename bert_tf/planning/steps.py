@@ -4,9 +4,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.config import StepConfig
+from bert_tf.data import SEQUENCES
 from bert_tf.data.records import input_features, pretraining_record
 from bert_tf.heads import head_named
-from bert_tf.heads.pretraining import NextToken
 from bert_tf.planning.workload import MASKED_SHARE, Workload
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer
@@ -14,7 +14,7 @@ from bert_tf.training.trainer import Trainer
 
 def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer:
     """The trainer of a workload on one device, with random weights."""
-    head = NextToken() if work.masked and work.config.is_causal else head_named(work.head)
+    head = head_named("fill_mask" if work.masked and work.config.is_causal else work.head)
     options = {"num_classes": work.num_classes}
     if work.masked:
         options = {"with_losses": True, "num_sequences": work.row_sizes[0]}
@@ -53,10 +53,11 @@ def random_batch(work: Workload) -> dict[str, np.ndarray]:
     else:
         labels = head_named(work.head).label_features(length, work.num_classes, 1)
         features = (*input_features(length, **vocabulary), *labels)
-    batch = {"is_real_example": np.ones(rows, np.float32)}
+    sequences = np.arange(rows, dtype=np.int32)[:, np.newaxis]
+    batch = {"is_real_example": np.ones(rows, np.float32), SEQUENCES: sequences}
     for feature in features:
         shape, dtype = (rows, feature.size), feature.batch_dtype
-        is_one = feature.name == "input_mask" or dtype == np.float32
+        is_one = feature.key == "input_mask" or dtype == np.float32
         drawn = 1 if is_one else rng.integers(feature.least, feature.most + 1, shape)
-        batch[feature.name] = np.full(shape, drawn, dtype)
+        batch[feature.key] = np.full(shape, drawn, dtype)
     return batch

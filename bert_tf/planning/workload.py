@@ -110,14 +110,10 @@ class Workload:
 
     @property
     def row_sizes(self) -> tuple[int, int]:
-        """The sequences and the predictions of a row: 1 and P, or those of packed rows.
-
-        A causal model predicts every token.
-        """
-        sizes = 1, self.max_predictions_per_seq
+        """The sequences and the predictions of a row: 1 and P, or those of packed rows."""
         if self.pack:
-            sizes = packed_sizes(self.max_seq_length, self.max_predictions_per_seq, MASKED_SHARE)
-        return (sizes[0], self.max_seq_length) if self.config.is_causal else sizes
+            return packed_sizes(self.max_seq_length, self.max_predictions_per_seq, MASKED_SHARE)
+        return 1, self.max_predictions_per_seq
 
     @property
     def classes(self) -> int:

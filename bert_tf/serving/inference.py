@@ -213,16 +213,19 @@ class InferenceModel(tf.Module):
         if "masked_lm_positions" in model.input:
             inputs += [model.input["masked_lm_positions"], table]
         on_top = {name: model.output[name] for name in outputs if name != "sequence_output"}
+        taken = [name for name in ("input_mask", "segment_ids") if name in model.input]
         self._taken: list[str] = []  # inputs of the model that the head takes, too
         self._reads_all = False  # embeddings and layers
         self._has_choices = len(model.input["input_ids"].shape) == 3
-        try:
-            head = keras.Model(inputs, on_top) if on_top else None
-        except ValueError:  # it is not connected to the encoder's last layer alone
-            self._taken = [name for name in ("input_mask", "segment_ids") if name in model.input]
-            self._reads_all = config.bilstm_layers > 0
-            inputs += others if self._reads_all else []
-            head = keras.Model(inputs + [model.input[name] for name in self._taken], on_top)
+        head = None
+        for self._taken, self._reads_all in (([], False), (taken, False), (taken, True)):
+            read = inputs + others * self._reads_all + [model.input[n] for n in self._taken]
+            try:
+                head = keras.Model(read, on_top) if on_top else None
+                break
+            except ValueError:  # it is not connected to these alone
+                if self._reads_all:
+                    raise
         # Not tracked: TF Serving's loader does not find the variables of a Keras model.
         self.__dict__["_head"] = head
         self.head_weights = [v.value for v in self._head.weights] if on_top else []

@@ -12,9 +12,9 @@ OUTPUT_DIR/best/                    the best checkpoint, a whole model
 OUTPUT_DIR/best/evaluations.json    {"100": 0.71, "200": 0.84}, the metric after each step
 """
 
-import contextlib
 import dataclasses
 import gc
+import inspect
 import json
 import math
 import os
@@ -39,7 +39,6 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, digest_of, path_errors, read_json, whole_file, write_text
 from bert_tf.heads.head import Head
-from bert_tf.modeling.models import packed_inputs
 from bert_tf.terminal import counted
 from bert_tf.training import optimization
 from bert_tf.training.trainer import StopTraining, Trainer
@@ -242,14 +241,19 @@ class Run:
         self.trainer = None  # two models need not have room at once
         gc.collect()
         sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
+        if self.batching.bucket_by_length:
+            if "num_sequences" in inspect.signature(self.head.model).parameters:
+                sizes["num_sequences"] = self.batching.num_sequences(self.num_choices)
+            else:  # a head of one's own
+                logging.info("The model of %s takes no num_sequences: no packing.", self.head.name)
+                self.batching = dataclasses.replace(self.batching, bucket_by_length=False)
 
         def model() -> keras.Model:
             own, source = seed % 2**32, self.model.source
             for name in sorted(n for n in source.shapes if n.endswith(_DRAWN_BY)):
                 own = zlib.crc32(source.read(name).tobytes(), own)
             keras.utils.set_random_seed(own)
-            with packed_inputs() if self.batching.bucket_by_length else contextlib.nullcontext():
-                return self.head.model(self.model.config, **sizes)
+            return self.head.model(self.model.config, **sizes)
 
         self.trainer = Trainer(
             model,

@@ -16,6 +16,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import BertConfig, StepConfig
+from bert_tf.data import SEQUENCES
 from bert_tf.data.records import pretraining_record
 from bert_tf.heads.head import Batch
 from bert_tf.heads.pretraining import Pretraining
@@ -71,7 +72,9 @@ def golden_batches(goldens: pathlib.Path) -> dict[str, np.ndarray]:
     stored = np.load(goldens / "batches.npz")
     names = [name.removeprefix("0/") for name in stored.files if name.startswith("0/")]
     rows = {n: np.stack([stored[f"{i}/{n}"] for i in range(NUM_UPDATES)]) for n in names}
-    return rows | {"is_real_example": np.ones(rows["input_ids"].shape[:2], np.float32)}
+    shape = rows["input_ids"].shape[:2]
+    sequences = np.broadcast_to(np.arange(shape[1], dtype=np.int32)[:, np.newaxis], (*shape, 1))
+    return rows | {"is_real_example": np.ones(shape, np.float32), SEQUENCES: sequences}
 
 
 def _trainer(

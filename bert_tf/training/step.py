@@ -27,10 +27,10 @@ import tensorflow as tf
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.config import StepConfig
-from bert_tf.data import PACKED_TOKENS
+from bert_tf.data import SEQUENCES, is_packed
 from bert_tf.heads import ENCODER
 from bert_tf.heads.head import Batch, Head, Sums
-from bert_tf.modeling.layers import GOLDEN_RATIO, Dropout, DropoutKey, EncoderBlock, mix
+from bert_tf.modeling.layers import GOLDEN_RATIO, Embeddings, EncoderBlock, TrainingStep, mix
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 
 
@@ -78,11 +78,12 @@ class Steps:
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
         self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
         self.frozen = weights
+        self._still: frozenset[int] = frozenset()
         if not any(re.match(ENCODER, name) for name in self.weights):
             # Fixed features (section 5.3), the same in every epoch.
-            for layer in model._flatten_layers():
-                if isinstance(layer, Dropout) and layer.is_of_encoder:
-                    layer.rate = 0.0
+            own = {id(variable) for name, variable in variables.items() if re.match(ENCODER, name)}
+            parts = (x for x in model.layers if isinstance(x, Embeddings | EncoderBlock))
+            self._still = frozenset(id(x) for x in parts if own.issuperset(map(id, x.weights)))
         self.slots = {
             f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
             for name, w in self.weights.items()
@@ -91,10 +92,9 @@ class Steps:
         self.loss_scale = LossScale() if config.precision == "float16" else None
         self.slots |= self.loss_scale.variables if self.loss_scale else {}
         self.loss_names = ["loss", "gradient_norm", *(f"{t}_loss" for t in objective.terms)]
-        for block in (layer for layer in model.layers if isinstance(layer, EncoderBlock)):
-            block.recompute = config.recompute
-            for part in (block.attention.self_attention, block.intermediate):
-                part.recompute = config.recompute_attention and not config.recompute
+        self._recompute = "attention" if config.recompute_attention else ""
+        if config.recompute:
+            self._recompute = "blocks"
         self._compile()
 
     def _compile(self) -> None:
@@ -157,9 +157,8 @@ class Steps:
         """
         context = tf.distribute.get_replica_context()
         denominators = sum_over_replicas(self.objective.denominators(batch))
-        first_row = tf.cast(context.replica_id_in_sync_group, tf.int32) * num_rows(batch)
         scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
-        loss_sums, gradients = self.gradients(batch, denominators, step, first_row, scale)
+        loss_sums, gradients = self.gradients(batch, denominators, step, scale)
         if scale is not None:
             gradients = {name: gradient / scale for name, gradient in gradients.items()}
         loss_sums = sum_over_replicas(loss_sums)
@@ -174,12 +173,12 @@ class Steps:
         losses = tf.stack([self.objective.loss(loss_sums, denominators), norm, *terms, 1.0])
         return losses if scale is None else tf.where(is_finite, losses, 0.0)
 
-    def _gradients(self, batch: Batch, denominators: Sums, step, first_row, scale):
+    def _gradients(self, batch: Batch, denominators: Sums, step, scale):
         """The sums of the rows' losses by term, and the gradients by name."""
-        inputs, packed = model_inputs(self.model, batch), ()
-        if PACKED_TOKENS in inputs:
-            packed = inputs[PACKED_TOKENS], batch["input_ids"].shape
-        with DropoutKey(step_seed(self.seed, step), first_row, num_rows(batch), *packed):
+        inputs = model_inputs(self.model, batch)
+        numbers = batch["input_mask"] if is_packed(batch) else None
+        seed, rows = step_seed(self.seed, step), (batch[SEQUENCES], numbers)
+        with TrainingStep(seed, *rows, recompute=self._recompute, still=self._still):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
                 outputs = self.model(inputs, training=True)
@@ -192,19 +191,18 @@ class Steps:
         given = [(name, g) for name, g in gradients.items() if g is not None]
         return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given}
 
-    def _gradients_by_parts(self, batch: Batch, denominators: Sums, step, first_row, scale):
+    def _gradients_by_parts(self, batch: Batch, denominators: Sums, step, scale):
         """As `_gradients`, of K parts of the rows one after the other."""
         num_parts = self.config.gradient_accumulation_steps
         stacked = {
             name: tf.reshape(value, [num_parts, -1, *value.shape[1:]])
             for name, value in batch.items()
         }  # [B / R, ...] -> [K, B / (R K), ...]
-        rows = num_rows(batch) // num_parts
         with_gradient: set[str] = set()
 
         def add_part(number, loss_sums, gradients):
             part = {name: tf.gather(value, number) for name, value in stacked.items()}
-            more, new = self._gradients(part, denominators, step, first_row + number * rows, scale)
+            more, new = self._gradients(part, denominators, step, scale)
             with_gradient.update(new)
             added = {n: g + new[n] if n in new else g for n, g in gradients.items()}
             return number + 1, {n: s + more[n] for n, s in loss_sums.items()}, added
@@ -265,9 +263,10 @@ class Steps:
         return self.strategy.run(on_replica, args=(batch,))
 
     def _outputs(self, batch: Batch, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
-        """These outputs of the model for a replica's rows, float32."""
+        """These outputs for a replica's rows, float32; and what `in_order` needs of packed ones."""
         outputs = self.model(model_inputs(self.model, batch), training=False)
-        return {name: tf.cast(outputs[name], tf.float32) for name in names}
+        rows = {n: batch[n] for n in ("input_mask", SEQUENCES)} if is_packed(batch) else {}
+        return {name: tf.cast(outputs[name], tf.float32) for name in names} | rows
 
 
 class LossScale:
@@ -324,13 +323,8 @@ def layer_precision(precision: str) -> Iterator[None]:
 
 
 def model_inputs(model: keras.Model, batch: Batch) -> Batch:
-    """The model's inputs in a batch, which need not be packed."""
-    return {name: batch[name] for name in model.input if name in batch or name != PACKED_TOKENS}
-
-
-def num_rows(batch: Batch) -> int:
-    """The rows of a batch, or of a replica's part."""
-    return batch["is_real_example"].shape[0]
+    """The model's inputs in a batch."""
+    return {name: batch[name] for name in model.input}
 
 
 def first_replica(strategy: tf.distribute.Strategy, value):

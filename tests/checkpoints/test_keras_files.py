@@ -1,6 +1,5 @@
 """Keras's own files of every model of this package, and those that are refused."""
 
-import dataclasses
 import json
 import pathlib
 import shutil
@@ -84,26 +83,6 @@ def test_a_process_that_has_imported_nothing_else_reads_them(tmp_path):
     ended = subprocess.run([sys.executable, "-c", READ, *numbers], capture_output=True, text=True)
     found = (line.rsplit(maxsplit=1) for line in ended.stdout.splitlines())
     assert {path: int(number) for path, number in found} == numbers, ended.stderr
-
-
-BILSTM = {"bilstm_layers": 2, "bilstm_size": 5, "features": "sum_all"}
-
-
-@pytest.mark.parametrize("kind", ["classes", "span", "tokens", "choices"])
-def test_layers_of_a_bilstm_keep_their_names(tmp_path, monkeypatch, kind):
-    """Two layers have weights alike; loaded by Keras, or copied, each is saved as it was."""
-    monkeypatch.setitem(globals(), "CONFIG", dataclasses.replace(CONFIG, **BILSTM))
-    model = random_model(kind)
-    expected = {checkpoint_name(v): np.array(v) for v in model.weights}
-    assert len([name for name in expected if name.startswith("bilstm_1/")]) == 6
-    model.save(path := str(tmp_path / "model.keras"))
-    model_files.assert_same(model_files.all_tensors(open_weights(path)), expected)
-    again = keras.models.load_model(path)
-    save_weights(tmp_path / "saved", again, to_format="bert_tf")
-    saved = open_weights(tmp_path / "saved")
-    model_files.assert_same({name: saved.read(name) for name in saved.names}, expected)
-    copy = keras.models.clone_model(model)
-    assert {checkpoint_name(v) for v in copy.weights} == expected.keys()
 
 
 def test_two_weights_of_one_name(tmp_path):

@@ -234,14 +234,6 @@ def test_the_configuration_that_is_given(tmp_path):
         other.write_text(dataclasses.replace(CONFIG, **{name: value}).to_json_string())
         with pytest.raises(InputError, match=f"{other} with {name} {value}"):
             config_of(silent(), str(other))
-    bilstm = {"bilstm_layers": 2, "bilstm_size": 7, "features": "sum_all"}
-    other.write_text(dataclasses.replace(CONFIG, **bilstm).to_json_string())
-    config_of(silent(), str(other))  # to train one on a BERT
-    for name, value in {"bilstm_layers": 3, "bilstm_size": 9, "features": "last"}.items():
-        trained = silent(config=dataclasses.replace(CONFIG, **bilstm | {name: value}))
-        says = rf"with {name} {bilstm[name]}\n.*: {name} {value}, as"
-        with pytest.raises(InputError, match=says):
-            config_of(trained, str(other))
 
 
 def check_case(weights, lower: bool | None, says: str, vocab_file: str | None = None) -> None:

@@ -214,6 +214,7 @@ def test_shapes_and_types(tmp_path):
     files = RecordFiles(small.write_records(tmp_path / "a", features), small.RECORD)
     (batch,) = in_order(files, 4).dataset().take(1).as_numpy_iterator()
     features["is_real_example"] = np.ones(4, np.float32)
+    features["sequences"] = np.arange(4, dtype=np.int32)[:, None]
     assert batch.keys() == features.keys()
     for name, value in features.items():
         assert batch[name].dtype == value.dtype

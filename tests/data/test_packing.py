@@ -10,7 +10,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data import PACKED_TOKENS, packing
+from bert_tf.data import SEQUENCES, packing
 from bert_tf.data import batches as batches_module
 from bert_tf.data import records as record_files
 from bert_tf.data.batches import ShuffledSampler
@@ -93,11 +93,24 @@ def examples(tmp_path_factory) -> RecordFiles:
     return RecordFiles(small.write_records(path, small.examples(COUNT)), small.RECORD)
 
 
+def unpacked(batch: dict, name: str, length: int = small.S) -> dict[int, list[int]]:
+    """The numbers of each sequence of a packed batch, by its number in the global batch."""
+    found = {}
+    for row, sequences in enumerate(batch[SEQUENCES].tolist()):
+        for place, sequence in enumerate(sequences):
+            tokens = batch[name][row][batch["input_mask"][row] == place + 1]
+            assert (sequence >= 0) == (len(tokens) > 0)
+            if sequence >= 0:
+                found[sequence] = tokens.tolist()
+    assert not batch["input_ids"][batch["input_mask"] == 0].any()
+    return found
+
+
 @pytest.mark.parametrize("rows_at_once", [1, 1000])
 @pytest.mark.parametrize("kind", ["once", "training"])
 @pytest.mark.parametrize("one_shape", [False, True])
 def test_batches_hold_every_example_once(examples, monkeypatch, rows_at_once, kind, one_shape):
-    """And `PACKED_TOKENS` every token of them once, for each of two replicas its own."""
+    """All of its tokens, and its label beside them; for each of two replicas its own."""
     monkeypatch.setattr(batches_module, "ROWS_AT_ONCE", rows_at_once)
     monkeypatch.setattr(packing, "COMPILATION", 1)
     values = small.examples(COUNT)
@@ -111,21 +124,28 @@ def test_batches_hold_every_example_once(examples, monkeypatch, rows_at_once, ki
     parts = zip(*(dataset.as_numpy_iterator() for dataset in datasets), strict=True)
     for number, replicas in enumerate(parts):
         rows.append(batches.batch_rows(number))
-        whole = {n: np.concatenate([part[n] for part in replicas]) for n in replicas[0]}
-        assert int(whole["is_real_example"].sum()) == len(rows[-1])
-        for name in ("input_ids", "segment_ids", "input_mask"):
-            assert (whole[name][: len(rows[-1])] == values[name][rows[-1]]).all()
-        for part in replicas:
-            tokens, shape = part[PACKED_TOKENS], part[PACKED_TOKENS].shape
-            shapes.add(shape)
-            for row in tokens:  # examples one after the other, then nothing
-                assert (np.diff(np.where(row >= 0, row, 9999)) >= 1).all() or (row < 0).any()
-            mask = part["input_mask"] * part["is_real_example"][:, np.newaxis]
-            assert np.sort(tokens[tokens >= 0]).tolist() == np.flatnonzero(mask).tolist()
+        assert sum(part["is_real_example"].sum() for part in replicas) == len(rows[-1])
+        for name in ("input_ids", "segment_ids", "next_sentence_labels"):
+            found = {}
+            for first, part in zip((0, 2), replicas, strict=True):
+                if name == "next_sentence_labels":
+                    flat = zip(part[SEQUENCES].ravel(), part[name].ravel(), strict=True)
+                    own = {sequence: [label] for sequence, label in flat if sequence >= 0}
+                else:
+                    own = unpacked(part, name)
+                assert {*own} <= {first, first + 1}
+                assert part["is_real_example"].ravel().tolist() == [
+                    float(sequence >= 0) for sequence in part[SEQUENCES].ravel()
+                ]
+                found |= own
+            for place, row in enumerate(rows[-1]):
+                length = values["input_mask"][row].sum() if name != "next_sentence_labels" else 1
+                assert found[place] == values[name][row][:length].tolist()
+        shapes |= {part["input_ids"].shape for part in replicas}
     times = {"once": 1, "training": 4}[kind]
     assert np.bincount(np.concatenate(rows)).tolist() == [times] * COUNT
     assert len(shapes) <= (1 if one_shape else 2)
-    spec = datasets[0].element_spec[PACKED_TOKENS].shape
+    spec = datasets[0].element_spec["input_ids"].shape
     assert spec.is_fully_defined() == (len(batches.packing.shapes) == 1)
 
 
@@ -147,11 +167,17 @@ def test_every_batch_has_one_of_two_shapes(lengths, parts):
     rows = Packing(np.array(lengths)[:, np.newaxis], 9, batches, parts=parts)
     assert max(lengths) <= rows.width <= 20
     for batch in batches:
-        cells = rows.fill(batch)
-        assert cells.shape[1] in rows.shapes
-        assert (cells >= 0).sum() == sum(lengths[one] for one in batch)
-        needed = max(len(fill_rows(part, rows.width)) for part in rows._lengths_of(batch))
-        assert cells.shape[1] == min(n for n in rows.shapes if n >= needed)
+        filled = rows.fill(batch)
+        assert filled.shape[1] in rows.shapes
+        assert sorted(filled[filled >= 0]) == [*range(4)]
+        needed = 0
+        for of_part, members in zip(filled, batch.reshape(parts, -1), strict=True):
+            sizes = np.array([lengths[one] for one in members])
+            for row in of_part:
+                assert sum(lengths[batch[place]] for place in row if place >= 0) <= rows.width
+            most = rows.num_sequences
+            needed = max(needed, len(fill_rows(sizes, rows.width, most_sequences=most)))
+        assert filled.shape[1] == min(n for n in rows.shapes if n >= needed)
 
 
 def test_without_buckets_the_length_is_known_before_a_batch_is_read(examples):
@@ -173,10 +199,13 @@ def test_several_sequences_of_an_example(tmp_path):
     for bucket in (True, False):
         config = BatchingConfig(max_seq_length=5, bucket_by_length=bucket)
         (batch,) = config.once(files, batch_size=2).dataset().as_numpy_iterator()
-        assert sorted(batch["input_ids"].tolist()) == ids.tolist()
-        if bucket:
-            held = batch["input_ids"].ravel()[batch[PACKED_TOKENS]] * (batch[PACKED_TOKENS] >= 0)
-            assert sorted(held[held > 0]) == [*range(1, 9)]
+        if bucket:  # the choices of an example follow each other
+            found = unpacked(batch, "input_ids")
+            assert [found[n] for n in range(4)] in ([[1, 2], [3, 4, 5], [6], [7, 8]],
+                                                    [[6], [7, 8], [1, 2], [3, 4, 5]])  # fmt: skip
+        else:
+            assert batch["input_ids"].tolist() == ids.tolist()
+            assert batch[SEQUENCES].tolist() == [[0, 1], [2, 3]]
 
 
 def test_an_evaluation_of_many_blocks_reads_each_once(tmp_path, monkeypatch):

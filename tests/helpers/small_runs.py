@@ -1,6 +1,5 @@
 """Small training runs: of every head over one batch, and of pre-training in a folder."""
 
-import contextlib
 import dataclasses
 import functools
 import unittest.mock
@@ -13,11 +12,11 @@ import tensorflow as tf
 from bert_tf import BertConfig, BertModel, heads, make_model
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.config import Intervals, StepConfig
-from bert_tf.data import PACKED_TOKENS
+from bert_tf.data import SEQUENCES
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
-from bert_tf.data.packing import Packing
+from bert_tf.data.packing import Packing, most_sequences
+from bert_tf.data.records import input_features
 from bert_tf.data.shards import RecordFiles
-from bert_tf.modeling.models import packed_inputs
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.trainer import Trainer
@@ -57,10 +56,11 @@ def make_trainer(
     """
     sizes = {"num_classes": CLASSES, "num_choices": CHOICES}
     options = {"with_losses": True} if head == "pretraining" else sizes
+    if pack:
+        options["num_sequences"] = most_sequences(small.S, choices_of(head))
 
     def of_head() -> BertModel:
-        with packed_inputs() if pack else contextlib.nullcontext():
-            return make_model(head, config, **options)
+        return make_model(head, config, **options)
 
     return Trainer(
         model or of_head,
@@ -73,10 +73,15 @@ def make_trainer(
     )
 
 
+def choices_of(head: str) -> int:
+    """C."""
+    return CHOICES if head == "multiple_choice" else 1
+
+
 def make_batch(head: str, rows: int, *, seed: int = 1) -> dict[str, np.ndarray]:
     """A batch of the head; the last row but one is no real example."""
     rng = np.random.default_rng(seed)
-    choices = CHOICES if head == "multiple_choice" else 1
+    choices = choices_of(head)
     batch = small.examples(rows * choices, seed=seed)
     if head != "pretraining":
         inputs = ("input_ids", "input_mask", "segment_ids")
@@ -88,21 +93,35 @@ def make_batch(head: str, rows: int, *, seed: int = 1) -> dict[str, np.ndarray]:
             batch[one.name] = values.astype(one.batch_dtype)
     real = np.ones(rows, np.float32)
     real[-2] = 0
-    return batch | {"is_real_example": real}
+    sequences = np.arange(rows * choices, dtype=np.int32).reshape(rows, choices)
+    return batch | {"is_real_example": real, SEQUENCES: sequences}
 
 
-def packed(head: str, rows: int, parts: int = 1) -> dict[str, np.ndarray]:
-    """A batch that is packed into fewer rows than it has examples; labels are those of tokens."""
+def both_batches(head: str, rows: int, parts: int = 1) -> tuple[dict, dict]:
+    """The same examples with a row for each sequence, and packed; labels are those of tokens.
+
+    Of questions the former are packed too, each into a row of its own: otherwise their losses are
+    over padding as well.
+    """
     batch = make_batch(head, rows)
     lengths = batch["input_mask"].reshape(rows, -1, small.S).sum(axis=2)
     for name in {"start_positions", "end_positions"} & batch.keys():
         batch[name] %= lengths
     if head == "token_labels":
         batch["label_ids"] = np.where(batch["input_mask"], batch["label_ids"], -1)
-    packing = Packing(lengths, small.S, np.arange(rows)[np.newaxis], parts=parts)
-    tokens = packing.fill(np.arange(rows)).reshape(-1, packing.width)
-    assert len(tokens) < batch["input_ids"].size / small.S
-    return batch | {PACKED_TOKENS: tokens}
+    numbers, choices = np.arange(rows), choices_of(head)
+    packing = Packing(lengths, small.S, numbers[np.newaxis], parts=parts)
+    labels = heads.head_named(head).label_features(small.S, CLASSES, CHOICES)
+    features = (*input_features(small.S, sequences=choices), *labels)
+    filled = packing.fill(numbers)
+    filled = filled.reshape(-1, filled.shape[-1])
+    found = packing.pack(batch, features, numbers, filled, 0)
+    assert len(found["input_ids"]) < rows * choices
+    if head == "question_answering":
+        packing.width = small.S
+        alone = np.where(np.arange(filled.shape[1]), -1, numbers[:, np.newaxis])
+        batch = packing.pack(batch, features, numbers, alone, 0)
+    return batch, found
 
 
 class SameBatch:

@@ -6,14 +6,11 @@ import keras
 import numpy as np
 import pytest
 import small
-import tensorflow as tf
-from small_runs import make_batch, make_trainer, packed, take_steps
+from small_runs import both_batches, make_trainer, take_steps
 
 from bert_tf import BertModel, heads, make_model
-from bert_tf.data import PACKED_TOKENS
-from bert_tf.heads.pretraining import NextToken
+from bert_tf.data import is_packed
 from bert_tf.modeling.layers import SelfAttention, last_tokens
-from bert_tf.modeling.models import packed_inputs
 
 CAUSAL = dataclasses.replace(small.CONFIG, attention="causal")
 LENGTHS = np.array([7, 5, 2])
@@ -69,7 +66,7 @@ def test_a_later_token_changes_nothing_before_it(changed):
 
 
 def test_the_last_token_stands_for_the_text():
-    """Of padded rows, of batches that the step packs, and of packed rows."""
+    """Of padded rows and of packed ones."""
     model, inputs = BertModel(CAUSAL), random_inputs()
     outputs = {name: np.asarray(value) for name, value in model(inputs).items()}
     last = outputs["sequence_output"][np.arange(3), LENGTHS - 1]  # [B, D]
@@ -77,98 +74,36 @@ def test_the_last_token_stands_for_the_text():
     expected = np.tanh(last @ np.asarray(dense.kernel) + np.asarray(dense.bias))
     small.close(outputs["pooled_output"], expected)
 
-    with packed_inputs():
-        other = BertModel(CAUSAL)
-    other.set_weights(model.get_weights())
-    tokens = np.int32([[*range(7), *range(14, 16)], [*range(7, 12), *[-1] * 4]])  # rows 0, 2; 1
-    found = other({**inputs, PACKED_TOKENS: tokens})
-    small.close(found["pooled_output"], expected, 1e-5)
-    real = outputs["sequence_output"] * MASK[..., None]
-    small.close(found["sequence_output"], real, 1e-5)
-
     x = np.arange(16.0).reshape(2, 8, 1)
     numbers = np.int32([[1, 1, 1, 2, 3, 3, 0, 0], [1] * 8])
     assert np.asarray(last_tokens(x, numbers, 3))[:, :, 0].tolist() == [[2, 3, 5], [15, 15, 15]]
 
 
 def test_no_answer_is_scored_by_the_last_token():
-    """At [CLS], where questions without an answer have theirs."""
-    model, inputs = make_model("question_answering", CAUSAL), random_inputs()
-    with packed_inputs():
-        other = make_model("question_answering", CAUSAL)
-    other.set_weights(model.get_weights())
-    tokens = np.int32([[*range(7), *range(14, 16)], [*range(7, 12), *[-1] * 4]])  # rows 0, 2; 1
-    x = np.array(model(inputs)["sequence_output"])
-    x[:, 0] = x[np.arange(3), LENGTHS - 1]
-    weights, bias = (np.asarray(v) for v in model.get_layer("squad").weights)
-    logits = x @ weights.T + bias
-    for found in (model(inputs), other({**inputs, PACKED_TOKENS: tokens})):
+    """At [CLS], where questions without an answer have theirs; in packed rows, too."""
+    logits = []
+    for batch in both_batches("question_answering", 5):
+        keras.utils.set_random_seed(4)
+        several = batch["sequences"].shape[1] if is_packed(batch) else 1
+        model = make_model("question_answering", CAUSAL, num_sequences=several)
+        outputs = model({name: batch[name] for name in model.input})
+        x = np.array(outputs["sequence_output"])
+        for row, numbers in enumerate(batch["input_mask"]):
+            for number in range(1, numbers.max() + 1):
+                places = np.flatnonzero(numbers == number)
+                x[row, places[0]] = x[row, places[-1]]
+        weights, bias = (np.asarray(v) for v in model.get_layer("squad").weights)
+        expected = x @ weights.T + bias
         for number, name in enumerate(("start_logits", "end_logits")):
-            small.close(found[name] * MASK, logits[:, :, number] * MASK, 1e-5)
+            small.close(outputs[name], expected[:, :, number], 1e-5)
+        logits.append(np.sort(expected[batch["input_mask"] > 0], axis=0))
+    small.close(*logits, 1e-5)
 
 
-def test_masked_pieces_are_put_back():
-    """[CLS] at 0 is no prediction, though what fills up the predictions stands there."""
-    read = NextToken().read(
-        {
-            "input_ids": np.int32([[1, 3, 5, 3, 2, 0], [1, 9, 2, 0, 0, 0]]),
-            "masked_lm_positions": np.int32([[1, 3, 0], [1, 0, 0]]),
-            "masked_lm_ids": np.int32([[7, 8, 0], [6, 0, 0]]),
-        }
-    )
-    for name in ("input_ids", "masked_lm_ids"):
-        assert np.asarray(read[name]).tolist() == [[1, 7, 5, 8, 2, 0], [1, 6, 2, 0, 0, 0]]
-    assert np.asarray(read["masked_lm_positions"]).tolist() == [[0, 1, 2, 3, 4, 5]] * 2
-
-
-def test_what_is_counted():
-    """All tokens but the first of each sequence, of real examples."""
-    numbers = np.int32([[1, 1, 2, 2, 2, 0], [1, 1, 1, 1, 0, 0], [1] * 6])
-    batch = {"sequence_numbers": numbers, "is_real_example": np.float32([1, 1, 0])}
-    expected = [[0, 1, 0, 1, 1, 0], [0, 1, 1, 1, 0, 0], [0] * 6]
-    assert NextToken().item_weights(batch)["next_token"].numpy().tolist() == expected
-    batch["input_mask"] = (batch.pop("sequence_numbers") > 0).astype(np.int32)
-    expected[0] = [0, 1, 1, 1, 1, 0]
-    assert NextToken().item_weights(batch)["next_token"].numpy().tolist() == expected
-
-
-def test_the_loss_is_that_of_each_next_token():
-    """By soft-max over the logits for the whole text, which is given without masks."""
-    keras.utils.set_random_seed(5)
-    head, inputs = NextToken(), random_inputs()
-    model = head.model(CAUSAL, with_losses=True)
-    shown = inputs["input_ids"].copy()
-    positions, labels = np.int32([[1, 4], [3, 0], [1, 0]]), np.zeros([3, 2], np.int32)
-    for row, column in ((0, 0), (0, 1), (1, 0), (2, 0)):
-        place = positions[row, column]
-        labels[row, column], shown[row, place] = shown[row, place], 3
-    batch = inputs | {"is_real_example": np.ones(3, np.float32), "input_ids": shown}
-    batch |= {"masked_lm_positions": positions, "masked_lm_ids": labels}
-    batch = {name: tf.constant(value) for name, value in batch.items()}
-    outputs = model({name: batch[name] for name in model.input})
-    plain = make_model("fill_mask", CAUSAL)
-    plain.set_weights(model.get_weights())
-    every = np.tile(np.arange(small.S, dtype=np.int32), (3, 1))
-    logits = np.asarray(plain(inputs | {"masked_lm_positions": every})["masked_lm_logits"])
-    odds = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)  # [B, S, V]
-    cells = [(row, place) for row in range(3) for place in range(1, LENGTHS[row])]
-    of_label = [odds[row, place, inputs["input_ids"][row, place]] for row, place in cells]
-    sums, weights = head.loss_sums(outputs, batch), head.denominators(batch)
-    assert weights["next_token"] == len(cells) == 11
-    loss = -np.log(of_label).mean()
-    assert float(head.loss(sums, weights)) == pytest.approx(loss, rel=1e-5)
-    guessed = [logits[cell].argmax() == inputs["input_ids"][cell] for cell in cells]
-    assert head.metric_sums(outputs, batch)["next_token_accuracy"] == sum(guessed)
-
-
-@pytest.mark.parametrize("kind", ["pretraining", "classification", "question_answering"])
+@pytest.mark.parametrize("kind", ["classification", "question_answering"])
 def test_a_step_is_one_program(kind):
-    """And lowers the loss; rows of fine-tuning are packed."""
-    if kind == "pretraining":
-        head, batch = NextToken(), make_batch(kind, 8)
-        model = {"model": lambda: head.model(CAUSAL, with_losses=True)}
-    else:
-        head, batch, model = heads.head_named(kind), packed(kind, 8), {"pack": True}
+    """And lowers the loss; rows are packed."""
+    head, batch, model = heads.head_named(kind), both_batches(kind, 8)[1], {"pack": True}
     trainer = make_trainer(CAUSAL, head=kind, objective=head, xla=True, **model)
     first, later = (take_steps(trainer, batch, steps)["loss"] for steps in (1, 20))
     assert np.isfinite(later)

@@ -12,15 +12,20 @@ import tensorflow as tf
 from small import hidden_states
 
 from bert_tf import BertModel
-from bert_tf.modeling.layers import Dropout, DropoutKey, recomputed
+from bert_tf.modeling.layers import Dropout, TrainingStep, recomputed
 
 B, D = small.ROWS, small.CONFIG.hidden_size
+
+
+def sequences(rows: int, first: int = 0) -> np.ndarray:
+    """Numbers in the global batch, [rows, 1]."""
+    return np.arange(first, first + rows, dtype=np.int32)[:, None]
 
 
 def draw(rate=0.1, shape=(B, 131, 97), *, seed=11, first_row=0, layer=None) -> np.ndarray:
     """Dropout of ones: 0 or 1 / (1 - rate)."""
     layer = layer or Dropout(rate, name="dropout")
-    with DropoutKey(seed, first_row):
+    with TrainingStep(seed, sequences(shape[0], first_row)):
         return np.array(layer(np.ones(shape, np.float32), training=True))
 
 
@@ -86,21 +91,21 @@ def test_the_same_mask_in_a_compiled_function():
 
     @tf.function(jit_compile=True)
     def compiled(seed, first_row):
-        with DropoutKey(seed, first_row):
+        with TrainingStep(seed, first_row + sequences(3)):
             return layer(tf.ones([3, 131, 97]), training=True)
 
     seeds = tf.constant(11), tf.constant(2)
     np.testing.assert_array_equal(compiled(*seeds), draw(shape=(3, 131, 97), first_row=2))
 
 
-@pytest.mark.parametrize("key", [(), (11, 2)])
+@pytest.mark.parametrize("key", [False, True])
 def test_sizes_that_only_the_graph_knows(key):
     """As Keras's `fit` may have them; with a key the masks are those of known sizes."""
     layer = Dropout(0.1, name="dropout")
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 97])])
     def masked(x):
-        with DropoutKey(*key) if key else contextlib.nullcontext():
+        with TrainingStep(11, sequences(3, 2)) if key else contextlib.nullcontext():
             return layer(x, training=True)
 
     found = masked(tf.ones([3, 131, 97]))
@@ -117,13 +122,13 @@ def test_what_is_recomputed_has_the_same_masks(seed):
 
     @tf.function
     def output_and_gradient():
-        with tf.GradientTape() as tape, DropoutKey(seed, 2):
+        with tf.GradientTape() as tape, TrainingStep(seed, sequences(3, 2)):
             tape.watch(x)
             y = recomputed(lambda x: layer(x, training=True), x)
         return y, tape.gradient(y, x)
 
     output, gradient = output_and_gradient()
-    with DropoutKey(seed, 2):
+    with TrainingStep(seed, sequences(3, 2)):
         np.testing.assert_allclose(output, layer(x, training=True), rtol=1e-6)
     np.testing.assert_allclose(output, x * gradient, rtol=1e-6)
     assert 0 < (gradient.numpy() == 0).mean() < 1

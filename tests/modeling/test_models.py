@@ -139,8 +139,7 @@ def test_first_weights():
 def test_first_weights_are_drawn_each_on_its_own(head):
     """Keras's initializers draw the same again: positions were once the first rows of the words."""
     keras.utils.set_random_seed(3)
-    top = {"bilstm_layers": 2, "bilstm_size": 12} if head else {}
-    config = changed_config(hidden_size=24, intermediate_size=24, **top)
+    config = changed_config(hidden_size=24, intermediate_size=24)
     model = make_model(head, config, num_classes=3, num_choices=3) if head else BertModel(config)
     drawn = {v.path: np.ravel(v) for v in model.trainable_variables if v.name != "bias"}
     drawn = {path: values for path, values in drawn.items() if values.std() > 0}

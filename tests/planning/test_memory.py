@@ -64,12 +64,6 @@ def test_what_cannot_be_is_refused(changes, named):
     assert named in error.value.received
 
 
-@pytest.mark.parametrize("pack", [False, True])
-def test_a_causal_model_predicts_every_token(pack):
-    config = dataclasses.replace(CONFIG, attention="causal")
-    assert changed(config=config, pack=pack).masked == B * S
-
-
 def phases_of(workload, kind: str) -> dict[str, int]:
     found = step_memory(workload, kind)
     assert found.total == max(map(sum, map(dict.values, found.phases.values()))) + sum(

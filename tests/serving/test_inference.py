@@ -2,26 +2,25 @@
 
 import dataclasses
 
+import heads_of_ones_own
 import numpy as np
 import pytest
 import small
 import tensorflow as tf
 
+from bert_tf import heads
 from bert_tf.heads import NAMES, head_named, make_model
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS, InferenceModel
 
 ATTENTIONS = ("bidirectional", "causal")
 SERVED = [head for head in NAMES if head != "pretraining"]
+BILSTM = heads_of_ones_own.bilstm(heads.TokenLabels, "sum_all", layers=1, size=9)
 CONFIGURATIONS = [{"attention": attention} for attention in ATTENTIONS]
-CONFIGURATIONS += [
-    {"bilstm_layers": 1, "bilstm_size": 9, "features": "sum_all"},
-    {"bilstm_layers": 1, "bilstm_size": 7, "features": "embeddings", "attention": "causal"},
-]
 
 
-def randomized(head: str, config):
+def randomized(head: heads.Head, config):
     """A model with weights that make every part of it matter."""
-    model = make_model(head, config, num_classes=3, num_choices=1)
+    model = head.model(config, num_classes=3, num_choices=1)
     rng = np.random.default_rng(11)
     for variable in model.trainable_variables:
         value = rng.standard_normal(variable.shape) * 0.5 + float(variable.name == "gamma")
@@ -32,14 +31,16 @@ def randomized(head: str, config):
 @pytest.mark.parametrize(
     ("head", "changes"),
     [(head, changes) for head in SERVED for changes in CONFIGURATIONS]
+    + [(BILSTM, {}), (BILSTM, {"attention": "causal"})]  # reads all layers
     + [("embeddings", {"hidden_act": name}) for name in ACTIVATIONS],
 )
 def test_outputs_are_those_of_the_layers(head, changes):
     config = dataclasses.replace(small.CONFIG, layer_norm_eps=1e-3, **changes)
-    model, outputs = randomized(head, config), head_named(head).outputs
+    head = head_named(head) if isinstance(head, str) else head
+    model, outputs = randomized(head, config), head.outputs
     examples = small.examples(small.ROWS, config=config)
     inputs = {name: tf.constant(examples[name]) for name in model.input}
-    has_choices = head == "multiple_choice"  # here one of each example; it is served as [B, S]
+    has_choices = head.name == "multiple_choice"  # here one of each example; it is served as [B, S]
     asked = {name: value[:, None] if has_choices else value for name, value in inputs.items()}
     wanted = model(asked, training=False)
     for activations in (ACTIVATIONS, PORTABLE_ACTIVATIONS):

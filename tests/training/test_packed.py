@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from generation import SETTINGS
+from heads_of_ones_own import NextToken
 from small_runs import STILL, make_trainer
 
 from bert_tf import heads
 from bert_tf.data import packed_sizes
 from bert_tf.data.records import fill_rows, pretraining_record
-from bert_tf.heads.pretraining import NextToken
 from bert_tf.modeling.layers import first_tokens, places_in_sequences
 from bert_tf.training.step import model_inputs
 from data_gen.documents import TOKEN_TYPE
@@ -46,8 +46,12 @@ def both_batches(seed: int = 0) -> tuple[dict, dict, list[list[int]]]:
     packed = fill_rows(lengths, S, rows["num_masked"], K, PACKED_P)
 
     def as_batch(record, values):
-        batch = {f.name: values[f.name].astype(f.batch_dtype) for f in record.features}
-        return batch | {"is_real_example": np.ones(len(batch["input_ids"]), np.float32)}
+        batch = {f.key: values[f.name].astype(f.batch_dtype) for f in record.features}
+        rows = np.arange(len(batch["input_ids"]), dtype=np.int32)
+        return batch | {
+            "is_real_example": np.ones(len(rows), np.float32),
+            "sequences": rows[:, None],
+        }
 
     sizes = {"max_seq_length": S, "max_predictions_per_seq": P}
     one_each = as_batch(pretraining_record(**sizes), maker.record_values(rows))
@@ -64,32 +68,31 @@ def test_places_and_first_places():
     assert firsts[:, :, 0].tolist() == [[0, 3, 4], [8, 15, 15]]
 
 
-def gradients_and_sums(batch: dict, num_sequences: int, attention: str) -> dict[str, np.ndarray]:
+def gradients_and_sums(batch: dict, num_sequences: int, head: heads.Head) -> dict[str, np.ndarray]:
     """What one step makes of a batch: sums of losses and metrics, and every gradient."""
     keras.utils.set_random_seed(1)
-    head = NextToken() if attention == "causal" else heads.Pretraining()
+    attention = "causal" if isinstance(head, NextToken) else "bidirectional"
     config = dataclasses.replace(CONFIG, attention=attention)
     model = head.model(config, with_losses=True, num_sequences=num_sequences)
     steps = make_trainer(config, model=lambda: model, objective=head).steps
     batch = {name: tf.constant(value) for name, value in batch.items()}
     denominators = head.denominators(batch)
-    zero = tf.constant(0)
-    losses, gradients = steps.gradients(batch, denominators, zero, zero, None)
+    losses, gradients = steps.gradients(batch, denominators, tf.constant(0), None)
     metrics = head.metric_sums(model(model_inputs(model, batch), training=False), batch)
     counts = {f"number of {term}": value for term, value in denominators.items()}
     return keras.tree.map_structure(np.asarray, {**losses, **metrics, **counts, **gradients})
 
 
-@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
-def test_loss_and_gradients_are_those_of_rows_of_their_own(attention):
+@pytest.mark.parametrize("kind", [heads.Pretraining, NextToken])
+def test_loss_and_gradients_are_those_of_rows_of_their_own(kind):
     one_each, packed, members = both_batches()
     assert len(members) < len(LENGTHS) / 2
     assert max(map(len, members)) == K
-    expected = gradients_and_sums(one_each, 1, attention)
-    found = gradients_and_sums(packed, K, attention)
+    expected = gradients_and_sums(one_each, 1, kind())
+    found = gradients_and_sums(packed, K, kind())
     assert found.keys() == expected.keys()
     assert len(found) >= 25
-    if attention == "causal":
+    if kind is NextToken:
         assert found["number of next_token"] == sum(LENGTHS) - len(LENGTHS)
     else:
         assert found["number of next_sentence"] == len(LENGTHS)
@@ -104,7 +107,7 @@ def test_sequences_of_a_row_do_not_see_each_other(tmp_path):
     model = heads.Pretraining().model(CONFIG, num_sequences=K)
     row = next(number for number, of_row in enumerate(members) if len(of_row) == K)
     inputs = {name: packed[name][row : row + 1] for name in model.input}
-    numbers = inputs["sequence_numbers"][0]
+    numbers = inputs["input_mask"][0]
     model.export(str(tmp_path / "model"), verbose=False)
     exported = tf.saved_model.load(str(tmp_path / "model"))
     for changed in range(1, K + 1):

@@ -1,105 +1,128 @@
-"""Packed batches: steps and predictions are those of the same batches with their padding."""
+"""Packed batches: steps and predictions are those of the same examples with a row for each."""
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import CLASSES, DROPPING, HEADS, STILL, make_trainer, packed
+from small_runs import (
+    CLASSES,
+    DROPPING,
+    HEADS,
+    STILL,
+    both_batches,
+    make_batch,
+    make_trainer,
+    take_steps,
+)
 
 from bert_tf import BertModel, heads, layers
-from bert_tf.data import PACKED_TOKENS
-from bert_tf.modeling.models import packed_inputs
+from bert_tf.data import is_packed
+from bert_tf.data.packing import in_order
+from bert_tf.modeling.models import encode, token_inputs
 
 TASKS = [head for head in HEADS if head != "pretraining"]
 
 
 def result_of(head: str, batch: dict, **options) -> dict[str, np.ndarray]:
-    """Losses and every gradient of a step, and what is predicted for tokens."""
-    trainer = make_trainer(head=head, **options)
+    """Losses and every gradient of a step, and what is predicted, by example."""
+    trainer = make_trainer(head=head, pack=is_packed(batch), **options)
     values = {name: tf.constant(value) for name, value in batch.items()}
-    steps, objective, zero = trainer.steps, trainer.objective, tf.constant(0)
-    losses, gradients = steps.gradients(values, objective.denominators(values), zero, zero, None)
-    found = {**losses, **gradients}
-    if options["gradient_accumulation_steps"] == 1:
-        found |= steps.outputs(values, objective.outputs)
-    found = {name: np.array(value) for name, value in found.items()}
-    for name in {"start_logits", "end_logits", "logits"} & found.keys():
-        if found[name].shape[:2] == batch["input_mask"].shape:
-            found[name][batch["input_mask"] == 0] = 0
-    return found
+    steps, objective = trainer.steps, trainer.objective
+    losses, gradients = steps.gradients(
+        values, objective.denominators(values), tf.constant(0), None
+    )
+    found = {name: np.array(value) for name, value in (losses | gradients).items()}
+    outputs = {n: v.numpy() for n, v in steps.outputs(values, objective.outputs).items()}
+    outputs = in_order(outputs) if is_packed(batch) else outputs
+    if head in ("token_labels", "question_answering"):  # without padding, one after the other
+        lengths = both_batches("classification", 8)[0]["input_mask"].sum(axis=1)
+        outputs = {
+            n: np.concatenate([row[:size] for row, size in zip(rows, lengths, strict=True)])
+            for n, rows in outputs.items()
+        }
+    return found | outputs
 
 
 @pytest.mark.parametrize("head", TASKS)
 @pytest.mark.parametrize(("config", "parts"), [(DROPPING, 1), (DROPPING, 2), (STILL, 1)])
 def test_gradients_and_outputs(head, config, parts):
-    """Dropout masks, too: they belong to tokens, wherever these are computed."""
-    batch, options = (
-        packed(head, 8, parts),
-        {"config": config, "gradient_accumulation_steps": parts},
-    )
-    expected, found = (result_of(head, batch, pack=pack, **options) for pack in (False, True))
+    """Dropout masks, too: they belong to tokens, whatever rows these stand in."""
+    options = {"config": config, "gradient_accumulation_steps": parts}
+    expected, found = (result_of(head, b, **options) for b in both_batches(head, 8, parts))
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5, err_msg=name)
 
 
-def on_top(kind: str) -> BertModel:
+def test_metrics_of_every_head():
+    for head in TASKS:
+        sums = []
+        for batch in both_batches(head, 8):
+            steps = make_trainer(head=head, pack=is_packed(batch)).steps
+            sums.append(steps.sums({name: tf.constant(value) for name, value in batch.items()}))
+        tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), *sums)
+
+
+def test_a_step_with_dropout_over_several_replicas(two_replicas):
+    """Whose rows are packed by themselves; the losses are those of one replica."""
+    batch = both_batches("classification", 8, 2)[1]
+    options = {"head": "classification", "pack": True}
+    one, two = (
+        take_steps(make_trainer(DROPPING, given, **options), batch, steps=1)
+        for given in (None, two_replicas)
+    )
+    assert one == pytest.approx(two, rel=1e-5)
+
+
+def on_top(kind: str, num_sequences: int = 1) -> BertModel:
     """A head of the library's layers, which reads the encoder's tokens."""
-    encoder = BertModel(DROPPING, all_layers=True)
-    mask, x = encoder.input["input_mask"], encoder.output["sequence_output"]
-    match kind:
-        case "block":
-            x = layers.EncoderBlock(DROPPING, name="own")(x, padding_mask=mask)
-        case "attention":
-            x = layers.Attention(DROPPING, name="own")(x, padding_mask=mask)
-        case "parts":
-            wide = layers.Intermediate(DROPPING, name="wide")(x)
-            x = layers.AddAndNorm(DROPPING, name="own")(wide, x)
-            x = layers.Dropout(0.3, name="more")(x)
-        case "embeddings":
-            ids = [encoder.input[name] for name in ("input_ids", "segment_ids")]
-            x += layers.Embeddings(DROPPING, name="own")(*ids)
-        case "lower layers":
-            x = keras.ops.concatenate([encoder.output["embedding_output"], x], axis=-1)
-            x = keras.layers.Dense(DROPPING.hidden_size, name="own")(x)
-    logits = heads.SequenceClassifier(DROPPING, num_classes=CLASSES, name="classifier")(x[:, 0])
-    return BertModel(encoder.input, {"logits": logits}, name="classification")
+    inputs = token_inputs()
+    outputs, _ = encode(DROPPING, inputs, num_sequences=num_sequences)
+    x, mask = outputs["sequence_output"], inputs["input_mask"]  # [B, S, D]
+    if kind == "block":
+        seen = mask if num_sequences == 1 else layers.same_sequence(mask)
+        x = layers.EncoderBlock(DROPPING, name="own")(x, padding_mask=seen)
+    if kind == "parts":
+        wide = layers.Intermediate(DROPPING, name="wide")(x)
+        x = layers.AddAndNorm(DROPPING, name="own")(wide, x)
+        x = layers.Dropout(0.3, name="more")(x)
+    x = layers.first_tokens(x, mask, num_sequences)[:, :num_sequences]  # [B, K, D]
+    x = x if num_sequences > 1 else x[:, 0]
+    logits = heads.SequenceClassifier(DROPPING, num_classes=CLASSES, name="classifier")(x)
+    return BertModel(inputs, {"logits": logits}, name="own", num_sequences=num_sequences)
 
 
-KINDS = ("block", "attention", "parts", "embeddings", "lower layers")
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["block", "parts", "none"])
 def test_heads_made_of_layers(kind):
-    """Their dropout is that of rows with padding: packed are the encoder's tokens alone."""
+    results = []
+    for batch in both_batches("classification", 8):
+        several = batch["sequences"].shape[1]
 
-    def packing() -> BertModel:
-        with packed_inputs():
-            return on_top(kind)
+        class Own(heads.Classification):
+            name = "own"
 
-    batch = packed("classification", 8)
-    models = {False: lambda: on_top(kind), True: packing}
-    options = {"config": DROPPING, "gradient_accumulation_steps": 1}
-    expected, found = (
-        result_of("classification", batch, pack=pack, model=model, **options)
-        for pack, model in models.items()
-    )
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5, err_msg=name)
+            def losses(self, outputs, batch):
+                """Of logits [B, K, L]."""
+                logits = tf.reshape(outputs["logits"], [-1, CLASSES])
+                return super().losses({"logits": logits}, batch)
+
+        options = {"objective": Own(), "model": lambda k=several: on_top(kind, k)}
+        trainer = make_trainer(head="classification", **options)
+        values = {name: tf.constant(value) for name, value in batch.items()}
+        of_batch = trainer.objective.denominators(values)
+        results.append(trainer.steps.gradients(values, of_batch, tf.constant(0), None))
+    tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *results)
 
 
 def test_dropout_of_a_head_on_a_frozen_encoder():
     """The encoder's is off: its vectors are features. The head's own masks change with the step."""
-    batch = {n: tf.constant(v) for n, v in packed("classification", 8).items()}
-    for kind, drops in (("block", True), ("lower layers", False)):
+    batch = {n: tf.constant(v) for n, v in make_batch("classification", 8).items()}
+    for kind, drops in (("block", True), ("none", False)):
         trainer = make_trainer(
             head="classification", model=lambda kind=kind: on_top(kind), freeze=["^bert/"]
         )
-        steps, zero = trainer.steps, tf.constant(0)
-        of_batch = trainer.objective.denominators(batch)
+        steps, of_batch = trainer.steps, trainer.objective.denominators(batch)
         losses = [
-            float(steps.gradients(batch, of_batch, tf.constant(step), zero, None)[0]["classifier"])
+            float(steps.gradients(batch, of_batch, tf.constant(step), None)[0]["classifier"])
             for step in (0, 1)
         ]
         assert (losses[0] != losses[1]) == drops
@@ -107,12 +130,11 @@ def test_dropout_of_a_head_on_a_frozen_encoder():
 
 def test_parts_of_a_batch_whose_rows_are_not_known_before():
     """As in a graph where batches have two shapes."""
-    batch = packed("classification", 8, 2)
+    batch = both_batches("classification", 8, 2)[1]
     trainer = make_trainer(head="classification", pack=True, gradient_accumulation_steps=2)
-    specs = {name: tf.TensorSpec(value.shape, value.dtype) for name, value in batch.items()}
-    specs[PACKED_TOKENS] = tf.TensorSpec([None, batch[PACKED_TOKENS].shape[1]], tf.int32)
+    specs = {n: tf.TensorSpec([None, *value.shape[1:]], value.dtype) for n, value in batch.items()}
     values = {name: tf.constant(value) for name, value in batch.items()}
-    rest = trainer.objective.denominators(values), tf.constant(0), tf.constant(0), None
+    rest = trainer.objective.denominators(values), tf.constant(0), None
     compute = tf.function(
         lambda part: trainer.steps.gradients(part, *rest), input_signature=[specs]
     )

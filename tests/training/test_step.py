@@ -6,10 +6,10 @@ import tensorflow as tf
 from small_runs import (
     HEADS,
     LOW_RATES,
+    both_batches,
     largest_difference,
     make_batch,
     make_trainer,
-    packed,
     take_steps,
     tensors,
 )
@@ -83,7 +83,7 @@ def test_steps_compile_to_static_shapes(head, pack):
     extra = {"gradient_accumulation_steps": 2, "recompute": True, "precision": "bfloat16"}
     extra = extra if head == "pretraining" else {"pack": pack}
     trainer = make_trainer(head=head, xla=True, **extra)
-    values = packed(head, 4) if pack else make_batch(head, 4)
+    values = both_batches(head, 4)[1] if pack else make_batch(head, 4)
     batch = {name: tf.constant(value) for name, value in values.items()}
     training = intermediate_code(trainer.steps.update, batch, 0)
     evaluation = intermediate_code(trainer.steps.sums, batch)

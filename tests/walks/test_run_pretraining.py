@@ -234,7 +234,7 @@ def test_a_causal_model(main, tmp_path):
     flags |= {"do_eval": True, "max_eval_steps": 2}
     vocab = write_vocabulary(tmp_path / "vocab.txt")
     main(**flags, output_dir=run, vocab_file=vocab, do_lower_case=True, export_dir=serving)
-    keys = {"global_step", "loss", "next_token_accuracy", "next_token_loss"}
+    keys = {"global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"}
     assert set(read_results(run)) == keys
     assert not any("seq_relationship" in name for name in weights(run))
     assert json.loads((run / "bert_config.json").read_text())["attention"] == "causal"
