@@ -67,7 +67,7 @@ class BiLstm:
     """
 
     features = "last"  # what they read
-    layers, size = 2, 768  # how many, and of each of both directions
+    layers, size = 1, None  # how many, and of each of both directions; None: D
     weights = rf"bilstm_\d+/|weighted_sum/|{heads.OUTPUT}"
     required = rf"{heads.ENCODER}|{weights}"
 
@@ -78,16 +78,17 @@ class BiLstm:
         embeddings = outputs.pop("embedding_output")
         every = [outputs.pop(f"layer_{i}") for i in range(config.num_hidden_layers)]
         x, mask = self.read(embeddings, every), inputs["input_mask"]
+        size = self.size or config.hidden_size  # H
         is_token = ops.not_equal(mask, 0)
         for i in range(self.layers):
             options = {"return_sequences": True, "use_cudnn": False, "dtype": "float32"}
-            lstm = Lstm(self.size, name="lstm", **options)
+            lstm = Lstm(size, name="lstm", **options)
             both = keras.layers.Bidirectional(lstm, dtype="float32", name=f"bilstm_{i}")
             x = both(x, mask=is_token)  # [B, S, 2 H], forward and backward
             x *= ops.cast(ops.expand_dims(is_token, 2), "float32")
         if self.vectors == "pooled_output":  # forward of the last token, backward of the first
-            last = last_tokens(x[..., : self.size], mask, 1)[:, 0]  # [B, H]
-            x = ops.concatenate([last, x[:, 0, self.size :]], axis=-1)  # [B, 2 H]
+            last = last_tokens(x[..., :size], mask, 1)[:, 0]  # [B, H]
+            x = ops.concatenate([last, x[:, 0, size:]], axis=-1)  # [B, 2 H]
         outputs["logits"] = classified(config, x, num_classes)
         return BertModel(inputs, outputs, name=self.name)
 
