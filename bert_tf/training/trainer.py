@@ -157,7 +157,7 @@ class Trainer:
             logging.info("Already trained for %d steps of %d.", step, num_train_steps)
         else:
             self._check_beginning()
-        self.pace.firsts = {*batches.firsts.values()} if self.step_config.xla else set()
+        self.pace.firsts = batches.firsts if self.step_config.xla else {}
         return step
 
     @contextlib.contextmanager
@@ -426,31 +426,30 @@ class Pace:
     about a second.
 
     Attributes:
-      firsts: steps at which XLA compiles, besides the first one.
+      firsts: steps at which XLA compiles, besides the first one, as `Batches` notes them.
       timed: how many steps so far compiled nothing, and their seconds.
     """
 
     def __init__(self):
-        self.firsts: set[int] = set()
+        self.firsts: Mapping[Any, int] = {}
         self.timed = np.zeros(2)
         self._seconds: float | None = None  # of a step; None: not compiled; 0: not known yet
 
-    def _compiles(self, step: int) -> bool:
-        return self._seconds is None or step in self.firsts
-
     def steps_of_call(self, step: int, stop: int, *, whole: bool) -> int:
         """How many of the steps from `step` to `stop` - 1 to make; `whole`: all, once compiled."""
-        if self._compiles(step) or (not whole and not self._seconds):
+        if whole:  # processes may have read batches ahead to a different step
+            return 1 if self._seconds is None else stop - step
+        firsts = [*self.firsts.values()]  # other threads add to them
+        if not self._seconds or step in firsts:
             return 1
-        if whole:
-            return stop - step
         of_a_second = max(1, int(1 / self._seconds))
-        return min([stop - step, of_a_second, *(n - step for n in self.firsts if n > step)])
+        return min([stop - step, of_a_second, *(n - step for n in firsts if n > step)])
 
     @contextlib.contextmanager
     def call(self, step: int, number: int) -> Iterator[None]:
         """Measures and watches what makes `number` steps from `step` on."""
-        compiles, seconds = self._compiles(step), self._seconds or 0.0
+        compiles = self._seconds is None or step in [*self.firsts.values()]
+        seconds = self._seconds or 0.0
         what, start = f"train, steps {step + 1} to {step + number}", time.monotonic()
         with (
             announced("compile: train (may take a minute)", when=compiles),

@@ -37,7 +37,7 @@ from bert_tf.heads.pretraining import FillMask
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.step import step_seed
-from bert_tf.training.trainer import Trainer
+from bert_tf.training.trainer import Pace, Trainer
 
 MASKED_LM = FillMask()
 
@@ -380,3 +380,21 @@ def test_steps_and_evaluations_that_hang_are_reported(
     hangs = [text for record in caplog.records if "No progress" in (text := record.getMessage())]
     assert any(": train, steps 3 to 3, in" in text for text in hangs)
     assert any(": evaluate, batch 3 of 3, in" in text for text in hangs)
+
+
+def test_a_second_shape_of_batches_is_a_call_of_its_own():
+    """Its step is known only once its batch is read; processes with peers make equal calls."""
+    pace, firsts = Pace(), {}
+    pace.firsts = firsts
+    assert pace.steps_of_call(0, 9, whole=False) == pace.steps_of_call(0, 9, whole=True) == 1
+    for step in range(2):
+        with pace.call(step, 1):
+            pass
+    assert pace.timed[0] == 1  # the first one compiled
+    firsts |= {(2, 8): 0, (3, 8): 5}
+    assert pace.steps_of_call(2, 9, whole=False) == 3
+    assert pace.steps_of_call(5, 9, whole=False) == 1
+    assert pace.steps_of_call(2, 9, whole=True) == 7
+    with pace.call(5, 1):
+        pass
+    assert pace.timed[0] == 1
