@@ -20,6 +20,10 @@ REMOVED = {  # flags of before: what to do instead
         "leave it out: bert-tf plan tells memory alone",
     ),
     "for": "in a clone of the repository: python benchmarks/compilers.py --for=DEVICES",
+    **dict.fromkeys(
+        ("tfds_name", "tfds_data_dir"),
+        "give files: docs/get_started.md says where the data of each task are",
+    ),
     "max_restarts": "leave it out: let a supervisor start all processes again",
 }
 
