@@ -32,7 +32,6 @@ if __name__ == "__main__":
     cli.parse(define_flags, shared_flags.refuse_words)
 
 from bert_tf.data.records import DataSettings
-from bert_tf.terminal import log_end
 from data_gen.pipeline import Job, create
 from data_gen.workers import prepare_script
 
@@ -40,20 +39,7 @@ from data_gen.workers import prepare_script
 def main(_: Sequence[str]) -> None:
     """Flags -> job -> records."""
     prepare_script()
-    job = job_from_flags()
-    create(job)
-    log_end(
-        f"Wrote {FLAGS.output_file}; bert_config.json is that of a release, or yours",
-        "pretrain",
-        input_file=f"{FLAGS.output_file}-*" if FLAGS.num_shards else FLAGS.output_file,
-        max_seq_length=FLAGS.max_seq_length,
-        max_predictions_per_seq=job.settings.max_predictions_per_seq,
-        vocab_file=FLAGS.vocab_file,
-        bert_config_file="bert_config.json",
-        output_dir="model",
-        do_train=True,
-        num_train_steps=100000,
-    )
+    create(job_from_flags())
 
 
 def job_from_flags() -> Job:

@@ -95,7 +95,6 @@ from bert_tf.files import locked
 from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.text_run import TextData, TextRun, train_trials
-from bert_tf.terminal import log_end
 from bert_tf.training.trainer import write_eval_results, write_final_evaluation
 
 
@@ -124,7 +123,7 @@ def main(_: Sequence[str]) -> None:
         for data in test:
             predict(run, data)
         export(run)
-    log_end(f"Wrote {FLAGS.output_dir}", "predict", model=fine_tuning.newest_model(run))
+    logging.info("Wrote %s", FLAGS.output_dir)
 
 
 # ---------------------------------------------------------------------------- data

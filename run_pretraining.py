@@ -49,7 +49,6 @@ from bert_tf.data.records import pretraining_record
 from bert_tf.files import locked
 from bert_tf.heads import head_named
 from bert_tf.heads.pretraining import Pretraining
-from bert_tf.terminal import log_end
 from bert_tf.training import optimization
 from bert_tf.training.trainer import Trainer, write_eval_results, write_final_evaluation
 
@@ -88,13 +87,7 @@ def main(_: Sequence[str]) -> None:
             source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
             pretrained = loading.PretrainedModel(source, model.config, model.tokenizer)
             from_flags.export(pretrained, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
-    if model.tokenizer:
-        path = FLAGS.output_dir if folder.latest() else FLAGS.init_checkpoint
-        log_end(f"Wrote {FLAGS.output_dir}", "fill-mask", "A [MASK].", init_checkpoint=path)
-    else:
-        log_end(
-            f"Wrote {FLAGS.output_dir}", "plot", output_dir=FLAGS.output_dir, picture="curves.png"
-        )
+    logging.info("Wrote %s", FLAGS.output_dir)
 
 
 # ---------------------------------------------------------------------------- model and data

@@ -90,7 +90,6 @@ from bert_tf.squad import data, evaluation, files
 from bert_tf.squad.answers import AnswerConfig
 from bert_tf.squad.run import QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
-from bert_tf.terminal import log_end
 from bert_tf.training.trainer import write_eval_results, write_final_evaluation
 
 
@@ -112,7 +111,7 @@ def main(_: Sequence[str]) -> None:
         if FLAGS.do_predict:
             answer(run, asked)
         export(run)
-    log_end(f"Wrote {FLAGS.output_dir}", "playground", fine_tuning.newest_model(run))
+    logging.info("Wrote %s", FLAGS.output_dir)
 
 
 # ---------------------------------------------------------------------------- data

@@ -59,7 +59,7 @@ def main() -> None:
     runtime.prepare_command()
     tf = runtime.load_tensorflow()
     clock.end("tensorflow")
-    from bert_tf.planning import steps
+    import workload_steps as steps
 
     work = workload(options)
     clock.end("ours")

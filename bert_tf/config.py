@@ -19,7 +19,6 @@ from bert_tf.files import own_path, read_json
 # Keys of released configurations that nothing reads: every BERT has the pooler they describe.
 _UNUSED = re.compile("directionality|pooler_")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
-_OWN = ("attention",)  # keys that no BERT has
 # Hugging Face's names of these.
 HUGGING_FACE_ACTIVATIONS = {
     "gelu_python": "gelu_erf",
@@ -78,12 +77,6 @@ class BertConfig:
             raise InputError(received, "a whole size for each head", "change one of the two")
 
     @property
-    def own(self) -> dict[str, Any]:
-        """What this model has and no BERT, by name; `to_dict` leaves out the rest of `_OWN`."""
-        defaults = {name: type(self).__dataclass_fields__[name].default for name in _OWN}
-        return {n: v for n, default in defaults.items() if (v := getattr(self, n)) != default}
-
-    @property
     def is_causal(self) -> bool:
         """Whether tokens see no later ones."""
         return self.attention == "causal"
@@ -130,9 +123,11 @@ class BertConfig:
         return cls.from_dict(values, source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as a dict of JSON values."""
-        every = dataclasses.asdict(self)
-        return {name: value for name, value in every.items() if name not in _OWN} | self.own
+        """The configuration as JSON values; of a BERT without `attention`, a key of ours."""
+        values = dataclasses.asdict(self)
+        if not self.is_causal:
+            del values["attention"]
+        return values
 
     def to_json_string(self) -> str:
         """The configuration as the text of a `bert_config.json`."""

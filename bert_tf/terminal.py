@@ -4,7 +4,6 @@ import contextlib
 import logging as python_logging
 import os
 import re
-import shlex
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -57,21 +56,6 @@ class _AboveBars:
     def isatty(self) -> bool:
         """True: a handler leaves such a stream open at its end."""
         return True
-
-
-def log_end(results: str, verb: str, *words: str, **flags: object) -> None:
-    """Logs the last line of a command: where its results are, and the command to type next.
-
-    `verb="export", init_checkpoint="my model", do_train=True, labels=None` is the command
-    `bert-tf export --init_checkpoint='my model' --do_train`.
-    """
-    given = [(name, value) for name, value in flags.items() if value not in (None, False)]
-    listed = [f"--{n}" if v is True else f"--{n}={shlex.quote(str(v))}" for n, v in given]
-    path = [*sys.orig_argv, ""][1]  # of a program with these verbs: they know its heads
-    is_own = path.endswith(".py") and sys.argv[0].startswith("bert-tf ")
-    program = f"python {shlex.quote(path)}" if is_own else "bert-tf"
-    command = " ".join([program, verb, *map(shlex.quote, words), *listed])
-    logging.info("%s. Next: %s", results, command)
 
 
 def rounded(number: float) -> str:

@@ -87,8 +87,6 @@ def test_values_that_are_refused(names):
 def test_sizes_that_do_not_fit_each_other(tmp_path):
     with pytest.raises(InputError, match=r"hidden_size 100, .* multiple of num_attention_heads 7"):
         BertConfig.from_dict(UNCASED_BASE | {"hidden_size": 100, "num_attention_heads": 7})
-    with pytest.raises(InputError, match="features sum_all without a BiLSTM"):
-        BertConfig(vocab_size=7, features="sum_all")
     (tmp_path / "a.json").write_text("[1, 2]")
     with pytest.raises(InputError, match=r"a\.json, which is not JSON.*\n.*\n.*--bert_config_file"):
         BertConfig.from_json_file(tmp_path / "a.json")

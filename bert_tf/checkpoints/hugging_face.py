@@ -322,10 +322,10 @@ def texts_of(weights: Weights) -> dict[str, str]:
         is more than a BERT.
     """
     config, architecture = weights.config, weights.metadata.architecture
-    if config.own:
-        received = ", ".join(f"{name} {value}" for name, value in config.own.items())
+    if config.is_causal:
+        received = f"{weights.path} with attention {config.attention}"
         expected = "a BERT, as which transformers would read the weights"
-        raise InputError(f"{weights.path} with {received}", expected, "use another format")
+        raise InputError(received, expected, "use another format")
     metadata = dataclasses.replace(
         weights.metadata, architecture=architecture or architecture_of(weights.shapes)
     )

@@ -90,7 +90,7 @@ from bert_tf.checkpoints.loading import (
     tokenizer_of,
 )
 from bert_tf.checkpoints.saving import save_weights
-from bert_tf.terminal import Progress, log_end
+from bert_tf.terminal import Progress
 from bert_tf.tokenization.wordpiece import read_vocabulary
 
 
@@ -128,7 +128,6 @@ def convert(verb: str) -> None:
     with Progress("compute with what was written"):
         after = saving.outputs_of(open_weights(saved), inputs)
     report_difference(saving.difference_of_outputs(before, after, rows=rows))
-    log_end(f"{FLAGS.to} computes the same", "convert", "inspect", **{"from": FLAGS.to})
 
 
 def complete(source: Weights) -> Weights:

@@ -42,7 +42,6 @@ def vocab(_: Sequence[str]) -> None:
     Same text and flags, same bytes. The steps are those of data_gen/vocabulary.py; it needs the
     extra `vocab`.
     """
-    from bert_tf.terminal import log_end
     from data_gen.vocabulary import write_vocabulary
     from data_gen.workers import prepare_script
 
@@ -50,15 +49,6 @@ def vocab(_: Sequence[str]) -> None:
     names = "vocab_size do_lower_case min_frequency character_coverage input_format num_workers"
     values = {name: FLAGS[name].value for name in names.split()}
     write_vocabulary(FLAGS.input_file, FLAGS.output_file, **values)
-    log_end(
-        f"Wrote {FLAGS.output_file}",
-        "data",
-        input_file=FLAGS.input_file,
-        input_format=None if FLAGS.input_format == "text" else FLAGS.input_format,
-        vocab_file=FLAGS.output_file,
-        nodo_lower_case=not FLAGS.do_lower_case,
-        output_file="train.tfrecord",
-    )
 
 
 # ---------------------------------------------------------------------------- beam-data

@@ -83,7 +83,6 @@ from absl import logging
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.cli import from_flags
 from bert_tf.serving.export import export_checkpoint
-from bert_tf.terminal import log_end
 
 
 def main(_: Sequence[str]) -> None:
@@ -96,11 +95,7 @@ def main(_: Sequence[str]) -> None:
         file_format=FLAGS.format,
         int8=FLAGS.int8,
     )
-    results = f"Exported {source.path} to {path}"
-    if FLAGS.format == SAVED_MODEL:
-        log_end(results, "predict", model=FLAGS.export_dir)
-    else:
-        logging.info("%s", results)
+    logging.info("Exported %s to %s", source.path, path)
 
 
 def serving_options() -> ServingOptions:

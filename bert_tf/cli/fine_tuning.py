@@ -57,9 +57,3 @@ def training_config(run: Run, learning_rate: float) -> TrainingConfig:
         intervals=from_flags.of_flags(Intervals),
         run_settings=from_flags.all_run_settings(run.model.config),
     )
-
-
-def newest_model(run: Run) -> str:
-    """The path of the model that a run leaves: its export, its own, or the one it began with."""
-    is_own = FLAGS.do_train or tf1.has_checkpoints(FLAGS.output_dir)
-    return FLAGS.export_dir or (FLAGS.output_dir if is_own else run.model.source.path)

@@ -148,14 +148,10 @@ class Scoring:
       na_prob_thresh: v2.0 with --na_prob_file: above it an answer is taken as none. (1.0, the
         official script's, is meant for probabilities; with null odds the predictions are decided
         already: give a large number to leave them as they are.)
-      report_file: Write a page to look at the answers.
-      nbest_file: With --report_file: nbest_predictions.json, to show further answers.
     """
 
     na_prob_file = Path()
     na_prob_thresh = Number(1.0, most=math.inf)
-    report_file = Path()
-    nbest_file = Path()
 
 
 def two_files(words: Sequence[str]) -> None:
@@ -175,29 +171,16 @@ def evaluate_squad(argv: Sequence[str]) -> None:
         bert-tf evaluate-squad dev-v1.1.json predictions.json
         bert-tf evaluate-squad dev-v2.0.json predictions.json --na_prob_file=null_odds.json
 
-        bert-tf evaluate-squad dev-v1.1.json predictions.json --report_file=report.html
-
     Prints JSON with the official keys. Questions without a prediction score 0 and are reported on
-    standard error. --report_file adds a page to look at the answers of any system.
+    standard error.
     """
     from bert_tf.squad import data, evaluation
-    from bert_tf.squad.answer_files import read_na_probs, read_nbest, read_predictions
-    from bert_tf.squad.answers import Prediction
-    from bert_tf.squad.report import report_html
+    from bert_tf.squad.answer_files import read_na_probs, read_predictions
 
     dev_file, predictions_file = map(files.own_path, argv[1:])
     questions, answers = data.read_squad(dev_file), read_predictions(predictions_file)
-    thresh = FLAGS.na_prob_thresh
     na_probs = read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
     scores = evaluation.official_scores(
-        questions, answers, na_probs=na_probs, na_prob_thresh=thresh
+        questions, answers, na_probs=na_probs, na_prob_thresh=FLAGS.na_prob_thresh
     )
-    if FLAGS.report_file:
-        odds = na_probs or {}
-        nbest = read_nbest(FLAGS.nbest_file) if FLAGS.nbest_file else {}
-        ids = [one.qas_id for one in questions.examples]
-        predictions = [Prediction(i, nbest.get(i, []), odds.get(i)) for i in ids]
-        counted = {i: "" if odds.get(i, 0.0) > thresh else answers[i] for i in answers}
-        page = report_html(questions, predictions, counted, totals=scores)
-        files.write_text(FLAGS.report_file, page)
     print(json.dumps(scores, indent=2))

@@ -31,8 +31,9 @@ from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
 from bert_tf.config import BertConfig, Intervals, StepConfig
+from bert_tf.data import SEQUENCES
 from bert_tf.data.batches import Batches
-from bert_tf.data.packing import BatchingConfig
+from bert_tf.data.packing import BatchingConfig, in_order
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles
 from bert_tf.declarations import typed
@@ -209,6 +210,7 @@ class Run:
         found: dict[str, list] = {name: [None] * len(data.files) for name in self.head.outputs}
         for number, outputs in enumerate(self.trainer.predict(batches, self.head.outputs)):
             rows = batches.batch_rows(number)
+            outputs = in_order(outputs) if SEQUENCES in outputs else outputs
             for name, values in found.items():
                 for row, value in zip(rows, outputs[name][: len(rows)], strict=True):
                     values[row] = value

@@ -24,9 +24,7 @@ from bert_tf import files, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_weights
 from bert_tf.config import Intervals, StepConfig
-from bert_tf.data import SEQUENCES
 from bert_tf.data.batches import Batches
-from bert_tf.data.packing import in_order
 from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
 from bert_tf.terminal import Progress, announced, progress_line
@@ -298,13 +296,14 @@ class Trainer:
           names: of the outputs.
 
         Yields:
-          For each batch the outputs float32 [B, ...] by name, those of tokens [B][S, ...].
+          For each batch the outputs float32 [B, ...] by name, of packed ones those of rows, for
+          `packing.in_order`.
         """
         local = self.strategy.experimental_local_results
         number = 1 if runtime.has_peers() else None  # they are gathered: each replica has all rows
         for outputs in self._results("predict", batches, tuple(names)):
             found = {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
-            yield in_order(found) if SEQUENCES in found else found
+            yield found
 
     def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
         """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""

@@ -245,7 +245,7 @@ VERBS = {  # several calls of a verb: a word behind its name
                   json_in("run/nbest_predictions.json"), frozenset({"question_answering"})),
     "evaluate-squad": Call(
         "IN/squad.json IN/predictions.json --na_prob_file=IN/null_odds.json --na_prob_thresh=9",
-        printed, None, further="--nbest_file=IN/nbest.json --report_file=OUT/report.html"),
+        printed, None),
     "features": Call("--input_file=IN/texts.txt --output_file=OUT/f.jsonl --init_checkpoint=MODEL"
                      f" --layers=-1,-2 {LENGTH}", lines_in("f.jsonl"),
                      further=FILES),

@@ -67,12 +67,9 @@ def write_squad(folder: pathlib.Path) -> None:
     squad = walking.squad_file(QUESTIONS, seed=7)
     (folder / "squad.json").write_text(json.dumps(squad))
     ids = [one["qas"][0]["id"] for one in squad["data"][0]["paragraphs"]]
-    numbers = dict.fromkeys(("probability", "start_logit", "end_logit"), 1.0)
-    best = {i: [{"text": f"w{n}"} | numbers] for n, i in enumerate(ids)}
     answers = {
         "predictions": {i: f"w{n}" for n, i in enumerate(ids)},
         "null_odds": {i: n - 2.5 for n, i in enumerate(ids)},
-        "nbest": best,
     }
     for name, content in answers.items():
         (folder / f"{name}.json").write_text(json.dumps(content))

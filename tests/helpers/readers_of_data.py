@@ -8,8 +8,7 @@ import pathlib
 from readers import Reader
 
 from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
-from bert_tf.squad import answer_files, data, evaluation, report
-from bert_tf.squad.answers import Prediction
+from bert_tf.squad import answer_files, data, evaluation
 from bert_tf.tasks.examples import ChoiceColumns, TextColumns, WordColumns
 from data_gen.documents import DocumentReader
 
@@ -103,11 +102,9 @@ SQUAD = {
     ],
 }
 IDS = [qa["id"] for one in SQUAD["data"] for part in one["paragraphs"] for qa in part["qas"]]
-ENTRY = {"text": "Ruprecht", "probability": 0.75, "start_logit": 3.5, "end_logit": -2.25}
 ANSWERS = {
     "predictions.json": dict.fromkeys(IDS, "Ruprecht"),
     "null_odds.json": {qas_id: number - 2.5 for number, qas_id in enumerate(IDS)},
-    "nbest_predictions.json": {qas_id: [ENTRY, ENTRY | {"text": ""}] for qas_id in IDS},
 }
 
 
@@ -128,24 +125,19 @@ def squad(folder: pathlib.Path) -> Reader:
 
 
 def squad_answers(folder: pathlib.Path) -> Reader:
-    """Gold answers, predictions, null odds and n-best lists, as evaluate-squad reads them."""
+    """Gold answers, predictions and null odds, as evaluate-squad reads them."""
     for name, content in {"dev.json": SQUAD, **ANSWERS}.items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
-    gold, predicted, odds, nbest = (str(folder / name) for name in ("dev.json", *ANSWERS))
+    gold, predicted, odds = (str(folder / name) for name in ("dev.json", *ANSWERS))
 
     def read(_: pathlib.Path) -> None:
         file, answers = data.read_squad(gold), answer_files.read_predictions(predicted)
-        na_probs, lists = answer_files.read_na_probs(odds), answer_files.read_nbest(nbest)
+        na_probs = answer_files.read_na_probs(odds)
         scores = evaluation.official_scores(
             file, answers, na_probs=na_probs if file.version_2 else None
         )
         bounded = {name: n for name, n in scores.items() if not name.endswith(("thresh", "total"))}
         assert all(0 <= number <= 100 for number in bounded.values()), scores
-        predictions = [
-            Prediction(one.qas_id, lists.get(one.qas_id, []), na_probs.get(one.qas_id))
-            for one in file.examples
-        ]
-        report.report_html(file, predictions, answers, totals=scores).encode()
 
     return Reader(folder, dict.fromkeys(("dev.json", *ANSWERS), "json"), read)
 

@@ -231,21 +231,3 @@ def test_the_command_prints_the_official_keys(capsys, paths, run_command):
     scores = json.loads(capsys.readouterr().out)
     assert list(scores)[-4:] == ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
     assert (scores["exact"], scores["best_exact"]) == (75.0, 75.0)
-
-
-def test_the_command_writes_a_page(tmp_path, capsys, paths, run_command):
-    dev, predictions, null_odds = paths
-    nbest = {"q1": [{"text": "in 1386", "probability": 0.25, "start_logit": 1.5, "end_logit": 2}]}
-    nbest_file, report_file = tmp_path / "nbest_predictions.json", tmp_path / "report.html"
-    nbest_file.write_text(json.dumps(nbest))
-    run_command(dev, predictions, f"--report_file={report_file}")
-    page = report_file.read_text(encoding="utf-8")
-    assert "<dt>HasAns_exact</dt><dd>100.0</dd>" in page
-    assert '"answer":"Heidelberg","span":null' in page
-    assert '"nullOdds":null,"nbest":[]' in page
-    flags = f"--na_prob_file={null_odds}", f"--nbest_file={nbest_file}"
-    run_command(dev, predictions, f"--report_file={report_file}", *flags)
-    page = report_file.read_text(encoding="utf-8")
-    assert '"nullOdds":-5.0,"nbest":[["in 1386",0.25,1.5,2]]' in page
-    assert '"nullOdds":4.0,"nbest":[]' in page
-    assert len(capsys.readouterr().out.split("exact")) > 2  # the scores are printed all the same

@@ -429,16 +429,6 @@ def test_pieces_that_the_data_keep_whole_go_with_the_model(main, tmp_path, caplo
     describe(tmp_path / "t.tfrecord", vocabulary, never_split=["w3", "w4"])
     main(**flags, output_dir=tmp_path / "new", init_checkpoint=tmp_path / "run")
     assert bert_tf.open_weights(tmp_path / "new").metadata.never_split == ("w3", "w4")
-    # Evaluated alone, it is the model to look at next: the folder has none.
-    only = {"do_train": False, "do_eval": True, "max_eval_steps": 1}
-    with caplog.at_level("INFO", logger="absl"):
-        main("--verbosity=0", **flags | only, output_dir=tmp_path / "eval",
-             init_checkpoint=tmp_path / "new")  # fmt: skip
-    assert f"--init_checkpoint={tmp_path}/new" in caplog.text.split("Next: bert-tf fill-mask")[-1]
-    with caplog.at_level("INFO", logger="absl"):
-        main("--verbosity=0", **flags | only | {"vocab_file": ""}, output_dir=tmp_path / "eval",
-             init_checkpoint=tmp_path / "new")  # fmt: skip
-    assert f"plot --output_dir={tmp_path}/eval" in caplog.text
 
 
 def test_accents_of_the_data_go_with_the_model(main, tmp_path):
