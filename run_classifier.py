@@ -76,9 +76,9 @@ def check_flags(words: Sequence[str]) -> None:
     shared_flags.refuse_words(words)
     model_flags.check_fine_tuning("do_eval", "do_predict")
     shared_flags.require("report", "do_eval")
-    if FLAGS.data_dir is None and any(FLAGS[name].value for name in FILE_FLAGS):
+    if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
-    model_flags.require_one_of("data_dir")
+    model_flags.require_one_of("data_dir", "tfds_name")
     if len(FLAGS.learning_rate) * FLAGS.num_trials > 1 and not FLAGS.do_eval:
         expected = "dev data, by which the best is chosen"
         raise InputError("several trials without --do_eval", expected, "add --do_eval")
@@ -146,8 +146,11 @@ def make_task() -> Task:
 
 
 def read_split(task: Task, split: Split) -> TextData:
-    """The examples of a split."""
-    examples = task.read(FLAGS.data_dir, split.name)
+    """The examples of a split, from files or a dataset."""
+    if FLAGS.tfds_name:
+        examples = task.read_tfds(FLAGS.tfds_name, split.name, data_dir=FLAGS.tfds_data_dir)
+    else:
+        examples = task.read(FLAGS.data_dir, split.name)
     if FLAGS.document_context and not all(example.document for example in examples):
         received = f"--document_context, and {split.name} data with sentences of no document"
         expected = "a line with -DOCSTART- before the sentences of each document"
@@ -162,6 +165,8 @@ def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
     if not is_wanted:
         return ()
     splits = task.splits_of(kind) or (task.split(kind),)
+    if FLAGS.tfds_name:
+        return splits
     absent = [split for split in splits[1:] if not task.find_file(FLAGS.data_dir, split)]
     for split in absent:
         logging.warning("No %s in %s: left out.", split.files.replace("|", " or "), FLAGS.data_dir)

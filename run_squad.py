@@ -4,6 +4,7 @@
         --do_train --do_predict --do_eval --init_checkpoint=uncased_L-12_H-768_A-12 \\
         --output_dir=/models/squad
     python run_squad.py --version_2_with_negative ...      questions that may have no answer
+    python run_squad.py --tfds_name=squad ...              without files, by tensorflow-datasets
 
 Configuration and vocabulary are those beside the checkpoint unless flags name others. Written to
 --output_dir: train.tf_record, eval.tf_record, checkpoints, predictions.json,
@@ -76,8 +77,9 @@ def check_flags(words: Sequence[str]) -> None:
     model_flags.check_fine_tuning("do_predict")
     for name in ("do_eval", "report"):
         shared_flags.require(name, "do_predict")
-    shared_flags.require("do_train", "train_file")
-    shared_flags.require("do_predict", "predict_file")
+    if not FLAGS.tfds_name:
+        shared_flags.require("do_train", "train_file")
+        shared_flags.require("do_predict", "predict_file")
 
 
 if __name__ == "__main__":
@@ -119,7 +121,7 @@ def main(_: Sequence[str]) -> None:
 
 def read_questions() -> QuestionData:
     """The questions to answer, with gold answers for --do_eval."""
-    questions = data.read_squad(FLAGS.predict_file)
+    questions = read_file(FLAGS.predict_file, data.TFDS_PREDICT)
     if FLAGS.do_eval:
         evaluation.check_golds(questions)
     return QuestionData(name="eval", questions=questions, batch_size=FLAGS.predict_batch_size)
@@ -128,10 +130,17 @@ def read_questions() -> QuestionData:
 def read_training_data() -> QuestionData:
     """The questions to train on, in the original's order."""
     examples = data.training_examples(
-        data.read_squad(FLAGS.train_file),
+        read_file(FLAGS.train_file, data.TFDS_TRAIN),
         version_2_with_negative=FLAGS.version_2_with_negative,
     )
     return QuestionData(name="train", examples=data.original_order(examples))
+
+
+def read_file(path: str | None, split: str) -> data.SquadFile:
+    """The questions of the file or, without one, of this split of the dataset."""
+    if path:
+        return data.read_squad(path)
+    return data.read_squad_tfds(FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
 
 
 # ---------------------------------------------------------------------------- answers

@@ -28,6 +28,8 @@ EXTRAS = {
 }
 EXTRAS |= {
     "tasks": ["scikit-learn>=1.5,<2", "scipy>=1.13,<2", "seqeval>=1.2.2,<2"],  # metrics
+    # tensorflow-datasets needs importlib_resources without saying so.
+    "tfds": ["tensorflow-datasets>=4.9.10,<5", "importlib_resources>=6"],
 }
 # examples/client.py by gRPC; an export itself needs nothing of it
 EXTRAS["serving"] = ["tensorflow-serving-api>=2.20,<2.22"]
@@ -45,6 +47,7 @@ EXTRAS["dev"] = [
     *EXTRAS["hub"],
     *EXTRAS["wiki"],
     *EXTRAS["tasks"],
+    *EXTRAS["tfds"],
     *EXTRAS["serving"],
     *EXTRAS["litert"],
     *EXTRAS["onnx"],

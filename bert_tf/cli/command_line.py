@@ -21,10 +21,6 @@ REMOVED = {  # flags of before: what to do instead
     ),
     "for": "in a clone of the repository: python benchmarks/compilers.py --for=DEVICES",
     **dict.fromkeys(("report_file", "nbest_file"), "run_squad.py --report writes the page"),
-    **dict.fromkeys(
-        ("tfds_name", "tfds_data_dir"),
-        "give files: docs/get_started.md says where the data of each task are",
-    ),
     "max_restarts": "leave it out: let a supervisor start all processes again",
 }
 

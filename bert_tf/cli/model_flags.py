@@ -178,6 +178,19 @@ class FineTuning:
     early_stopping = Count(0, 0)
 
 
+class Datasets:
+    """Data from tensorflow-datasets.
+
+    Attributes:
+      tfds_name: A dataset of tensorflow-datasets, in place of files: squad or glue/mrpc, say.
+      tfds_data_dir: Where tensorflow-datasets keeps its data.
+    """
+
+    _title = "Data"
+    tfds_name = None
+    tfds_data_dir = Path()
+
+
 class Devices:
     """What the model runs on.
 
@@ -248,7 +261,7 @@ def define_fine_tuning(*further: type, max_seq_length: int) -> None:
     """The flags of a script that fine-tunes a model."""
     define_pretrained(required=False)
     FLAGS["init_checkpoint"].help += " Without it: the model of --output_dir."
-    define_run(FineTuning, *further)
+    define_run(FineTuning, Datasets, *further)
     FLAGS.set_default("max_seq_length", max_seq_length)
 
 

@@ -2,7 +2,7 @@
 
 In the order in which a question meets them:
 
-    data         SQuAD files -> questions; in training, the answers' words
+    data         SQuAD files or tensorflow-datasets -> questions; in training, the answers' words
     windows      questions -> windows, the model's input sequences; the answer's place; TFRecords
     run          windows -> start and end logits of each piece, in a run of fine-tuning
     answers      logits -> the n best answers as text, and null odds: how much likelier no answer is

@@ -13,18 +13,20 @@ where there are none. XQuAD and other data sets of this form are read alike.
 
 import dataclasses
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
+from bert_tf.data.tfds import plain, read_split
 from bert_tf.errors import InputError
 from bert_tf.files import read_json
 
 # The original's own white space; other kinds, such as no-break spaces, are part of a word.
 WHITE_SPACE = " \t\r\n\u202f"
 EXPECTED = 'SQuAD\'s format, {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}'
+TFDS_TRAIN, TFDS_PREDICT = "train", "validation"  # the splits for training and for prediction
 WARNINGS_SHOWN = 10
 _TO_LEARN = (  # what training data are expected to have, and what to do
     "questions with `answers` that are in their context at answer_start",
@@ -164,6 +166,47 @@ def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: A
         found = f"a {type(parent).__name__} without {key!r}"
     remedy = "correct the file, or check that it is the one you mean"
     raise InputError(f"{place}: {found}", EXPECTED, remedy)
+
+
+def read_squad_tfds(name: str, split: str, *, data_dir: str | None = None) -> SquadFile:
+    """The questions of a split of a dataset from tensorflow-datasets, prepared if need be.
+
+    Args:
+      name: of the dataset, such as squad or squad/v2.0.
+      split: train, validation or another that it has.
+      data_dir: where datasets are kept; None for the library's own folder.
+
+    Raises:
+      InputError: there is no such dataset or split, or it lacks a feature of SQuAD.
+    """
+    dataset = read_split(name, split, purpose="questions about contexts", data_dir=data_dir)
+    articles = []
+    for number, row in enumerate(dataset.rows):
+        try:
+            articles.append(article_of_row(row))
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            received = f"{dataset.source}, example {number}: {row!r:.80} ({error!r})"
+            expected = "the features of SQuAD: id, question, context, answers; texts in UTF-8"
+            remedy = "give a dataset in SQuAD's form, such as --tfds_name=squad"
+            raise InputError(received, expected, remedy) from None
+    return parse_squad({"data": articles}, dataset.source)
+
+
+def article_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of tensorflow-datasets, with columns for the answers -> an article of a SQuAD file.
+
+    >>> answers = {"text": [b"Ruprecht"], "answer_start": np.array([0])}
+    >>> row = {"id": b"q1", "context": b"Ruprecht founded it.", "question": b"Who?"}
+    >>> (paragraph,) = article_of_row(row | {"answers": answers})["paragraphs"]
+    >>> paragraph["qas"][0]["answers"]
+    [{'text': 'Ruprecht', 'answer_start': 0}]
+    """
+    values = {name: plain(value, name) for name, value in row.items() if name != "answers"}
+    texts, starts = (plain(row["answers"][name], name) for name in ("text", "answer_start"))
+    pairs = zip(texts, starts, strict=True)
+    golds = [{"text": text, "answer_start": start} for text, start in pairs]
+    paragraph = {"context": values["context"], "qas": [values | {"answers": golds}]}
+    return {"title": values.get("title"), "paragraphs": [paragraph]}
 
 
 # ---------------------------------------------------------------------------- words and answers

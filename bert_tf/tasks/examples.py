@@ -26,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 from absl import logging
 
 from bert_tf import files
+from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import DECIMAL, Label, Labels, TagError, text_of
 from bert_tf.tasks.conll import read_sentences
@@ -158,6 +159,18 @@ class Layout:
         if any(isinstance(column, int) for column in columns.by_field.values()):
             rows = refuse_header(rows, labels.names)
         return self._examples(path, rows, labels, labelled)
+
+    def from_dicts(
+        self, source: str, dicts: Iterable[Mapping], labels: Labels, labelled: str, names: Sequence
+    ) -> list[AnyExample]:
+        """The examples of a dataset of dicts, whose keys are the columns; `source` for messages.
+
+        Numbers are labels by their number in `names`; -1 stands for no label there.
+        """
+        if names and not labels.are_fixed and not labels.is_per_word:
+            labels = dataclasses.replace(labels, names=tuple(names))  # refuses others
+        rows = _rows_of(source, dicts, self._columns(labelled), names)
+        return self._examples(source, rows, labels, labelled)
 
     def _columns(self, labelled: str) -> Columns:
         by_field = self._text_columns() | {
@@ -301,7 +314,7 @@ class ChoiceColumns(Layout):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordColumns(Layout):
-    """Sentences in words, in CoNLL's format."""
+    """Sentences in words: CoNLL's format, or two lists of a dataset."""
 
     words: str = "tokens"
     label: str = "ner"
@@ -313,6 +326,8 @@ class WordColumns(Layout):
 
     def _texts(self, row: Row, _: str) -> tuple | None:
         words, tags = row.cells["words"], row.cells.get("label")
+        if words == []:  # conll2003 of tensorflow-datasets ends with such a sentence
+            return None
         are_words = isinstance(words, list) and all(
             isinstance(word, str) and word.strip(" \t\r\n") for word in words
         )
@@ -508,7 +523,7 @@ def _json_rows(path: str, columns: Columns) -> Iterator[Row]:
 
 
 def _pick(place: str, values: Mapping, columns: Columns) -> Row:
-    """The row of a JSON object."""
+    """The row of a JSON object or of an example of a dataset."""
     for field, column in columns.by_field.items():
         if column not in values and field not in columns.optional:
             received = f"{place}: only {', '.join(map(str, values)) or 'an empty object'}"
@@ -518,3 +533,44 @@ def _pick(place: str, values: Mapping, columns: Columns) -> Row:
 
 def _preview(cells: list[str]) -> str:
     return repr(" | ".join(cells)[:80])
+
+
+# ---------------------------------------------------------------------------- datasets
+
+
+def _rows_of(
+    source: str, dicts: Iterable[Mapping], columns: Columns, names: Sequence
+) -> Iterator[Row]:
+    """Dicts of a dataset -> rows; bytes become text, arrays lists, numbers of labels names."""
+
+    def named(label: Any) -> Any:
+        if isinstance(label, list):
+            return list(map(named, label))
+        is_number = isinstance(label, int) and 0 <= label < len(names)
+        return names[label] if is_number else label
+
+    for number, values in enumerate(dicts):
+        place = f"{source}, example {number}"
+        row = _pick(place, _with_translations(values, columns, place), columns)
+        cells = {field: plain(value, place) for field, value in row.cells.items()}
+        yield Row(place, cells | {"label": named(cells.get("label"))})
+
+
+def _with_translations(values: Mapping, columns: Columns, place: str) -> Mapping:
+    """Where premise/de is a column: premise becomes premise/ar, premise/bg, ..., a text each.
+
+    A feature of translations is a dict of texts by language, or of all languages and all texts.
+    """
+    found = dict(values)
+    for name in {str(c).partition("/")[0] for c in columns.by_field.values() if "/" in str(c)}:
+        texts = found.get(name)
+        if not isinstance(texts, Mapping):
+            continue
+        if texts.keys() == {"language", "translation"}:
+            languages = [plain(language, name) for language in texts["language"]]
+            if not len({*languages}) == len(languages) == len(texts["translation"]):
+                received = f"{place}: the {name} with {texts!r:.80}"
+                raise InputError(received, "a text for each language", "correct the example")
+            texts = dict(zip(languages, texts["translation"], strict=True))
+        found |= {f"{name}/{language}": text for language, text in texts.items()}
+    return found

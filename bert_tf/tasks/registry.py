@@ -41,7 +41,7 @@ YES_NO = Labels(names=("entailment", "not_entailment"))
 
 
 def _no_yes(no: str, yes: str) -> Labels:
-    """0 and 1 of the files, with their names in published models."""
+    """0 and 1 of the files, with their names in tensorflow-datasets and in published models."""
     return Labels(names=("0", "1"), synonyms={no: "0", yes: "1"})
 
 
@@ -52,6 +52,7 @@ def _glue(
     labels: Labels,
     metrics: tuple[str, ...] = ("accuracy",),
     *,
+    tfds_texts: dict[str, str] | None = None,
     files: tuple[str, str, str] = GLUE_FILES,
     **columns,
 ) -> Task:
@@ -60,6 +61,7 @@ def _glue(
     Args:
       name, title, labels, metrics: of the task.
       texts: the columns of its texts.
+      tfds_texts: the same in tensorflow-datasets, where they have other names.
       files: of the three splits.
       **columns: the other columns, where they are not called label and index.
     """
@@ -71,6 +73,9 @@ def _glue(
         labels=labels,
         metrics=metrics,
         splits=splits(*files, submission=f"{name.upper()}.tsv"),
+        tfds_layout=TextColumns(
+            **(tfds_texts or texts), **(columns | {"label": "label", "id": "idx"})
+        ),
     )
 
 
@@ -78,6 +83,7 @@ _MNLI_POSITIONS = {"text_a": 8, "text_b": 9, "label": -1}
 _MNLI_PAIR = TextColumns(
     **TWO_SENTENCES, label="gold_label", id="index", positions=_MNLI_POSITIONS, disputed="-"
 )
+_MNLI_TFDS = TextColumns(text_a="premise", text_b="hypothesis", label="label", id="idx")
 
 _TASKS = (
     Task(
@@ -91,6 +97,7 @@ _TASKS = (
             submission="CoLA.tsv",
             layout=TextColumns(text_a="sentence", id="index"),  # only this file has a header
         ),
+        tfds_layout=TextColumns(text_a="sentence", label="label", id="idx"),
     ),
     _glue(
         "sst-2",
@@ -104,6 +111,7 @@ _TASKS = (
         {"text_a": "#1 String", "text_b": "#2 String"},
         _no_yes("not_equivalent", "equivalent"),
         ("f1", "accuracy"),
+        tfds_texts=TWO_SENTENCES,
         label="Quality",
         positions={"label": 0, "text_a": 3, "text_b": 4},
     ),
@@ -137,12 +145,13 @@ _TASKS = (
         labels=NLI_LABELS,
         metrics=("accuracy",),
         splits=(
-            Split("train", "train.tsv"),
-            Split("dev", "dev_matched.tsv"),
-            Split("dev_mismatched", "dev_mismatched.tsv"),
-            Split("test", "test_matched.tsv", NONE, "MNLI-m.tsv"),
-            Split("test_mismatched", "test_mismatched.tsv", NONE, "MNLI-mm.tsv"),
+            Split("train", "train.tsv", "train"),
+            Split("dev", "dev_matched.tsv", "validation_matched"),
+            Split("dev_mismatched", "dev_mismatched.tsv", "validation_mismatched"),
+            Split("test", "test_matched.tsv", "test_matched", NONE, "MNLI-m.tsv"),
+            Split("test_mismatched", "test_mismatched.tsv", "test_mismatched", NONE, "MNLI-mm.tsv"),
         ),
+        tfds_layout=_MNLI_TFDS,
     ),
     _glue(
         "qnli",
@@ -163,7 +172,8 @@ _TASKS = (
         layout=_MNLI_PAIR,
         labels=NLI_LABELS,
         metrics=("matthews", "accuracy"),
-        splits=(Split("test", "diagnostic.tsv|AX.tsv", NONE, "AX.tsv"),),
+        splits=(Split("test", "diagnostic.tsv|AX.tsv", "test", NONE, "AX.tsv"),),
+        tfds_layout=_MNLI_TFDS,
     ),
     Task(
         name="swag",
@@ -190,7 +200,11 @@ _TASKS = (
 
 
 def _xnli(*, language: str = "zh") -> Task:
-    """XNLI in one language: trained on the translated MNLI (original: `XnliProcessor`)."""
+    """XNLI in one language: trained on the translated MNLI (original: `XnliProcessor`).
+
+    In tensorflow-datasets xnli has the dev and test data, xtreme_xnli a translation of the
+    training data by another system.
+    """
     training = f"multinli/multinli.train.{language}.tsv"
     return Task(
         name="xnli",
@@ -200,11 +214,14 @@ def _xnli(*, language: str = "zh") -> Task:
         metrics=("accuracy",),
         splits=(
             Split(
-                *("train", f"{training}|XNLI-MT-1.0/{training}"),
+                *("train", f"{training}|XNLI-MT-1.0/{training}", "train"),
                 layout=TextColumns(text_a="premise", text_b="hypo", label="label"),
             ),
-            Split("dev", "xnli.dev.tsv|XNLI-1.0/xnli.dev.tsv"),
-            Split("test", "xnli.test.tsv|XNLI-1.0/xnli.test.tsv"),
+            Split("dev", "xnli.dev.tsv|XNLI-1.0/xnli.dev.tsv", "validation"),
+            Split("test", "xnli.test.tsv|XNLI-1.0/xnli.test.tsv", "test"),
+        ),
+        tfds_layout=TextColumns(
+            text_a=f"premise/{language}", text_b=f"hypothesis/{language}", label="label"
         ),
     )
 

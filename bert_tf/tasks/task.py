@@ -1,7 +1,7 @@
 """What a task is: where its data are, what its labels are, how it is scored and submitted.
 
 Split   a part of the data (train, dev, test) and the file that it is in
-Task    layout, labels, metrics and splits; reads its examples from files
+Task    layout, labels, metrics and splits; reads its examples from files or datasets
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from absl import logging
 
 from bert_tf import files
+from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.heads.labels import BINARY, Labels
@@ -29,6 +30,7 @@ class Split:
       name: train, dev or test; with a suffix where there are several (dev_mismatched).
       files: names in the folder of the data, or several with | between: the first that exists is
         read.
+      tfds_split: its name in tensorflow-datasets, or several with | between.
       labelled: whether its examples have labels: required, optional or none.
       submission: the name of its file for GLUE's server.
       layout: its own, where it differs from the task's.
@@ -36,6 +38,7 @@ class Split:
 
     name: str
     files: str
+    tfds_split: str
     labelled: str = REQUIRED
     submission: str | None = None
     layout: Layout | None = None
@@ -57,6 +60,7 @@ class Task:
       labels: what the labels are, and the head for them.
       metrics: names in results.METRICS; the first one selects the best model.
       splits: its data.
+      tfds_layout: names of the features in tensorflow-datasets, where they differ.
     """
 
     name: str
@@ -65,6 +69,7 @@ class Task:
     labels: Labels
     metrics: tuple[str, ...]
     splits: tuple[Split, ...]
+    tfds_layout: Layout | None = None
 
     def __post_init__(self):
         if not self.metrics or not METRICS.keys() >= {*self.metrics}:
@@ -138,6 +143,26 @@ class Task:
             remedy = f"check --data_dir; of your own files --{name}_file names this one"
             raise InputError(received, f"the {name} data of the task {self.name}", remedy)
         return (split.layout or self.layout).read(path, self.labels, labelled=split.labelled)
+
+    def read_tfds(
+        self, dataset: str, name: str, *, data_dir: str | None = None
+    ) -> list[AnyExample]:
+        """The examples of a split, from a dataset that is prepared on this machine, or can be.
+
+        Args:
+          dataset: such as glue/mrpc or glue/mrpc:2.0.0, of tensorflow-datasets, an extra.
+          name: of the task's split; the dataset's is its `tfds_split`.
+          data_dir: where datasets are kept; None for the library's own folder.
+
+        Raises:
+          InputError: there is no such dataset or split, or it has other features.
+        """
+        purpose = f"the {name} data of the task {self.name}"
+        split, layout = self.split(name), self.tfds_layout or self.layout
+        data = read_split(dataset, split.tfds_split, purpose=purpose, data_dir=data_dir)
+        has_classes = bool(self.labels.names) or not self.labels.are_fixed  # not scores
+        names = data.label_names(layout.label) if has_classes else None
+        return layout.from_dicts(data.source, data.rows, self.labels, split.labelled, names or ())
 
     # ------------------------------------------------------------------------ labels
 
@@ -225,7 +250,7 @@ def splits(train: str, dev: str, test: str, **options) -> tuple[Split, ...]:
       **options: further attributes of the test split, which has no labels unless they say so.
     """
     return (
-        Split("train", train),
-        Split("dev", dev),
-        Split("test", test, **({"labelled": NONE} | options)),
+        Split("train", train, "train"),
+        Split("dev", dev, "validation|dev"),
+        Split("test", test, "test", **({"labelled": NONE} | options)),
     )

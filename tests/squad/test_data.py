@@ -2,8 +2,10 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
 from bert_tf.squad import data, evaluation
 from bert_tf.squad.data import Answer, SquadExample
@@ -188,3 +190,30 @@ def test_questions_that_nothing_marks_as_impossible(caplog, version, fields, is_
     file = data.parse_squad(content_of(right, other, version=version), "a.json")
     assert file.examples[1].is_impossible
     assert ("1 questions have no answers and are not marked impossible" in caplog.text) != is_marked
+
+
+# ---------------------------------------------------------------------------- tensorflow-datasets
+
+ROW = {"id": b"q1", "context": b"Ruprecht founded it.", "question": b"Who?"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"answers": None},
+        {"answers": {"text": [b"a", b"b"], "answer_start": [0]}},
+        {"answers": {"text": [b"a"], "answer_start": [0.5]}},
+        {"answers": {"text": []}},
+        {"context": b"\xff"},
+        {"question": 3},
+    ],
+)
+def test_rows_of_a_dataset_that_are_no_questions(monkeypatch, changes):
+    good = ROW | {"answers": {"text": [b"Ruprecht"], "answer_start": np.array([0])}}
+    split = DatasetSplit([good, good | changes], dict.fromkeys(good), "own, train")
+    monkeypatch.setattr(data, "read_split", lambda *_, **__: split)
+    with pytest.raises(InputError, match=r"own, train, (example 1|data\[1\])"):
+        data.read_squad_tfds("own", "train")
+    split.rows.pop()
+    (example,) = data.read_squad_tfds("own", "train").examples
+    assert example.answers == (Answer("Ruprecht", 0),)

@@ -1,13 +1,16 @@
 """Tasks read their files, or refuse them with file and line; their labels; datasets of dicts."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
 
+from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Tags
-from bert_tf.tasks.examples import Example
+from bert_tf.tasks import task as task_module
+from bert_tf.tasks.examples import Example, WordsExample
 from bert_tf.tasks.registry import get_task
 
 RTE = "index\tsentence1\tsentence2\tlabel\n"
@@ -174,3 +177,115 @@ def test_vectors_of_two_are_no_names_unless_given(names):
         task.with_labels_of(examples)
     given = get_task("jsonl", label_kind="multi_label", labels=names)
     assert given.with_labels_of(examples).labels.names == names
+
+
+# ------------------------------------------------------------------------------ datasets
+
+
+def from_dicts(task, rows, split="dev", names=()) -> list:
+    """The examples of a dataset; `names` are those of its classes."""
+    layout = task.tfds_layout or task.layout
+    return layout.from_dicts("own", rows, task.labels, task.split(split).labelled, names)
+
+
+SAME = ["not_equivalent", "equivalent"]
+PAIR = {"idx": 1, "sentence1": "A", "sentence2": "B", "label": 1}
+NER, NER_NAMES = get_task("ner"), ["O", "B-ORG"]
+NLI = ["entailment", "neutral", "contradiction"]  # another order than ours
+XNLI = get_task("xnli", language="de")
+UNEVEN = [{"language": n * ["de"], "translation": ["a", "b"]} for n in (1, 2, 3)]
+TRANSLATED = {  # a dict of texts by language; or of all languages and all texts
+    "premise": {"ar": b"ar P", "de": b"de P"},
+    "hypothesis": {"language": [b"de", b"ar"], "translation": [b"de H", b"ar H"]},
+    "label": 0,
+}
+SETS, WORDS = get_task("csv", label_kind="multi_label"), {"tokens": ["EU", "rejects"]}
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "row", "names", "expected"),
+    [
+        (get_task("mrpc"), "train", PAIR | {"sentence1": b"caf\xc3\xa9"}, SAME, ("café", "B", "1")),
+        (get_task("mrpc"), "train", PAIR, SAME[::-1], ("A", "B", "0")),  # an order of its own
+        (get_task("cola"), "test", {"idx": 1, "sentence": "A", "label": -1}, ["no", "yes"], ("A",)),
+        (get_task("csv"), "test", {"text_a": "A", "label": 1}, ["x", "y"], ("A", None, "y")),
+        (get_task("csv"), "test", {"text_a": "A", "label": -1}, ["x", "y"], ("A",)),  # none
+    ],
+)
+def test_dicts_of_a_dataset(task, split, row, names, expected):
+    (found,) = from_dicts(task, [row], split, names)
+    assert found == Example("1" if "idx" in row else "0", *expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "split", "row", "names", "received"),
+    [
+        (get_task("mrpc"), "dev", {"sentence1": "A", "label": 1}, SAME, "only sentence1, label"),
+        (get_task("mrpc"), "dev", PAIR | {"label": -1}, SAME, "the label -1"),
+        (get_task("mrpc"), "dev", PAIR | {"idx": None}, SAME, ""),
+        (get_task("mrpc"), "dev", PAIR | {"sentence2": b"\xff"}, SAME, "bytes that"),
+        (get_task("mrpc"), "dev", PAIR | {"sentence1": " "}, SAME, "an empty text"),
+        (get_task("csv"), "train", {"text_a": "A", "label": -1}, ["x", "y"], "the label -1"),
+        (get_task("csv"), "train", {"text_a": "A", "label": float("nan")}, (), "the label nan"),
+        (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, (), "the label "),
+        (SETS, "train", {"text_a": "A", "label": np.array([0, 1, 0])}, [*"xyz"], "the label "),
+        *(
+            (XNLI, "test", TRANSLATED | {"premise": one}, NLI, "the premise with {'language'")
+            for one in UNEVEN
+        ),
+        *(
+            (NER, "dev", WORDS | {"ner": tags}, NER_NAMES, "the words")
+            for tags in (3, "OO", [0], [0, 0, 0])
+        ),
+    ],
+)
+def test_datasets_that_cannot_be_used(task, split, row, names, received):
+    if not received:  # the same id twice
+        rows, received = [PAIR, PAIR], "own, example 1: the id 1, which"
+    else:
+        rows, received = [row], f"own, example 0: {received}"
+    with pytest.raises(InputError) as info:
+        from_dicts(task, rows, split, names)
+    assert info.value.received.startswith(received)
+
+
+MNLI_ROW = {"idx": 0, "premise": b"P", "hypothesis": b"H", "label": 2}
+WORDS_ROW = {"tokens": [b"EU", b"left"], "ner": np.array([1, 0])}
+WORDS_EXAMPLE = WordsExample("0", ("EU", "left"), 0, ("B-ORG", "O"))
+OF_DATASETS = [  # task, split, the dataset's split, a row, the names of its labels, an example
+    ("mnli", "dev", "validation_matched", MNLI_ROW, NLI, Example("0", "P", "H", NLI[2])),
+    ("mnli", "dev_mismatched", "validation_mismatched", MNLI_ROW, NLI, None),
+    ("mnli", "test_mismatched", "test_mismatched", MNLI_ROW, NLI, Example("0", "P", "H")),
+    ("mrpc", "dev", "validation|dev", PAIR, SAME, Example("1", "A", "B", "1")),
+    ("ner", "dev", "validation|dev", WORDS_ROW, NER_NAMES, WORDS_EXAMPLE),
+    *(
+        ("xnli", "test", "test", TRANSLATED, NLI, Example("0", f"{one} P", f"{one} H", NLI[0]))
+        for one in ("ar", "de")
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "split", "theirs", "row", "names", "expected"), OF_DATASETS)
+def test_a_split_of_a_dataset(monkeypatch, name, split, theirs, row, names, expected):
+    def read(dataset, asked, *, purpose, data_dir):
+        assert (dataset, asked, data_dir) == ("own", theirs, "folder")
+        classes = types.SimpleNamespace(names=names)
+        return DatasetSplit([row], dict.fromkeys(row, classes), "own, split")
+
+    monkeypatch.setattr(task_module, "read_split", read)
+    language = {"language": expected.text_a[:2]} if name == "xnli" else {}
+    (found,) = get_task(name, **language).read_tfds("own", split, data_dir="folder")
+    assert found == (expected or OF_DATASETS[0][-1])
+
+
+def test_scores_and_several_labels_of_a_dataset(monkeypatch):
+    topics = types.SimpleNamespace(feature=types.SimpleNamespace(names=["food", "place"]))
+    row = {"review": b"Good.", "stars": np.float32(4.5), "topics": np.array([1, 0])}
+    split = DatasetSplit([row], {"topics": topics}, "own, split")
+    monkeypatch.setattr(task_module, "read_split", lambda *_, **__: split)
+    for label, kind, expected in (
+        ("stars", "regression", 4.5),
+        ("topics", "multi_label", ("place", "food")),
+    ):
+        task = get_task("jsonl", text_a_column="review", label_column=label, label_kind=kind)
+        assert task.read_tfds("own", "train") == [Example("0", "Good.", None, expected)]

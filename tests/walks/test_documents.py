@@ -69,6 +69,7 @@ ELSEWHERE = {
     "--strategy=multiworker": "needs several hosts: walks/test_multiworker",
     "--strategy=mirrored": "needs several GPUs: walks/test_run_pretraining, on CPU devices",
     "--tpu=local": "needs a TPU: training/test_remote_device, on CPU devices of another process",
+    "--tfds_name=": "downloads: tasks/test_task_datasets and squad/test_data, prepared",
     "docker ": "needs Docker, which no test has; the models it serves: serving/test_export",
     "jupyter lab": "runs until it is stopped: examples/test_notebooks",
     "examples/demo.sh": "examples/test_demo",

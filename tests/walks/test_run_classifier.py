@@ -426,7 +426,7 @@ def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_pa
 
 
 def test_data_that_are_not_there_are_named(tmp_path, monkeypatch, caplog):
-    given = types.SimpleNamespace(data_dir=str(tmp_path))
+    given = types.SimpleNamespace(data_dir=str(tmp_path), tfds_name=None)
     monkeypatch.setattr(run_classifier, "FLAGS", given)
     (tmp_path / "dev_matched.tsv").touch()
     task = get_task("mnli")
