@@ -133,8 +133,7 @@ def print_programs(options: argparse.Namespace) -> None:
 def lowered(work: Workload, step: str, batch_size: int) -> bytes:
     """The HLO of a step of `STEPS` on one device, a serialized HloModuleProto."""
     import tensorflow as tf
-
-    from workload_steps import make_trainer, random_batch
+    from bert_tf.planning.steps import make_trainer, random_batch
 
     work = dataclasses.replace(work, train_batch_size=batch_size)
     trainer = make_trainer(work)

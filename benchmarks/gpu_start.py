@@ -59,7 +59,7 @@ def main() -> None:
     runtime.prepare_command()
     tf = runtime.load_tensorflow()
     clock.end("tensorflow")
-    import workload_steps as steps
+    from bert_tf.planning import steps
 
     work = workload(options)
     clock.end("ours")

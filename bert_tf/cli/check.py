@@ -1,5 +1,6 @@
 """The verb `check`."""
 
+import dataclasses
 import importlib.metadata
 import os
 import pathlib
@@ -19,6 +20,8 @@ import numpy as np
 import bert_tf
 from bert_tf.cli.flags import verb
 from bert_tf.errors import InputError
+from bert_tf.planning.memory import amount, step_memory
+from bert_tf.planning.workload import PUBLISHED, Workload
 
 PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "protobuf", "nvidia-cudnn-cu12")
 
@@ -39,6 +42,15 @@ LIMITS = {  # by precision
     "bfloat16": Limits(3e-1, 4e-2, 2e-2, 1e-2, "8 bits between layers"),
     "float16": Limits(4e-2, 1e-2, 5e-3, 2e-3, "11 bits between layers"),
 }
+SIZES = PUBLISHED["BERT-Base"]
+BASE = Workload(config=SIZES, train_batch_size=64, precision="bfloat16")  # on a GPU
+TINY = Workload(  # on a CPU
+    config=dataclasses.replace(
+        SIZES, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512
+    ),
+    train_batch_size=16,
+)
+SECONDS = 3  # of steps that are timed
 STEPS, EVERY = 6000, 500  # of the run that is killed, and between its checkpoints
 
 
@@ -51,7 +63,7 @@ def check(_: Sequence[str]) -> None:
     Prints versions and devices; for each CPU and GPU, in each precision, how far a small BERT is
     from the figures of google-research/bert, which come with this package: its vectors, gradients,
     losses, and its weights after twelve updates; then whether a training that is killed and resumed
-    ends as an undisturbed one. Last comes the verdict, and
+    ends as an undisturbed one, and speed and memory of a training step. Last comes the verdict, and
     the exit code is 1 if something is wrong. It takes some two minutes. A TPU is not checked. Put
     all that it prints into a bug report.
     """
@@ -68,6 +80,7 @@ def check(_: Sequence[str]) -> None:
             resume.end()
     say(f"\nA killed and resumed training ends {'otherwise' if problem else 'the same'}.{problem}")
     wrong += ["a training that is killed and resumed"] if problem else []
+    say_speed(devices)
     if wrong:
         raise InputError(
             "; ".join(wrong),
@@ -126,6 +139,34 @@ def check_figures(devices: dict[str, str]) -> Iterator[str]:
                     yield f"{device}, {precision}: {kind}, {name} is {most:.1e} from the original's"
             say(f"  {device} {precision:<9}{', '.join(cells)} ({limits.why})")
     tf.config.experimental.enable_tensor_float_32_execution(True)  # TensorFlow's default
+
+
+def say_speed(devices: dict[str, str]) -> None:
+    """Prints speed and memory of a training step on each device, beside what `plan` says."""
+    import tensorflow as tf
+
+    from bert_tf.planning import steps
+
+    say("\nTraining steps:")
+    for device in devices:
+        work, name = (TINY, "BERT-Tiny") if device == "CPU:0" else (BASE, "BERT-Base")
+        start = time.monotonic()
+        with tf.device(device):
+            trainer = steps.make_trainer(work)
+            iterator = iter(tf.data.Dataset.from_tensors(steps.random_batch(work)).repeat())
+            trainer.run_steps(iterator, 0, 2)
+            first, step = time.monotonic() - start, 2
+            while (took := time.monotonic() - start - first) < SECONDS:
+                step, _ = trainer.run_steps(iterator, step, 2 * step)
+        rate = (step - 2) * work.train_batch_size / took
+        memory = f"planned for GPUs: {amount(step_memory(work).total)}"
+        if device != "CPU:0":
+            peak = tf.config.experimental.get_memory_info(device)["peak"]
+            memory = f"{amount(peak)} of memory, {memory}"
+        say(
+            f"  {device} {name}, {work.max_seq_length} tokens, batch {work.train_batch_size}, "
+            f"{work.precision}: {rate:,.0f} examples/s; {memory}; first two steps {first:.0f} s"
+        )
 
 
 class Resume:

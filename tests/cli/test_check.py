@@ -16,8 +16,9 @@ from bert_tf.training import parity
 
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch):
-    """One precision, and a short run to kill."""
+    """One precision, a short run to kill, few steps to time."""
     monkeypatch.setattr(check, "LIMITS", {"float32": check.LIMITS["float32"]})
+    monkeypatch.setattr(check, "SECONDS", 0.1)
     monkeypatch.setattr(check, "STEPS", 1500)
     monkeypatch.setattr(check, "EVERY", 100)
 
@@ -28,6 +29,7 @@ def test_a_machine_that_computes_as_the_original(capsys):
     assert re.search(r"tensorflow 2\.\d+\.\d+.*\nPython 3", text)
     assert re.search(r"CPU:0 float32 +vectors \S+ < 1e-05, gradients .*, losses .*, weights", text)
     assert "A killed and resumed training ends the same.\n" in text
+    assert re.search(r"CPU:0 BERT-Tiny, 128 tokens, batch 16, float32: [\d,]+ examples/s", text)
     assert text.endswith("\nAll is as it should be.\n")
 
 

@@ -6,12 +6,11 @@ import doctest
 import hypothesis
 import hypothesis.strategies as st
 import pytest
-import workload_steps as steps
 from small_plans import BASE, CONFIG, SETTINGS, WORK, B, C, D, F, L, N, P, S, V, changed
 
 from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
-from bert_tf.planning import memory
+from bert_tf.planning import memory, steps
 from bert_tf.planning.memory import largest_batch, step_memory
 from bert_tf.planning.workload import HEADS, PUBLISHED
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import tensorflow as tf
+
 from bert_tf.config import StepConfig
 from bert_tf.data import SEQUENCES
 from bert_tf.data.records import input_features, pretraining_record
