@@ -328,7 +328,8 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
                 new[0].mkdir(parents=True, exist_ok=True)
             _held[name] = _take_lock(name, path)
             for left in pathlib.Path(path).rglob(f".*.{INCOMPLETE}") if was_killed else ():
-                remove(left)
+                if not _has_other_lock(left, path):
+                    remove(left)
         yield
     finally:
         if opened := _held.pop(name, None):
@@ -339,6 +340,16 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
         with contextlib.suppress(OSError):  # where something was written
             for home in new:
                 home.rmdir()
+
+
+def _has_other_lock(left: pathlib.Path, folder: str) -> bool:
+    """Whether a temporary name in a folder is of another lock: its output's, or a folder's inside.
+
+    Its holder may be writing it.
+    """
+    homes = [home for home in left.parents if pathlib.Path(folder) in home.parents]
+    own = f"{left}".removesuffix(INCOMPLETE) + "lock"
+    return any(map(os.path.exists, [own, *(home / IN_FOLDER for home in homes)]))
 
 
 def _take_lock(name: str, output: str) -> int:

@@ -215,6 +215,19 @@ def test_only_what_a_killed_process_left_is_removed(tmp_path):
     assert names(tmp_path) == kept | {"a.txt", "run", killed.left_name("model")}
 
 
+def test_what_another_process_writes_in_the_folder_of_a_killed_run_stays(tmp_path):
+    """A run or an export in a folder of its own there, or a file beside its lock."""
+    run, inside = tmp_path / "run", tmp_path / "run/export"
+    inside.mkdir(parents=True)
+    written = {run / killed.left_name("model.keras"), inside / killed.left_name("1")}
+    left = {run / killed.left_name("model.ckpt-1"), run / "best" / killed.left_name("a.txt")}
+    (run / "best").mkdir()
+    for path in (run / ".lock", inside / ".lock", run / ".model.keras.lock", *written, *left):
+        path.touch()
+    with files.locked(str(run), folder=True):
+        assert {*run.rglob(killed.left_name("*"))} == written
+
+
 LOCKS_OF_OTHERS = {  # and whether they are refused
     "text": (lambda path: path.write_text("mine"), False),
     "another name of a file": (lambda path: path.hardlink_to(path.parent / "thesis"), False),
