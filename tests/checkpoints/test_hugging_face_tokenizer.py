@@ -127,13 +127,6 @@ def test_a_cased_tokenizer_behind_lower_casing(opened):
     assert opened(files).metadata.max_seq_length == 9
 
 
-@pytest.mark.parametrize("is_mean", [True, False])
-def test_vectors_that_are_no_means_are_said(opened, caplog, is_mean):
-    pooling = {"pooling_mode_mean_tokens": is_mean, "pooling_mode_cls_token": not is_mean}
-    opened({"1_Pooling/config.json": pooling})
-    assert ("vectors are those of [CLS]" in caplog.text) != is_mean
-
-
 NONE = 1000000000000000019884624838656  # what transformers writes for no limit
 
 
@@ -246,17 +239,6 @@ def test_added_tokens_that_are_found_otherwise_or_no_text(tmp_path, opened, how)
 
 
 # ---------------------------------------------------------------------------- whole folders
-
-
-def test_a_folder_as_transformers_saves_it(opened):
-    """All files, with settings that no text depends on."""
-    files = {name: dict(content) for name, content in model_files.HUGGING_FACE_FILES.items()}
-    files[SETTINGS] |= {"clean_up_tokenization_spaces": True, "truncation_side": "right"}
-    files[MAP]["mask_token"] = {"content": "[MASK]", "lstrip": True}
-    files[FAST] |= {"truncation": None, "decoder": {"type": "WordPiece"}}
-    weights = opened(files | {"vocab.txt": VOCAB_TEXT})
-    assert (weights.pieces, weights.metadata.do_lower_case) == (model_files.PIECES, True)
-    assert (weights.metadata.never_split, weights.metadata.labels[0]) == (None, "bad")
 
 
 @pytest.mark.parametrize(

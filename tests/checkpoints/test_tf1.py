@@ -27,7 +27,6 @@ from bert_tf.checkpoints.tf1 import (
     check_finished_run,
     checkpoint_name,
     find_checkpoint,
-    warn_of_changed_settings,
 )
 from bert_tf.errors import InputError
 from bert_tf.files import locked
@@ -283,12 +282,6 @@ def test_nothing_is_written_where_the_folder_was_replaced(tmp_path):
     assert names(tmp_path / "moved") == files_of(1) | {"checkpoint", ".lock"}
 
 
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "run").touch()
-    with pytest.raises(InputError, match="which cannot be written"):
-        CheckpointFolder(tmp_path / "run")
-
-
 # ---------------------------------------------------------------------------- run settings
 
 
@@ -323,22 +316,6 @@ def test_the_end_of_another_run_is_not_taken_for_this_one(tmp_path, monkeypatch)
     monkeypatch.setattr(runtime, "any_process", lambda flag: True)
     with pytest.raises(InputError, match="other settings: of another process"):
         check_finished_run(prefix, same)
-
-
-@pytest.mark.parametrize("path", [["a"], {"a": 1}, 3, True])
-def test_an_initial_checkpoint_that_is_no_path_is_another(path):
-    """Of damaged settings."""
-    assert tf1.changed_settings({"init_checkpoint": path}, {"init_checkpoint": "a"}) == [
-        "init_checkpoint"
-    ]
-
-
-def test_warn_of_changed_settings(caplog):
-    warn_of_changed_settings({"seed": 3, "old": 1}, {"seed": 3, "new": 2})
-    assert not caplog.records
-    warn_of_changed_settings({"seed": 3, "rate": 0.1}, {"seed": 4, "rate": 0.1})
-    (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith("Resuming with seed 4; the run was started with 3.")
 
 
 def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -428,16 +405,6 @@ def end_while_saving(folder: CheckpointFolder, error: BaseException, *, step: in
 
 def full(*args, **kwargs):
     raise tf.errors.ResourceExhaustedError(None, None, "no space left")
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, ZeroDivisionError])
-def test_an_error_beside_the_thread_leaves_a_whole_checkpoint(tmp_path, held, kind):
-    folder = CheckpointFolder(tmp_path)
-    held.let_go(after=LATE)
-    with pytest.raises(kind):
-        end_while_saving(folder, kind())
-    assert names(tmp_path) == files_of(5) | {"checkpoint"}
-    assert folder.latest() == f"{tmp_path}/model.ckpt-5"
 
 
 @pytest.mark.parametrize("call", ["SaveV2", "rename"])

@@ -6,7 +6,6 @@ import os
 import numpy as np
 import pytest
 import reference_tokenizer
-from generation import CHINESE_WORDS
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -317,25 +316,6 @@ def marked_words(tokenizer: FullTokenizer, text: str) -> list[str]:
         else:
             found.append([piece])
     return [" ".join(pieces) for pieces in found]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (" ".join(CHINESE_WORDS), ["使 用", "语 言", "模 型", "来", "预 测", "下", "一 个", "词"]),
-        ("使用 GPT2 模型。很快", ["使 用", "gp ##t ##2", "模 型", "。", "很 快"]),
-        ("GPT2模型2来", ["gp ##t ##2 模 型 2 来"]),
-        ("don't!!", ["don", "'", "t", "!", "!"]),
-        ("模型。来，词!", ["模 型", "。", "来", "，", "词", "!"]),
-        (" 使\u3000用\t语\u2028言 ", ["使", "用", "语", "言"]),  # white space of any kind
-        ("使\u200b用\0语\x0c言", ["使 用 语 言"]),  # control characters are none
-        ("使鑫用 鑫𠀀 ☃ 来—词", ["使 [UNK] 用", "[UNK] [UNK]", "[UNK]", "来", "[UNK]", "词"]),
-        ("使\u0301用", ["使 用"]),
-        ("", []),
-    ],
-)
-def test_what_belongs_to_a_word(tokenizers, text, expected):
-    assert marked_words(tokenizers[True], text) == expected
 
 
 def test_a_piece_that_is_never_split_is_a_word():

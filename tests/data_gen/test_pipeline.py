@@ -14,7 +14,7 @@ import psutil
 import pytest
 import tensorflow as tf
 import walking
-from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names, serialized, write_chinese
+from generation import LETTERS, ROOT, SAMPLE_TEXT, P, S, make_job, names, serialized
 
 import bert_tf
 from bert_tf.data.records import pretraining_record
@@ -152,19 +152,6 @@ def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):
 
 
 WHOLE_WORDS = {"do_whole_word_mask": True, "words_from_spaces": True, "one_draw_per_word": True}
-
-
-@pytest.mark.parametrize("block_characters", [700, 1 << 20])
-def test_words_between_spaces(tmp_path, block_characters):
-    """The same records from one worker and from two, in shards; many blocks and one."""
-    made, values = [], WHOLE_WORDS | write_chinese(tmp_path)
-    for name, changes in {"one": {}, "shards": {"num_workers": 2, "num_shards": 2}}.items():
-        values |= {"output_file": str(tmp_path / name), "block_characters": block_characters}
-        report = create(make_job(tmp_path, values["vocab_file"], **values, **changes))
-        made.append(serialized(*report["output_files"]))
-    assert made[0] == made[1]
-    assert report["warnings"] == []
-    assert 1 < report["tokens_per_word"] < 2
 
 
 def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_file):

@@ -38,14 +38,6 @@ def split_context(context: str) -> tuple[list[str], list[int]]:
     return words, word_of_character
 
 
-def answer_words(
-    words: list[str], word_of_character: list[int], text: str, start: int
-) -> tuple[int, int] | None:
-    """First and last word of an answer; None where the original warns and leaves it out."""
-    first, last = word_of_character[start], word_of_character[start + len(text) - 1]
-    return (first, last) if " ".join(text.split()) in " ".join(words[first : last + 1]) else None
-
-
 def features(
     words: list[str],
     question: str,

@@ -122,15 +122,6 @@ def pretraining() -> BertModel:
     return model
 
 
-def test_shapes_before_there_are_values():
-    """Of each layer called on a symbolic tensor, as when a functional model is made."""
-    x = keras.Input([S, D])
-    assert layers.Intermediate(small.CONFIG)(x).shape == (None, S, F)
-    assert layers.EncoderBlock(small.CONFIG)(x).shape == (None, S, D)
-    assert layers.Pooler(small.CONFIG)(x).shape == (None, D)
-    assert heads.NextSentenceHead(small.CONFIG)(x[:, 0]).shape == (None, 2)
-
-
 def test_layers_make_the_model(pretraining, tmp_path):
     """Outputs, names of weights, and a file of Keras's."""
     model, inputs = composed(), small.model_inputs(small.examples())

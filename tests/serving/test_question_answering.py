@@ -1,6 +1,5 @@
 """Question answering in the graph: the windows and answers that the Python side finds."""
 
-import decisions
 import numpy as np
 import pytest
 import small_squad
@@ -134,32 +133,6 @@ def _assert_entries(nbest, row, prediction):
         assert nbest.probability[row, place].numpy() == pytest.approx(entry.probability)
         characters = (int(nbest.start[row, place]), int(nbest.end[row, place]))
         assert characters == (entry.characters or (-1, -1))
-
-
-@decisions.each_case
-def test_decide(case):
-    texts, scores = zip(*case.entries, strict=True) if case.entries else ((), ())
-    padding = 5 - len(texts)
-    start = [question_answering.NOWHERE if not text else 0 for text in texts]
-    null_score = 0.0 if case.null_score is None else case.null_score
-    nbest = question_answering.Nbest(
-        is_entry=tf.constant([[True] * len(texts) + [False] * padding]),
-        text=tf.constant([[*texts, *[""] * padding]]),
-        start=tf.constant([start + [question_answering.NOWHERE] * padding]),
-        end=None,
-        score=tf.constant([[*scores, *[0.0] * padding]], tf.float64),
-        probability=None,
-        null_score=tf.constant([null_score], tf.float64),
-    )
-    has_answers, places, odds = question_answering.decide(
-        nbest,
-        version_2_with_negative=case.null_score is not None,
-        null_score_diff_threshold=case.threshold,
-    )
-    assert bool(has_answers[0]) == bool(case.answer)
-    assert nbest.text[0, int(places[0])].numpy().decode() == case.answer
-    if case.odds is not None:
-        assert odds[0] == case.odds
 
 
 def test_what_is_no_answer_without_a_window():

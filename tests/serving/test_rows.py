@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from served_models import metadata_of
 
-from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving import rows
 from bert_tf.serving.rows import RowReader, answers_of
@@ -262,19 +261,3 @@ def test_lines_are_those_of_the_file_and_counted(tmp_path):
     assert list(rows.lines_of(io.BytesIO(content), "in")) == lines
     assert rows.num_lines(str(tmp_path / "in")) == 4
     assert rows.num_lines("gs://nowhere/in") is None
-
-
-def test_a_line_that_is_too_long_is_refused_before_it_is_read():
-    class Endless:
-        """A stream without a line end, which counts what is read of it."""
-
-        taken = 0
-
-        def readline(self, size):
-            self.taken += size
-            return b"x" * size
-
-    stream = Endless()
-    with pytest.raises(InputError, match=rf"it, line 1, .* longer than {files.LONGEST_LINE} bytes"):
-        list(rows.lines_of(stream, "it"))
-    assert stream.taken <= files.LONGEST_LINE + files.READ_BYTES

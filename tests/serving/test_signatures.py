@@ -9,7 +9,7 @@ from served_models import CONFIG, TOKENIZER
 from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.errors import InputError
 from bert_tf.heads import make_model
-from bert_tf.serving import export, options, predictor, pretrained
+from bert_tf.serving import export, options, pretrained
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.signatures import ServingTask, head_of, make_task
 
@@ -59,16 +59,6 @@ def test_two_texts_for_a_model_of_one_segment_type(source, kind):
 
 
 # ---------------------------------------------------------------------------- what is known
-
-
-def test_a_folder_says_how_its_model_was_trained(tmp_path):
-    known = {"task": "multi_label", "pairs": True, "max_seq_length": 11}
-    served_models.write_folder("multi_label", tmp_path / "model", **known)
-    metadata = predictor.open_model(tmp_path / "model").metadata
-    assert metadata["task"] == "multi_label"
-    assert list(metadata["texts"]) == ["text_a", "text_b"]
-    chosen = {"max_seq_length": 11, "pairs": True, "labels": list(served_models.LABELS)}
-    assert metadata["options"] == chosen
 
 
 SHORT_PAIRS = {"pairs": True, "max_seq_length": 11}

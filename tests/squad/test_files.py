@@ -1,7 +1,6 @@
 """Files of answers, written and read again; report.html: no text gets out of its place."""
 
 import dataclasses
-import html.parser
 import json
 import re
 
@@ -125,27 +124,6 @@ def test_places_of_answers():
         assert data_in(content)["questions"][0]["span"] == span
 
 
-class Outline(html.parser.HTMLParser):
-    """The tags of a page, in order, and what is in its data element."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.tags, self.data = [], ""
-        self._inside = False
-        self.feed(text)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self._inside = ("id", "data") in attrs
-
-    def handle_endtag(self, tag):
-        self._inside = False
-
-    def handle_data(self, data):
-        self.data += data if self._inside else ""
-
-
 MARKUP = ("<", ">", "</script>", "<script>", "<!--", "-->", "]]>", "{{data}}", "&lt;", '"', "\\u")
 markup = st.lists(small.texts | st.sampled_from(MARKUP), max_size=6).map("".join)
 
@@ -157,9 +135,9 @@ def test_no_text_gets_out_of_its_place(qas_id, question, context, answer):
     file = small.squad_file(example)
     text = page(True, file, [Prediction(qas_id, [NbestEntry(answer, 1.0, 0, 0)])], {qas_id: answer})
     text.encode("utf-8")  # lone surrogates are escaped
-    outline = Outline(text)
-    assert outline.tags == Outline(page()).tags
-    data = json.loads(outline.data)
+    what_ends_it = re.compile("</?script|<!--", re.IGNORECASE)
+    assert what_ends_it.findall(text) == what_ends_it.findall(page())
+    data = data_in(text)
     assert data["contexts"] == [{"title": question, "text": context}]
     (row,) = data["questions"]
     assert [row[name] for name in ("id", "question", "answer")] == [qas_id, question, answer]

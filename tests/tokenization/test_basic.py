@@ -100,13 +100,6 @@ TELLING = (
 TEXT = st.text(st.one_of(st.sampled_from(TELLING), st.characters(codec="utf-8")), max_size=30)
 
 
-@BOTH
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(texts=st.lists(TEXT, max_size=8))
-def test_any_texts(do_lower_case, texts):
-    check(texts, do_lower_case)
-
-
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(texts=st.lists(st.one_of(st.binary(max_size=12), TEXT.map(str.encode)), max_size=8))
 def test_bytes_that_are_not_utf8_are_skipped(texts):

@@ -99,35 +99,3 @@ def test_loss_and_gradients_are_those_of_rows_of_their_own(kind):
     for name, value in expected.items():
         scale = max(1.0, np.abs(value).max())
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5 * scale, err_msg=name)
-
-
-def test_sequences_of_a_row_do_not_see_each_other(tmp_path):
-    """Whatever one holds, the others are answered alike: by the model and by its export."""
-    _, packed, members = both_batches()
-    model = heads.Pretraining().model(CONFIG, num_sequences=K)
-    row = next(number for number, of_row in enumerate(members) if len(of_row) == K)
-    inputs = {name: packed[name][row : row + 1] for name in model.input}
-    numbers = inputs["input_mask"][0]
-    model.export(str(tmp_path / "model"), verbose=False)
-    exported = tf.saved_model.load(str(tmp_path / "model"))
-    for changed in range(1, K + 1):
-        is_changed = numbers == changed
-        other = {**inputs, "input_ids": np.where(is_changed, 7, inputs["input_ids"])}
-        other["segment_ids"] = np.where(is_changed, 1, inputs["segment_ids"])
-        for compute in (model, exported.serve):
-            before, after = (
-                keras.tree.map_structure(
-                    np.asarray, compute(keras.tree.map_structure(tf.constant, x))
-                )
-                for x in (inputs, other)
-            )
-            same = before["sequence_output"] == after["sequence_output"]
-            assert same[0, ~is_changed].all()
-            assert not same[0, is_changed].any()
-            of_sequence = (before["next_sentence_logits"] == after["next_sentence_logits"]).all(-1)
-            assert of_sequence[0].tolist() == [n != changed for n in range(1, K + 1)]
-            places = inputs["masked_lm_positions"][0]
-            is_other = numbers[places] != changed
-            equal = (before["masked_lm_logits"] == after["masked_lm_logits"]).all(-1)[0]
-            assert equal[is_other].all()
-            assert not equal[~is_other].any()

@@ -1,7 +1,6 @@
 """The loop: what a run writes and reports, evaluation, replicas, and what stops it."""
 
 import pathlib
-import time
 
 import numpy as np
 import pytest
@@ -352,34 +351,18 @@ def test_a_warm_up_as_long_as_the_run_is_warned_of(caplog):
     assert "The warm-up of 6 steps lasts for the whole run of 6" in caplog.text
 
 
-def test_steps_and_evaluations_that_hang_are_reported(
-    undisturbed, at_the_start, files, batches, monkeypatch, caplog
-):
-    """The third one of each waits until its report is logged; afterwards nobody watches."""
-    trainer, steps = undisturbed.trainer, undisturbed.trainer.steps
-    trainer.evaluate(in_order(files, num_examples=RECORDS))  # compiled
+def test_steps_and_evaluations_are_watched(undisturbed, at_the_start, files, batches, monkeypatch):
+    """How a hang is reported: test_hangs.py."""
+    trainer, watched, names = undisturbed.trainer, HANGS.watched, []
 
-    def hung(compute):
-        calls = []
+    def noted(what: str, **more):
+        names.append(what)
+        return watched(what, **more)
 
-        def computed(*args):
-            calls.append(args)
-            deadline, reports = time.monotonic() + 20, caplog.text.count("No progress")
-            while len(calls) == 3 and caplog.text.count("No progress") == reports:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-            return compute(*args)
-
-        return computed
-
-    for name in ("train", "evaluate"):
-        monkeypatch.setattr(steps, name, hung(getattr(steps, name)))
-    monkeypatch.setattr(HANGS, "limit", 0.2)
+    monkeypatch.setattr(HANGS, "watched", noted)
     train(trainer, batches, at_the_start)
     trainer.evaluate(in_order(files, num_examples=RECORDS))
-    hangs = [text for record in caplog.records if "No progress" in (text := record.getMessage())]
-    assert any(": train, steps 3 to 3, in" in text for text in hangs)
-    assert any(": evaluate, batch 3 of 3, in" in text for text in hangs)
+    assert {"train, steps 3 to 3", "evaluate, batch 3 of 3"} <= {*names}
 
 
 def test_a_second_shape_of_batches_is_a_call_of_its_own():
