@@ -79,9 +79,23 @@ def check_flags(words: Sequence[str]) -> None:
     if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
     model_flags.require_one_of("data_dir", "tfds_name")
+    _refuse_unread_files()
     if len(FLAGS.learning_rate) * FLAGS.num_trials > 1 and not FLAGS.do_eval:
         expected = "dev data, by which the best is chosen"
         raise InputError("several trials without --do_eval", expected, "add --do_eval")
+
+
+def _refuse_unread_files() -> None:
+    """Refuses files that the task does not read: the scores would be those of other data."""
+    unread = [*FILE_FLAGS, "data_dir"] if FLAGS.tfds_name else []
+    source = f"--tfds_name={FLAGS.tfds_name}"
+    if not unread and registry.find_name(FLAGS.task_name) not in OWN_FORMATS:
+        unread, source = [*FILE_FLAGS], f"--task_name={FLAGS.task_name}"
+    for name in unread:
+        if FLAGS[name].value:
+            received = f"--{name}={FLAGS[name].value} with {source}, which does not read it"
+            remedy = "leave out one of the two; a file of your own: --task_name=csv, tsv or jsonl"
+            raise InputError(received, "data from one source", remedy)
 
 
 if __name__ == "__main__":

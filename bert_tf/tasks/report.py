@@ -89,7 +89,7 @@ def _compared(run: TextRun, data: TextData) -> tuple[str, Sequence, Sequence, di
     ids = np.reshape(labels.unscaled([labels.ids(gold) for gold in golds]), decided.shape)
     golds, answers = ([labels.spell(one) for one in side] for side in (ids, decided))
     if decided.dtype.kind == "f":
-        errors = np.abs(ids - decided)
+        errors = np.abs(ids - decided.clip(*labels.limits))  # as the predictions are spelled
         text = f"absolute error: mean {errors.mean():.3g}, greatest {errors.max():.3g}"
         return "numbers", golds, answers, {"Labels and predictions": text}
     if decided.ndim > 1 and len(labels.columns) > 1:

@@ -129,6 +129,12 @@ REFUSED = {  # what is said of a command line
     "run_squad.py --strategy=all": "Expected: one of <auto|",
     "run_squad.py --output_dir": "Received: Missing value for flag --output_dir",
     f"{CLASSIFY} --num_train_epochs=0": "Received: --num_train_epochs=0",
+    "run_classifier.py --output_dir=x --task_name=mrpc --data_dir=/etc --do_eval --dev_file=my.tsv "
+    "--init_checkpoint=x": "Received: --dev_file=my.tsv with --task_name=mrpc, which does not",
+    "run_classifier.py --output_dir=x --task_name=csv --tfds_name=imdb --do_eval --dev_file=my.csv "
+    "--init_checkpoint=x": "Received: --dev_file=my.csv with --tfds_name=imdb, which does not",
+    "run_classifier.py --output_dir=x --task_name=mrpc --tfds_name=glue/mrpc --do_eval --data_dir=d "
+    "--init_checkpoint=x": "Received: --data_dir=d with --tfds_name=glue/mrpc, which does not",
     "bert-tf convert --to=/etc --from=x": "Received: /etc, which already exists",
     "bert-tf data --flagfile=/no/flags": "Received: a --flagfile that cannot be read ([Errno 2]",
     "bert-tf plan --flagfile=/bin/sh": "Expected: a text file in UTF-8, a flag a line",

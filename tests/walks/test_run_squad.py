@@ -235,8 +235,6 @@ ASKED, TRAINED = {"do_predict": True, "predict_file": "x"}, {"do_train": True, "
         (ASKED | {"eval_steps": 5}, "--eval_steps without"),
         (ASKED | {"n_best_size": 0}, "--n_best_size=0"),
         (ASKED | {"doc_stride": 0}, "--doc_stride=0"),
-        (ASKED | {"tfds_name": "squad"}, "--tfds_name with"),
-        (ASKED | {"tfds_data_dir": "d"}, "--tfds_data_dir without"),
         (ASKED | {"null_score_diff_threshold": "nan"}, "--null_score_diff_threshold=nan"),
     ],
 )
