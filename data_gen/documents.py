@@ -142,19 +142,22 @@ def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
         yield document
 
 
-# How a file of WikiExtractor's articles begins, and one of JSON: an object a line, or an array.
+# How an article of WikiExtractor's begins, and a file of JSON: an object a line, or an array.
 NO_SENTENCE = re.compile(
     r'<doc id=".*?" .*?\burl=".*?" .*?title=".*">$|[\[{]$|(\[\s*)?\{\s*("\w+"\s*:|$)'
 )
 
 
 def _parse_text(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | None]:
+    is_begun = False
     for number, line in enumerate(map(str.strip, lines), start=1):
-        if number == 1 and NO_SENTENCE.match(line):
-            received = f"{path}, which begins with {line[:60]}"
+        # Articles may follow blank lines or other text where files were put together.
+        if (not is_begun or line.startswith("<doc")) and NO_SENTENCE.match(line):
+            received = f"{path}, line {number}, which begins with {line[:60]}"
             expected = "for --input_format=text: a sentence a line, a blank line between documents"
             remedy = "write the texts into such a file; articles: --input_format=wikiextractor"
             raise InputError(received, expected, remedy)
+        is_begun = is_begun or bool(line)
         yield line or None
 
 
