@@ -104,12 +104,12 @@ class Head:
         """The weighted sum of each term's losses."""
         weights = self.item_weights(batch)
         losses = self.losses(outputs, batch)
-        return {t: tf.reduce_sum(weights[t] * losses[t]) for t in self.terms}
+        return {t: _weighted_sum(weights[t], losses[t]) for t in self.terms}
 
     def metric_sums(self, outputs: Batch, batch: Batch) -> Sums:
         """The weighted number of correct predictions, as <term>_accuracy."""
         weights, correct = self.item_weights(batch), self.correct(outputs, batch)
-        return {f"{t}_accuracy": tf.reduce_sum(weights[t] * correct[t]) for t in correct}
+        return {f"{t}_accuracy": _weighted_sum(weights[t], correct[t]) for t in correct}
 
     def loss(self, loss_sums: Sums, denominators: Sums) -> tf.Tensor:
         """The loss, from the sums of the whole batch; a term without items is 0."""
@@ -125,6 +125,12 @@ class Head:
     def answers(self, outputs: Batch, labels: Sequence[str]) -> dict[str, tf.Tensor]:
         """Outputs of the model and the names of its classes -> what a served model answers."""
         raise NotImplementedError
+
+
+def _weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """Of values of the weights' shape; others are refused, which would be broadcast."""
+    tf.TensorShape(values.shape).assert_is_compatible_with(weights.shape)
+    return tf.reduce_sum(weights * values)
 
 
 def of_tokens(values: tf.Tensor, batch: Batch) -> tf.Tensor:

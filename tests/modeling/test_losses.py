@@ -123,3 +123,17 @@ def test_heads_of_tasks(head, outputs, labels, losses, accuracy):
     assert found.pop("loss") == pytest.approx(-sum(losses) / 2, rel=1e-6)
     (term,) = head.terms
     assert found.get(f"{term}_accuracy") == (accuracy and 2 * accuracy)
+
+
+def test_losses_of_another_shape_than_the_weights_are_refused():
+    """They would be broadcast, and the loss be another one."""
+
+    class Own(heads.Regression):
+        def losses(self, outputs, batch):
+            """[B, 1] in place of [B]."""
+            return {"regression": tf.square(outputs["logits"] - batch["label_ids"])}
+
+    outputs = {"logits": tf.zeros([3, 1])}
+    batch = {"label_ids": tf.ones([3, 1]), "is_real_example": tf.ones([3])}
+    with pytest.raises(ValueError, match=r"\(3, 1\) and \(3,\) are incompatible"):
+        Own().loss_sums(outputs, batch)
