@@ -312,11 +312,6 @@ def split(rows: np.ndarray, num_buckets: int) -> np.ndarray:
     return np.array([0, *inner, len(rows)], np.int64)
 
 
-def find_rows(folder: pathlib.Path) -> list[pathlib.Path]:
-    """The files with the rows of all blocks."""
-    return sorted(folder.glob("[0-9]*.rows"))
-
-
 def read_bucket(
     paths: Iterable[pathlib.Path], bucket: int, num_buckets: int, row_type: np.dtype
 ) -> np.ndarray:
@@ -358,7 +353,7 @@ class BlockWorker:
     @functools.cached_property
     def _rows(self) -> list[pathlib.Path]:
         """The files of all rows, once they are complete."""
-        return find_rows(self._plan.working_folder / ROWS_FOLDER)
+        return sorted((self._plan.working_folder / ROWS_FOLDER).glob("[0-9]*.rows"))
 
     def tokenize(self, block: Block) -> tuple[Corpus, Counts]:
         """Text -> ids; see `tokenize_block`."""

@@ -21,20 +21,16 @@ TASKS_PER_WORKER = 3
 
 
 def prepare_script() -> None:
-    """Prepares the process of a command that has workers; called before TensorFlow computes."""
+    """Prepares the process of a command that has workers; called before TensorFlow computes.
+
+    It and the workers keep off the GPUs, where a training may be running. NumPy starts no threads
+    in the workers: a process with threads must not be forked.
+    """
     import tensorflow as tf  # not above: flags are parsed first
 
     tf.config.set_visible_devices([], "GPU")
-    _keep_off_gpus()
-    gc.freeze()  # a full collection goes through all of TensorFlow's objects: 0.2 s, and often
-
-
-def _keep_off_gpus() -> None:
-    """Keeps this process and the workers off the GPUs, where a training may be running.
-
-    NumPy starts no threads in the workers: a process with threads must not be forked.
-    """
     os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
+    gc.freeze()  # a full collection goes through all of TensorFlow's objects: 0.2 s, and often
 
 
 def choose_num_workers(num_workers: int, *, most: int) -> int:

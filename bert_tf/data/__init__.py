@@ -10,16 +10,9 @@ in memory   the same for texts to predict and for tables              grouping
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 # In a batch: the number of each sequence in the global batch, int32 [B, K]; -1 where there is none.
 SEQUENCES = "sequences"
-
-
-def is_packed(batch: Mapping[str, Any]) -> bool:
-    """Whether a batch of arrays or tensors has rows of several sequences (packing.py)."""
-    return batch[SEQUENCES].shape[1] > 1 and len(batch["input_mask"].shape) == 2
 
 
 def enough_predictions(max_seq_length: int, masked_lm_prob: float) -> int:

@@ -27,7 +27,7 @@ import tensorflow as tf
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.config import StepConfig
-from bert_tf.data import SEQUENCES, is_packed
+from bert_tf.data import SEQUENCES
 from bert_tf.heads import ENCODER
 from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.layers import GOLDEN_RATIO, Embeddings, EncoderBlock, TrainingStep, mix
@@ -267,6 +267,11 @@ class Steps:
         outputs = self.model(model_inputs(self.model, batch), training=False)
         rows = {n: batch[n] for n in ("input_mask", SEQUENCES)} if is_packed(batch) else {}
         return {name: tf.cast(outputs[name], tf.float32) for name in names} | rows
+
+
+def is_packed(batch: Batch) -> bool:
+    """Whether a batch of arrays or tensors has rows of several sequences (data/packing.py)."""
+    return batch[SEQUENCES].shape[1] > 1 and len(batch["input_mask"].shape) == 2
 
 
 class LossScale:

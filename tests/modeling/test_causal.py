@@ -9,8 +9,8 @@ import small
 from small_runs import both_batches
 
 from bert_tf import BertModel, make_model
-from bert_tf.data import is_packed
 from bert_tf.modeling.layers import SelfAttention, last_tokens
+from bert_tf.training.step import is_packed
 
 CAUSAL = dataclasses.replace(small.CONFIG, attention="causal")
 LENGTHS = np.array([7, 5, 2])

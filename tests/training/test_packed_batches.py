@@ -15,9 +15,9 @@ from small_runs import (
 )
 
 from bert_tf import BertModel, heads, layers
-from bert_tf.data import is_packed
 from bert_tf.data.packing import in_order
 from bert_tf.modeling.models import encode, token_inputs
+from bert_tf.training.step import is_packed
 
 TASKS = [head for head in HEADS if head != "pretraining"]
 

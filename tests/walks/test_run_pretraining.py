@@ -183,8 +183,7 @@ def test_one_and_four_devices_then_guesses(tmp_path, capsys):
     }  # fmt: skip
     one, four = tmp_path / "one", tmp_path / "four"
     mirrored = {"strategy": "mirrored", "num_cpu_devices": 4, "gradient_accumulation_steps": 2}
-    ended = run("run_pretraining.py", **flags, output_dir=four, eval_batch_size=4, **mirrored)
-    assert "bert-tf fill-mask" in ended.stderr  # the next command
+    run("run_pretraining.py", **flags, output_dir=four, eval_batch_size=4, **mirrored)
     with in_process("run_pretraining.py") as main:
         main(**flags, output_dir=one, eval_batch_size=7, strategy="one")
 
