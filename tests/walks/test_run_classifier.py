@@ -5,8 +5,6 @@ import json
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 import types
 
 import numpy as np
@@ -14,7 +12,7 @@ import pytest
 from walking import contents, in_process, read_results, read_tensors, results_of, write_encoder
 
 import run_classifier
-from bert_tf import BertConfig, Predictor
+from bert_tf import BertConfig
 from bert_tf.cli.results import read_curves
 from bert_tf.errors import InputError
 from bert_tf.tasks.registry import get_task
@@ -373,36 +371,6 @@ def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
     assert [float(x) for line in again for x in line.split()] == pytest.approx(
         [float(x) for line in plain for x in line.split()], abs=1e-6
     )
-
-
-def test_a_head_of_ones_own_on_a_frozen_encoder(inputs, tmp_path):
-    """Section 5.3: what is on top alone learns; the folder and its export give the same tags."""
-    for name, rows in {"eng.train": 9, "eng.testa": 6, "eng.testb": 4}.items():
-        (tmp_path / name).write_text(conll_sentences(rows, rows > 4))
-    out, serving, program = tmp_path / "out", tmp_path / "serving", "heads_of_ones_own.py"
-    given = {"task_name": "ner_bilstm_sum_all", "data_dir": tmp_path, "output_dir": out}
-    given |= {"do_eval": True, "do_predict": True, "xla": "false", "max_seq_length": 17}
-
-    def classify(**flags) -> np.ndarray:
-        command = [
-            sys.executable,
-            pathlib.Path(run_classifier.__file__).parent / "benchmarks" / program,
-            "classify",
-        ]
-        told = (f"--{name}={value}" for name, value in (given | flags).items())
-        subprocess.run([*command, *told], check=True, capture_output=True)
-        return np.loadtxt(out / "test_results.tsv")
-
-    plain = classify(
-        init_checkpoint=inputs, freeze="^bert/", do_train=True, num_train_epochs=1,
-        train_batch_size=3, learning_rate="1e-2", export_dir=serving,
-    )  # fmt: skip
-    before, after = read_tensors(inputs), read_tensors(out)
-    assert all(np.array_equal(after[name], value) for name, value in before.items())
-    assert np.abs(after["weighted_sum/layer_weights"]).max() > 0
-    np.testing.assert_allclose(classify(), plain, atol=1e-6)
-    answer = Predictor(serving).predict(["w1 w4 w5"])[0]  # which needs no such program
-    assert len(answer["labels"]) == 3
 
 
 def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_path):
