@@ -1,8 +1,10 @@
 """What every test may need: where the reference data is, and a quiet TensorFlow."""
 
+import functools
 import importlib.metadata
 import os
 import pathlib
+from collections.abc import Callable
 
 import hypothesis
 import pytest
@@ -71,6 +73,26 @@ def two_replicas():
     from bert_tf.training import distribution  # loads TensorFlow
 
     return distribution.make_strategy("mirrored")
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory) -> Callable[[str], pathlib.Path]:
+    """Gives the folder of a kind of `served_models`, with model/ and export/1: not to be changed.
+
+    Each is made once for all processes that share the tests.
+    """
+    import once
+    import served_models  # starts TensorFlow, after devices are configured
+
+    def make(kind: str, folder: pathlib.Path) -> pathlib.Path:
+        served_models.export(kind, folder)
+        return folder
+
+    return functools.cache(
+        lambda kind: once.make_once(
+            tmp_path_factory, f"export_{kind}", functools.partial(make, kind)
+        )
+    )
 
 
 @pytest.fixture(scope="session")

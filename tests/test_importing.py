@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -42,14 +43,11 @@ def state():
     }
 
 """
-PROGRAMS = {
-    "TensorFlow": """
-import tensorflow, tensorflow_text, keras, h5py
-print(json.dumps(state()))
-""",
-    "bert_tf": """
+LIBRARY = """
 states = [state()]
 import bert_tf
+states.append(state())
+import tensorflow, tensorflow_text, keras, h5py
 states.append(state())
 for name in bert_tf.__all__:
     getattr(bert_tf, name)
@@ -57,59 +55,50 @@ assert len(bert_tf.FullTokenizer(sys.argv[1]).vocab) == 3
 bert_tf.BertModel(bert_tf.BertConfig(vocab_size=9, hidden_size=4, num_attention_heads=1))
 states.append(state())
 print(json.dumps(states))
-""",
-    "a command": """
+"""
+COMMAND = """
 from bert_tf.cli import main as cli
 cli.prepare()
-print(json.dumps(state()))
-""",
-}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc and /proc")
-def test_nothing_is_changed_that_tensorflow_and_keras_do_not_change_but_by_commands(tmp_path):
-    (tmp_path / "vocab.txt").write_text("[UNK]\na\nb\n")
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "XLA_", "KERAS_"))}
-    options = {"env": clean | {"PYTHONPATH": str(ROOT)}, "text": True}
-    started = []
-    for number, program in enumerate(PROGRAMS.values()):
-        command = [sys.executable, "-c", STATE + program, str(tmp_path / "vocab.txt")]
-        with (tmp_path / f"{number}.log").open("w") as log:
-            started.append(subprocess.Popen(command, stderr=log, stdout=subprocess.PIPE, **options))
-    said = [process.communicate(timeout=300)[0] for process in started]
-    assert [process.returncode for process in started] == [0] * 3, (tmp_path / "1.log").read_text()
-    others, (before, imported, used), command = map(json.loads, said)
-    assert imported == before
-    assert used["memory is given back"]
-    for state in (others, used):
-        del state["streams"][2]  # each has its log
-    used["logging"] = {name: used["logging"][name] for name in others["logging"]}
-    assert used == others
-    wanted = {"TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND"}
-    assert wanted <= command["environment"].keys()
-    assert not command["memory is given back"]
-
-
-OTHER_KERAS = """
-import sys
-from bert_tf.cli import main as cli
-cli.prepare()
+prepared = state()
 from bert_tf import runtime
 runtime.load_tensorflow()
 runtime.import_tensorflow_text()
 import keras
-print(keras.config.backend(), keras.config.floatx(), keras.layers.Dense(3).compute_dtype)
+chosen = keras.config.backend(), keras.config.floatx(), keras.layers.Dense(3).compute_dtype
+print(json.dumps([prepared, chosen]))
 """
 
 
+def run(program: str, *words: str, **environment: str) -> Any:
+    """What a program prints as JSON, in a process of its own."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "XLA_", "KERAS_"))}
+    environment |= clean | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", STATE + program, *words]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc and /proc")
+def test_nothing_is_changed_that_tensorflow_and_keras_do_not_change(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\na\nb\n")
+    before, imported, others, used = run(LIBRARY, str(tmp_path / "vocab.txt"))
+    assert imported == before
+    assert used["memory is given back"]
+    used["logging"] = {name: used["logging"][name] for name in others["logging"]}
+    assert used == others
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs glibc and /proc")
 def test_a_command_computes_in_float32_on_tensorflow(tmp_path):
-    """Whatever the user has chosen for Keras in other programs."""
+    """Whatever the user has chosen for Keras in other programs; and it may change its process."""
     (tmp_path / "keras.json").write_text('{"floatx": "float16", "backend": "torch"}')
-    chosen = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT)}
-    chosen["TF_USE_LEGACY_KERAS"] = "1"  # without its package tf_keras
-    command = [sys.executable, "-c", OTHER_KERAS]
-    ended = subprocess.run(command, env=os.environ | chosen, capture_output=True, text=True)
-    assert ended.stdout == "tensorflow float32 float32\n", ended.stderr
+    legacy = {"TF_USE_LEGACY_KERAS": "1"}  # without its package tf_keras
+    state, chosen = run(COMMAND, KERAS_HOME=str(tmp_path), KERAS_BACKEND="jax", **legacy)
+    assert chosen == ["tensorflow", "float32", "float32"]
+    wanted = {"TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND"}
+    assert wanted <= state["environment"].keys()
+    assert not state["memory is given back"]
 
 
 def test_editors_know_the_names_of_heads():

@@ -10,13 +10,11 @@ import types
 
 import model_files
 import pytest
-import served_models
 import yaml
 
 from bert_tf import BertConfig
 from bert_tf.checkpoints import loading, metadata, saving
 from bert_tf.errors import InputError
-from bert_tf.serving.export import export_checkpoint
 from bert_tf.tasks import registry
 from bert_tf.tasks.examples import Example
 
@@ -104,11 +102,9 @@ def test_the_image_for_training_gets_what_setup_py_needs():
     assert words["ENTRYPOINT"] == '["bert-tf"]'
 
 
-def test_the_image_for_serving_holds_a_whole_export(tmp_path):
-    weights = served_models.write_folder("regression", tmp_path / "trained")
-    served, options = tmp_path / "models/my-model", served_models.options("regression")
-    given = (weights, weights.config, served_models.TOKENIZER, str(served))
-    export_checkpoint(*given, options=options)
+def test_the_image_for_serving_holds_a_whole_export(exported, tmp_path):
+    served = tmp_path / "models/my-model"
+    shutil.copytree(exported("regression") / "export", served)
     words = dict(instructions("serve/Dockerfile"))
     assert words["COPY"] == ". /models/${MODEL_NAME}"
     shell = ["sh", "-c", words["RUN"].replace("/models/", f"{tmp_path}/models/")]

@@ -140,8 +140,6 @@ def main(argv):
     elif argv[1] == "write a file":
         with open(argv[2], "w") as file:
             file.write("x" * 10**6)
-    elif argv[1] == "load TensorFlow":
-        runtime.load_tensorflow()
     elif argv[1] == "load C code":
         try:
             os.kill(os.getpid(), 15)

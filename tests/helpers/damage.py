@@ -1,4 +1,4 @@
-"""Damaged files, made of valid ones: by bytes, by lines, by JSON values.
+"""Damaged files, made of valid ones: by bytes, lines, JSON values, records, tensors and archives.
 
     damage = WAYS["json"]
     damage(random.Random(7), b'{"vocab_size": 41}')       ->  b'{"vocab_size": NaN}'
@@ -10,8 +10,12 @@ The same state of the generator gives the same damage. Hypothesis's `randoms` se
 import json
 import math
 import random
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable
 from typing import Any
+
+import tensorflow as tf
+from frames import framed, unframed
 
 Damage = Callable[[random.Random, bytes], bytes]
 
@@ -35,90 +39,65 @@ BYTES = (
 )
 MOST_BYTES = 300_000  # of a damaged file
 
-# ---------------------------------------------------------------------------- bytes
+# ---------------------------------------------------------------------------- texts
 
 
 def damage_bytes(rng: random.Random, content: bytes) -> bytes:
-    """One to three changes anywhere."""
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        content = _changed_bytes(rng, content)[:MOST_BYTES]
-    return content
-
-
-def _changed_bytes(rng: random.Random, content: bytes) -> bytes:
-    start, end = _span(rng, content)
-    before, span, after = content[:start], content[start:end], content[end:]
-    match rng.choice(("flip", "flip", "drop", "double", "move", "cut", "new", "new", "other")):
-        case "flip":
-            changed = bytearray(content)
-            for _ in range(rng.choice((1, 1, 1, 4, 40)) if content else 0):
-                byte = rng.choice((0, 255, 127, 128, rng.randrange(256)))
-                changed[rng.randrange(len(changed))] = byte
-            return bytes(changed)
-        case "drop":
-            return before + after
-        case "double":
-            return before + span * rng.choice((2, 3, 51)) + after
-        case "move":
-            to = rng.randint(0, len(before + after))
-            return (before + after)[:to] + span + (before + after)[to:]
-        case "cut":
-            return before
-        case "new":
-            new = rng.choice(BYTES) if rng.random() < 0.8 else rng.randbytes(rng.randint(1, 40))
-            return before + new + (after if rng.random() < 0.5 else span + after)
-    return rng.choice((b"", rng.randbytes(rng.randint(1, 200)), content * 2, content[::-1]))
-
-
-def _span(rng: random.Random, content: Sequence) -> tuple[int, int]:
-    """A part of at most 64 elements, or of any size."""
+    """A part is dropped, doubled or replaced, bytes are changed, or the end is cut off."""
     start = rng.randint(0, len(content))
     most = len(content) if rng.random() < 0.2 else min(len(content), start + 64)
-    return start, rng.randint(start, most)
-
-
-# ---------------------------------------------------------------------------- lines
+    end = rng.randint(start, most)
+    before, part, after = content[:start], content[start:end], content[end:]
+    new = rng.choice(BYTES) if rng.random() < 0.8 else rng.randbytes(rng.randint(1, 40))
+    flipped = bytes(rng.choice((0, 255, 127, 128, rng.randrange(256))) for _ in part[:4])
+    return rng.choice((
+        before + after,
+        before + part * rng.choice((2, 3, 51)) + after,
+        before,
+        before + new + after,
+        before + new + part + after,
+        before + flipped + part[4:] + after,
+        before + flipped[:1] + part[1:] + after,
+    ))[:MOST_BYTES]  # fmt: skip
 
 
 def damage_lines(rng: random.Random, content: bytes) -> bytes:
-    """Lines and their cells, between tabs, commas or spaces, are changed; or bytes."""
+    """A cell, between tabs, commas or spaces, is replaced; lines are repeated, left out or joined.
+
+    Or bytes are damaged.
+    """
     if rng.random() < 0.3:
         return damage_bytes(rng, content)
-    lines = content.split(b"\n")
-    for _ in range(rng.choice((1, 1, 2, 4))):
-        _change_lines(rng, lines)
-    ends = rng.choice((b"\n",) * 8 + (b"\r\n", b"\r", b"\n\n"))
-    return (rng.choice((b"",) * 9 + (b"\xef\xbb\xbf",)) + ends.join(lines))[:MOST_BYTES]
-
-
-def _change_lines(rng: random.Random, lines: list[bytes]) -> None:
-    at, (start, end) = rng.randrange(len(lines)), _span(rng, lines)
-    match rng.choice(("cell",) * 6 + ("repeat", "drop", "shuffle", "join")):
-        case "cell":
-            separator = rng.choice((b"\t", b",", b" "))
-            cells = lines[at].split(separator)
-            text = rng.choice(TEXTS).encode("utf-8", "surrogatepass")
-            number = json.dumps(rng.choice(NUMBERS)).encode()
-            cells[rng.randrange(len(cells))] = rng.choice((rng.choice(BYTES), text, number))
-            lines[at] = separator.join(cells)
-        case "repeat":
-            lines[at:at] = [rng.choice(lines)] * rng.choice((1, 2, 300))
-        case "drop":
-            lines[start:end] = [] if end - start < len(lines) else [b""]
-        case "shuffle":
-            rng.shuffle(lines)
-        case "join":
-            lines[start:end] = [rng.choice((b"", b"\t", b" ", b",")).join(lines[start:end])]
-
-
-# ---------------------------------------------------------------------------- JSON
+    lines, kind = content.split(b"\n"), rng.random()
+    at = rng.randrange(len(lines))
+    if kind < 0.6:
+        separator = rng.choice((b"\t", b",", b" "))
+        cells = lines[at].split(separator)
+        text = rng.choice(TEXTS).encode("utf-8", "surrogatepass")
+        number = json.dumps(rng.choice(NUMBERS)).encode()
+        cells[rng.randrange(len(cells))] = rng.choice((rng.choice(BYTES), text, number))
+        lines[at] = separator.join(cells)
+    elif kind < 0.75:
+        lines[at:at] = [rng.choice(lines)] * rng.choice((1, 2, 300))
+    elif kind < 0.85:
+        del lines[at]
+    else:
+        lines[at : at + 2] = [rng.choice((b"", b"\t", b" ", b",")).join(lines[at : at + 2])]
+    return rng.choice((b"\n",) * 8 + (b"\r\n", b"\r", b"\n\n")).join(lines)[:MOST_BYTES]
 
 
 def damage_json(rng: random.Random, content: bytes) -> bytes:
-    """Values of any type in place of others, keys gone, new or twice, deep nesting; or bytes."""
+    """Values of any type in place of others, keys gone, new or twice; or bytes."""
     if rng.random() < 0.15:
         return damage_bytes(rng, content)
-    return json_bytes(rng, damaged_value(rng, json.loads(content)))
+    value = json.loads(content)
+    for _ in range(rng.choice((1, 1, 2))):
+        value = _damaged_value(rng, value)
+    text = json.dumps(value, ensure_ascii=rng.random() < 0.8)
+    if rng.random() < 0.05 and isinstance(value, dict) and value:
+        twice = json.dumps({rng.choice(list(value)): _random_value(rng)})
+        text = f"{twice[:-1]}, {text[1:]}"
+    return text.encode("utf-8", "surrogatepass")
 
 
 def damage_json_lines(rng: random.Random, content: bytes) -> bytes:
@@ -131,78 +110,105 @@ def damage_json_lines(rng: random.Random, content: bytes) -> bytes:
     return b"\n".join(lines)
 
 
-def json_bytes(rng: random.Random, value: Any) -> bytes:
-    """The value as JSON, spelled in one of several ways; sometimes with a key that comes twice."""
-    text = json.dumps(value, ensure_ascii=rng.random() < 0.8, indent=rng.choice((None, None, 1)))
-    if rng.random() < 0.05 and isinstance(value, dict) and value:
-        twice = json.dumps({rng.choice(list(value)): random_value(rng)})
-        text = f"{twice[:-1]}, {text[1:]}"
-    return text.encode("utf-8", "surrogatepass")
-
-
-def damaged_value(rng: random.Random, value: Any) -> Any:
-    """A JSON value with one to three of its parts changed."""
-    for _ in range(rng.choice((1, 1, 1, 2, 3))):
-        value = _damaged_somewhere(rng, value)
-    return value
-
-
-def _damaged_somewhere(rng: random.Random, value: Any) -> Any:
-    is_leaf = not isinstance(value, dict | list) or not value
-    if is_leaf or rng.random() < 0.15:
-        return rng.choice((random_value(rng), [value], {"a": value}, nested(rng, value)))
-    if isinstance(value, dict):
-        return _damaged_object(rng, dict(value))
-    changed = list(value)
-    at = rng.randrange(len(changed))
+def _damaged_value(rng: random.Random, value: Any) -> Any:
+    """A JSON value with one of its parts changed."""
+    if not isinstance(value, dict | list) or not value or rng.random() < 0.15:
+        nested = json.loads("[" * 150 + json.dumps(value) + "]" * 150)
+        return rng.choice((_random_value(rng), [value], {"a": value}, nested))
+    changed = value.copy()
+    key = rng.choice([*changed]) if isinstance(changed, dict) else rng.randrange(len(changed))
     kind = rng.random()
-    if kind < 0.1:
-        del changed[at]
-    elif kind < 0.2:
-        changed.insert(at, changed[at])
-    elif kind < 0.3:
-        changed[at] = random_value(rng)
-    else:
-        changed[at] = _damaged_somewhere(rng, changed[at])
-    return changed
-
-
-def _damaged_object(rng: random.Random, changed: dict) -> dict:
-    key, kind = rng.choice(list(changed)), rng.random()
     if kind < 0.12:
         del changed[key]
-    elif kind < 0.2:
-        changed[rng.choice(TEXTS)] = random_value(rng)
-    elif kind < 0.25:
-        changed[rng.choice((key + " ", key.upper(), key[:-1], f"{key}s"))] = changed.pop(key)
-    elif kind < 0.32:
-        changed[key] = changed[rng.choice(list(changed))]
-    elif kind < 0.55:
-        changed[key] = random_value(rng)
+    elif kind < 0.3:
+        changed[key] = _random_value(rng)
+    elif kind < 0.4 and isinstance(changed, dict):
+        changed[rng.choice((*TEXTS, f"{key} ", key.upper(), f"{key}s"))] = changed[key]
+    elif kind < 0.4:
+        changed.insert(key, changed[key])
     else:
-        changed[key] = _damaged_somewhere(rng, changed[key])
+        changed[key] = _damaged_value(rng, changed[key])
     return changed
 
 
-def random_value(rng: random.Random) -> Any:
+def _random_value(rng: random.Random) -> Any:
     """A JSON value of any type."""
-    kind = rng.randrange(8)
-    if kind < 3:
-        return rng.choice(NUMBERS)
-    if kind < 5:
-        return rng.choice(TEXTS)
-    if kind == 5:
-        return rng.choice((None, True, False))
-    if kind == 6:
-        return [random_value(rng) for _ in range(rng.randint(0, 2))]
-    return {rng.choice(TEXTS): random_value(rng) for _ in range(rng.randint(0, 2))}
+    text, number = rng.choice(TEXTS), rng.choice(NUMBERS)
+    return rng.choice((number, number, text, text, None, True, False, [], [number], {text: number}))
 
 
-def nested(rng: random.Random, value: Any) -> Any:
-    """The value inside many lists or objects; `json.dumps` can still write it."""
-    for _ in range(rng.choice((3, 40, 150))):
-        value = rng.choice(([value], {"a": value}))
-    return value
+# ---------------------------------------------------------------------------- TFRecords
+
+
+def damage_records(rng: random.Random, content: bytes) -> bytes:
+    """Frames with right checksums around damaged features, or of a wrong length; or bytes."""
+    kind, records = rng.random(), unframed(content)
+    if kind < 0.25:
+        return damage_bytes(rng, content)
+    at = rng.randrange(len(records))
+    if kind < 0.7:
+        records[at] = _damaged_example(rng, records[at])
+    frames = [framed(record) for record in records]
+    if kind >= 0.85:
+        length = rng.choice((0, 1, 2**31, 2**32, 2**40, 2**62, 2**63, 2**64 - 1))
+        frames[at] = framed(records[at], length=length)
+    elif kind >= 0.7:
+        frames[at] = framed(damage_bytes(rng, records[at]))
+    return b"".join(frames)
+
+
+def _damaged_example(rng: random.Random, record: bytes) -> bytes:
+    example = tf.train.Example.FromString(record)
+    features = example.features.feature
+    name = rng.choice(sorted(features))
+    feature = features[name]
+    values = getattr(feature, feature.WhichOneof("kind")).value
+    match rng.randrange(6):
+        case 0:
+            del features[name]
+        case 1:
+            numbers = [int(value) % 1000 for value in values]
+            others = {"bytes_list": {"value": [b"1"] * len(numbers)}}
+            others |= {key: {"value": numbers} for key in ("int64_list", "float_list")}
+            kind = rng.choice((None, *others))
+            feature.CopyFrom(tf.train.Feature(**{kind: others[kind]} if kind else {}))
+        case 2:
+            del values[rng.randint(0, len(values)) :]
+        case 3:
+            values.extend(values[: rng.randint(0, len(values))])
+        case _ if values:
+            values[rng.randrange(len(values))] = _number_for(rng, values[0])
+    return example.SerializeToString()
+
+
+def _number_for(rng: random.Random, like: Any) -> Any:
+    """A number that a feature of this type can hold."""
+    if isinstance(like, float):
+        return rng.choice((math.nan, math.inf, -math.inf, -1.0, 0.0, 2.0, 1e38, 1e-45, 0.5))
+    return rng.choice((-1, 0, 1, 2, 3, 7, 41, 999, 2**31, 2**32 + 5, 2**63 - 1, -(2**63)))
+
+
+def damage_events(rng: random.Random, content: bytes) -> bytes:
+    """Summaries: frames with right checksums around a damaged protobuf; or bytes."""
+    if rng.random() < 0.3:
+        return damage_bytes(rng, content)
+    records = unframed(content)
+    at = rng.randrange(len(records))
+    records[at] = damage_bytes(rng, records[at])
+    return b"".join(map(framed, records))
+
+
+# ---------------------------------------------------------------------------- tensors
+
+
+def damage_safetensors(rng: random.Random, content: bytes) -> bytes:
+    """The JSON of the header is damaged and its length made right or wrong; or bytes."""
+    if rng.random() < 0.2:
+        return damage_bytes(rng, content)
+    (size,) = struct.unpack_from("<Q", content)
+    header, body = damage_json(rng, content[8 : 8 + size]), content[8 + size :]
+    wrong = rng.choice((0, 7, 2**24, 2**40, 2**63, 2**64 - 1))
+    return struct.pack("<Q", len(header) if rng.random() < 0.85 else wrong) + header + body
 
 
 WAYS: dict[str, Damage] = {
@@ -210,4 +216,7 @@ WAYS: dict[str, Damage] = {
     "lines": damage_lines,
     "json": damage_json,
     "json_lines": damage_json_lines,
+    "records": damage_records,
+    "events": damage_events,
+    "safetensors": damage_safetensors,
 }

@@ -10,6 +10,8 @@ DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md"]
 DOCUMENTS += [f"data_gen/sample_{name}/README.md" for name in ("text", "topics")]
 DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 MODULES = {"bert_tf.playground": "playground"}
+# Files that add heads and tasks, and have the verbs.
+WITH_VERBS = ("pairs.py", "benchmarks/heads_of_ones_own.py")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NO_SHELL = ("csv", "json", "python", "text")  # all other blocks are commands
 PROGRAMS = ("python", "bert-tf")
@@ -58,7 +60,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
             return verb, rest
         case ["python", "-m", module, *rest]:
             return MODULES.get(module, module), rest
-        case ["python", "pairs.py", verb, *rest]:  # a file of the user's, which has the verbs
+        case ["python", script, verb, *rest] if script in WITH_VERBS:
             return verb, rest
         case ["python", script, *rest]:
             return script, rest

@@ -13,16 +13,14 @@ import pathlib
 import random
 from collections.abc import Callable, Mapping
 
-import damage
-import damage_binary
+from damage import WAYS
 
 from bert_tf.errors import InputError
 
 ACCEPTED, REFUSED = "accepted", "refused"
 MOST_CHARACTERS = 6200  # of a message
 # Modules with a table MAKERS: name of a reader -> function of a folder that makes it.
-_GROUPS = ("readers_of_models", "readers_of_data", "readers_of_records", "readers_of_requests")
-WAYS = {**damage.WAYS, **damage_binary.WAYS}
+_GROUPS = ("readers_of_models", "readers_of_data", "readers_of_records")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,13 +31,11 @@ class Reader:
       folder: where they are; valid, but for the moment of an attempt.
       damaged: by name the files that are damaged, and the way (a key of WAYS).
       read: reads the folder; raises `InputError`, or AssertionError if it accepts what it must not.
-      named: what every refusal must contain; by default the folder.
     """
 
     folder: pathlib.Path
     damaged: Mapping[str, str]
     read: Callable[[pathlib.Path], object]
-    named: str | None = None
 
     def __post_init__(self) -> None:
         valid = {name: (self.folder / name).read_bytes() for name in self.damaged}
@@ -72,7 +68,7 @@ def attempt(reader: Reader, rng: random.Random) -> str:
     try:
         reader.read(reader.folder)
     except InputError as error:
-        check_message(error, named=str(reader.folder) if reader.named is None else reader.named)
+        check_message(error, named=str(reader.folder))
         return REFUSED
     finally:
         path.write_bytes(valid)

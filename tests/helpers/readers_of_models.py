@@ -141,7 +141,7 @@ def keras_files(folder: pathlib.Path) -> Reader:
         for name in changed or reader.damaged:
             read_all(str(folder / name))
 
-    reader = Reader(folder, {"model.keras": "zip", "model.weights.h5": "bytes"}, read)
+    reader = Reader(folder, {"model.keras": "bytes", "model.weights.h5": "bytes"}, read)
     return reader
 
 

@@ -2,7 +2,6 @@
 
 import tempfile
 
-import numpy as np
 from hypothesis import strategies as st
 
 from bert_tf.squad.data import Answer, SquadExample, SquadFile
@@ -39,20 +38,3 @@ def example(context: str, question: str = "who", answers=(), **fields) -> SquadE
 
 def squad_file(*examples: SquadExample, version_2: bool = False) -> SquadFile:
     return SquadFile(list(examples), version_2, "test.json")
-
-
-def _rows(content: dict):
-    for article in content["data"]:
-        for paragraph in article["paragraphs"]:
-            for qa in paragraph["qas"]:
-                golds = qa["answers"]
-                answers = {
-                    "text": np.array([gold["text"] for gold in golds], object),
-                    "answer_start": np.array([gold["answer_start"] for gold in golds], np.int32),
-                }
-                yield {
-                    **qa,
-                    "title": article["title"],
-                    "context": paragraph["context"],
-                    "answers": answers,
-                }

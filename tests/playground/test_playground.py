@@ -14,12 +14,12 @@ import threading
 import numpy as np
 import pytest
 
+from bert_tf.checkpoints.loading import open_weights
 from bert_tf.errors import InputError
 from bert_tf.playground import api
 from bert_tf.playground import server as server_module
 from bert_tf.playground.api import Playground
 from bert_tf.playground.server import Server
-from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.inference import InferenceModel, encode
 from bert_tf.serving.predictor import Predictor
 
@@ -35,18 +35,16 @@ def models():
 
 
 @pytest.fixture(scope="module")
-def shown(models, tmp_path_factory):
+def shown(models, exported, tmp_path_factory):
     """Gives the page of a kind of model, and its weights; that of questions is of an export."""
 
     @functools.cache
     def get(kind: str):
-        folder = tmp_path_factory.mktemp(kind)
-        weights = models.write_folder(kind, folder / "model")
-        if kind != "no_answer":
-            return Playground(Predictor(models.open_kind(weights, kind))), weights
-        arguments = (weights, weights.config, models.TOKENIZER, str(folder / "export"))
-        export_checkpoint(*arguments, options=models.options(kind))
-        return Playground(Predictor(folder / "export")), weights
+        if kind == "no_answer":
+            folder = exported(kind)
+            return Playground(Predictor(folder / "export")), open_weights(folder / "model")
+        weights = models.write_folder(kind, tmp_path_factory.mktemp(kind) / "model")
+        return Playground(Predictor(models.open_kind(weights, kind))), weights
 
     return get
 

@@ -1,9 +1,6 @@
 """Public reports on tables: headers, quotes, labels, the number of predictions."""
 
-import csv
-
 import pytest
-from walking import in_process, read_results, results_of, write_encoder
 
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Labels, Scores
@@ -88,62 +85,3 @@ def test_empty_lines_between_the_rows_of_a_csv(write, end):
     one_column = TextColumns(text_a="text", file_format="csv", skip_flawed=True)
     path = write("b.csv", f'text{end}w1{end}""{end}w2{end}')  # an empty cell is a row
     assert texts_of(one_column.read(path, TWO, labelled=NONE)) == ["w1", "", "w2"]
-
-
-# ------------------------------------------------------------------------------ whole runs
-
-FLAGS = {
-    "task_name": "csv", "text_a_column": "text", "max_seq_length": 17, "train_batch_size": 4,
-    "num_train_epochs": 2, "log_steps": 3, "xla": "false", "do_train": True,
-}  # fmt: skip
-
-
-def write_table(path, labels, count: int) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["text", "label"])
-        writer.writerows([f"w{n} w{n % 5}", labels[n % len(labels)]] for n in range(count))
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A trained folder, its data, and the command."""
-    folder = tmp_path_factory.mktemp("run")
-    write_encoder(folder)
-    for name, count in (("train", 10), ("dev", 7), ("test", 7)):
-        write_table(folder / f"{name}.csv", ("no", "so so", "yes"), count)
-    given = FLAGS | {"data_dir": folder, "init_checkpoint": folder, "output_dir": folder / "out"}
-    with in_process("run_classifier.py") as classify:
-        classify(**given, do_eval=True, do_predict=True, eval_batch_size=3)
-        yield folder, given, classify
-
-
-def test_predictions_of_the_dev_data_are_those_that_were_scored(run):
-    """bert#452: accuracy 0.80 by --do_eval, 0.48 of the same rows by --do_predict."""
-    out = run[0] / "out"
-    scored, predicted = out / "dev_predictions.tsv", out / "test_results_labeled.tsv"
-    with scored.open(newline="") as one, predicted.open(newline="") as other:
-        ours, theirs = (list(csv.DictReader(file, delimiter="\t")) for file in (one, other))
-    assert [row["prediction"] for row in ours] == [row["prediction"] for row in theirs]
-    share = sum(row["prediction"] == row["label"] for row in theirs) / 7
-    assert read_results(out)["eval_accuracy"] == pytest.approx(share)
-
-
-def test_a_folder_of_other_labels_is_refused(run, tmp_path):
-    """bert#326: "Assign requires shapes of both tensors to match. lhs [6,768] rhs [2,768]"."""
-    folder, given, classify = run
-    before = results_of(folder / "out")
-    write_table(tmp_path / "train.csv", ("a", "b", "c", "d", "e", "f"), 12)
-    with pytest.raises(InputError, match="out, where a model with another") as caught:
-        classify(**given | {"data_dir": tmp_path})
-    assert "another --output_dir" in caught.value.remedy
-    assert results_of(folder / "out") == before
-
-
-@pytest.mark.parametrize("changes", [{"train_batch_size": 32}, {"num_train_epochs": 0.1}])
-def test_fewer_examples_than_an_update_needs(run, tmp_path, changes):
-    """transformers#329, #349: "ZeroDivisionError" of the learning rate's schedule."""
-    _, given, classify = run
-    with pytest.raises(InputError, match="10 examples, --train_batch_size"):
-        classify(**given | {"output_dir": tmp_path / "out"} | changes)
-    assert not (tmp_path / "out/checkpoint").exists()

@@ -10,14 +10,11 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def exports(tmp_path_factory) -> dict[str, str]:
+def exports(exported) -> dict[str, str]:
     """The folder of the export of each kind."""
     import served_models
 
-    def make(folder):
-        return {kind: served_models.export(kind, folder / kind) for kind in served_models.KINDS}
-
-    return once.make_once(tmp_path_factory, "exports", make)
+    return {kind: str(exported(kind) / "export/1") for kind in served_models.KINDS}
 
 
 @pytest.fixture(scope="session")
@@ -48,12 +45,9 @@ def answers(exports, results) -> dict[str, list]:
 
 
 @pytest.fixture(scope="session")
-def pairs_folder(tmp_path_factory):
+def pairs_folder(exported, tmp_path_factory):
     """A model of pairs, and its export as the versions 1 and 10."""
-    import served_models
-
-    folder = tmp_path_factory.mktemp("pairs")
-    served_models.export("pairs", folder)
+    folder = shutil.copytree(exported("pairs"), tmp_path_factory.mktemp("pairs") / "pairs")
     shutil.copytree(folder / "export/1", folder / "export/10")
     for name in ("11", "incomplete-12"):  # neither is whole
         (folder / "export" / name).mkdir()

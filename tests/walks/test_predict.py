@@ -23,11 +23,9 @@ LENGTH = served_models.LENGTH
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> pathlib.Path:
+def folder(exported) -> pathlib.Path:
     """An export of a model of pairs."""
-    folder = tmp_path_factory.mktemp("predict")
-    served_models.export("pairs", folder)
-    return folder
+    return exported("pairs")
 
 
 @pytest.fixture(scope="module")

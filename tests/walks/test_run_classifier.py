@@ -4,18 +4,14 @@ import csv
 import json
 import pathlib
 import re
-import shutil
-import types
 
 import numpy as np
 import pytest
 from walking import contents, in_process, read_results, read_tensors, results_of, write_encoder
 
-import run_classifier
 from bert_tf import BertConfig
 from bert_tf.cli.results import read_curves
 from bert_tf.errors import InputError
-from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.text_run import TextRun
 from bert_tf.training import distribution
 
@@ -95,18 +91,6 @@ def test_it_learns_and_says_so(trained):
     assert drawn == {200: pytest.approx(results["eval_accuracy"])}
 
 
-def test_a_slash_behind_the_folder_of_a_run(trained, inputs, classify, tmp_path, monkeypatch):
-    """As completion writes it; and a ~ behind an equals sign, which a shell leaves there."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name, ending in (("run", "/"), ("lr=[1e-4]", "//")):
-        shutil.copytree(trained, tmp_path / name)
-        (tmp_path / name / "eval_results.txt").unlink()
-        given = {**flags(inputs, f"~/{name}{ending}"), "init_checkpoint": None}
-        classify(**given, do_eval=True, do_predict=True)
-        assert read_results(tmp_path / name) == read_results(trained)
-    assert not pathlib.Path("~").exists()
-
-
 def test_a_released_checkpoint_in_the_folder_of_a_run(inputs, classify, tmp_path):
     """With its file `checkpoint`, as archives of models have one; nothing is written."""
     write_encoder(tmp_path)
@@ -160,6 +144,17 @@ def test_the_end_of_a_run_is_not_that_of_other_settings(inputs, trained, classif
             classify(**flags(inputs, trained, do_train=True, do_eval=True) | other)
     after = results_of(trained)
     assert [p for p in before if after[p] != before[p] and not p.endswith("tf_record")] == []
+
+
+def test_a_folder_of_other_labels_is_refused(inputs, trained, classify, tmp_path):
+    """bert#326: "Assign requires shapes of both tensors to match. lhs [6,768] rhs [2,768]"."""
+    before = results_of(trained)
+    rows = "".join(f"{n},w{n},{n % 3}\n" for n in range(12))
+    (tmp_path / "train.csv").write_text(f"key,words,kind\n{rows}")
+    with pytest.raises(InputError, match=f"{trained}, where a model with another") as caught:
+        classify(**flags(inputs, trained, data_dir=tmp_path, do_train=True))
+    assert "another --output_dir" in caught.value.remedy
+    assert results_of(trained) == before
 
 
 def test_predictions_do_not_depend_on_batches_and_replicas(
@@ -373,35 +368,6 @@ def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
     )
 
 
-def test_another_kind_of_labels_than_it_was_trained_for(inputs, classify, tmp_path):
-    """Nothing in the weights tells one head from the other."""
-    (tmp_path / "train.csv").write_text("words,kind\nw1,a\nw2,b\nw3,c\n")
-    (tmp_path / "dev.csv").write_text("words,kind\nw1,a\nw2,c\n")
-    out = tmp_path / "out"
-    given = {"task_name": "csv", "data_dir": tmp_path, "output_dir": out, "max_seq_length": 17}
-    given |= {"text_a_column": "words", "label_column": "kind", "do_eval": True, "xla": "false"}
-    classify(
-        **given, label_kind="multi_label", init_checkpoint=inputs, do_train=True,
-        num_train_epochs=1, train_batch_size=3,
-    )  # fmt: skip
-    (out / "eval_results.txt").unlink()
-    with pytest.raises(InputError, match="task = multi_label"):
-        classify(**given)
-    assert not (out / "eval_results.txt").exists()
-
-
-# ---------------------------------------------------------------------------- the flags
-
-
-def test_data_that_are_not_there_are_named(tmp_path, monkeypatch, caplog):
-    given = types.SimpleNamespace(data_dir=str(tmp_path), tfds_name=None)
-    monkeypatch.setattr(run_classifier, "FLAGS", given)
-    (tmp_path / "dev_matched.tsv").touch()
-    task = get_task("mnli")
-    assert run_classifier.wanted(task, "dev", True) == (task.split("dev"),)
-    assert f"No dev_mismatched.tsv in {tmp_path}: left out." in caplog.text
-
-
 # ---------------------------------------------------------------------------- what is refused
 
 
@@ -410,6 +376,7 @@ BAD = {  # task, dev.tsv, flags; what is refused
     "an unknown label": ("rte", RTE + "1\tw1\tw2\tmaybe\n", {}, "dev.tsv, line 3: the label"),
     "one label only": ("tsv", RTE, {"label_column": "label"}, "of the task tsv with the labels"),
     "no number": ("rte", RTE, {"learning_rate": "3e-5,much"}, "--learning_rate=3e-5,much"),
+    "no update": ("rte", RTE, {"train_batch_size": 32}, "1 examples, --train_batch_size"),
     "nothing frozen": ("rte", RTE, {"freeze": "layer_7/"}, "'layer_7/', which is in the name"),
 }
 
@@ -423,6 +390,6 @@ def test_bad_input_leaves_nothing_behind(inputs, classify, tmp_path, case):
     given = {"task_name": task, "data_dir": tmp_path, "output_dir": tmp_path / "out"}
     given |= {"init_checkpoint": inputs, "max_seq_length": 17, "train_batch_size": 1}
     with pytest.raises(InputError, match=re.escape(received)):
-        classify(do_train=True, do_eval=True, **given, **own)
+        classify(do_train=True, do_eval=True, **given | own)
     left = contents(tmp_path / "out") if (tmp_path / "out").exists() else {}
     assert not [path for path in left if "incomplete" in path or "result" in path or "ckpt" in path]
