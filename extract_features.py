@@ -19,6 +19,7 @@ from bert_tf.cli import model_flags
 from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS
 
 FLAGS = flags.FLAGS
+INPUT_FORMATS = ("text", "jsonl")
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
 
@@ -26,8 +27,10 @@ class FeatureFlags:
     """The flags of this script.
 
     Attributes:
-      input_file: Texts, one a line, or two with " ||| " between; local or remote.
+      input_file: Texts, one a line; local or remote.
       output_file: Where the vectors are written.
+      input_format: text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the
+        ending.
       output_format: Kind of file. Default: by the ending of --output_file, else jsonl.
       layers: Numbers of layers, negative from the last, and embeddings for the input of the first.
         Default: -1,-2,-3,-4; with --pooling: -1.
@@ -42,6 +45,7 @@ class FeatureFlags:
     _most_used = "input_file output_file init_checkpoint layers pooling"
     input_file = shared_flags.Path(required=True)
     output_file = shared_flags.Path(required=True)
+    input_format = shared_flags.Choice(None, INPUT_FORMATS)
     output_format = shared_flags.Choice(None, FEATURE_FORMATS)
     layers = None
     pooling = shared_flags.Choice("none", POOLINGS)
@@ -94,7 +98,8 @@ def write_features() -> None:
         batch_size=FLAGS.batch_size,
     )
     logging.info("%s", extractor.load_report)
-    lines = pretrained.read_lines(FLAGS.input_file)
+    read = FLAGS.input_format or shared_flags.format_of(FLAGS.input_file, INPUT_FORMATS)
+    lines = pretrained.read_lines(FLAGS.input_file, jsonl=read == "jsonl")
     vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
     count = pretrained.WRITERS[written](FLAGS.output_file, vectors, layers)
     logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), FLAGS.output_file)

@@ -152,6 +152,7 @@ def make_task() -> Task:
     elif name in OWN_FORMATS:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
     task = registry.get_task(name, **options)
+    task = task.with_choices_in(FLAGS.data_dir) if FLAGS.data_dir else task
     if FLAGS.do_eval:
         of_report = ["accuracy"] if FLAGS.report else []  # its page needs scikit-learn as well
         check_libraries([*task.metrics, *of_report])

@@ -80,10 +80,14 @@ class Predict:
         csv: columns. conll: a word a line. jsonl: JSON strings, lists or objects. Of columns and
         objects, `id` is passed on. Default: by the file's ending, or the tags in its first lines;
         else text, or tsv for models of several texts.
+      text_a_column: The column of the text; default: as in training.
+      text_b_column: The column of the second text; default: as in training.
     """
 
     model = Path(required=True)
     input_format = Choice(None, INPUT_FORMATS)
+    text_a_column = None
+    text_b_column = None
 
 
 @verb(Predict, Files, Model, model_flags.ModelFiles)
@@ -100,11 +104,11 @@ def predict(_: Sequence[str]) -> None:
     """
     from bert_tf.serving import rows
 
-    path = FLAGS.input_file
+    path, columns = FLAGS.input_file, (FLAGS.text_a_column, FLAGS.text_b_column)
     with open_output() as file:  # before the model is loaded: it may be refused
         predictor = make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
-        metadata = predictor.model.metadata
-        items = rows.read_inputs(path, metadata, input_format=FLAGS.input_format)
+        metadata, kind = predictor.model.metadata, FLAGS.input_format
+        items = rows.read_inputs(path, metadata, input_format=kind, given=columns)
         answers = answer(predictor, items)
         if FLAGS.output_file:  # otherwise the answers themselves show how far it is
             total = len(items) if isinstance(items, list) else path and rows.num_lines(path)

@@ -13,14 +13,12 @@ from bert_tf.errors import InputError
 NAME_WIDTH = 32
 REMOVED = {  # flags of before: what to do instead
     "clip_per_replica": "leave it out: the gradients of all devices are clipped together",
-    "input_format": "leave it out: here a line is a text, or two with ' ||| ' between",
     "interactive": "leave it out; bert-tf playground answers what is typed",
     "legacy_shuffle": "leave it out: fine-tuning shuffles all examples",
     **dict.fromkeys(
         ("device_tflops", "device_gb_per_s", "link_gb_per_s", "price_per_hour", "efficiency"),
         "leave it out: bert-tf plan tells memory alone",
     ),
-    **dict.fromkeys(("text_a_column", "text_b_column"), "name the columns as in training"),
     "for": "in a clone of the repository: python benchmarks/compilers.py --for=DEVICES",
     **dict.fromkeys(("report_file", "nbest_file"), "run_squad.py --report writes the page"),
     "max_restarts": "leave it out: let a supervisor start all processes again",

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.grouping import padded_length
+from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer, pack_texts, padded
 
@@ -63,10 +64,12 @@ def make_dataset(
       holds the longest row of the batch.
 
     Raises:
-      InputError: a label is none of `labels`, `labels` are no list of different names, texts and
-        labels are not equally many, or max_length is below 5 or above the model's positions.
-      KeyError: a column is missing (other libraries raise their own errors).
+      InputError: a column is missing, a text is none, a label is none of `labels`, which are no
+        list of different names, max_length is below 5 or above
+        the model's positions, or batch_size or seed is no whole number.
     """
+    check("batch_size", np.asarray(batch_size).tolist(), int, low=1)  # NumPy's integers as well
+    check("seed", np.asarray(seed).tolist(), int | None)
     most = tokenizer.max_length if max_length is None else max_length
     pairs = None if text_pair is None else _column(data, text_pair)
     rows = pack_texts(tokenizer, _column(data, text), pairs, most)
@@ -99,8 +102,21 @@ def _gathering(rows: list, y: tf.Tensor | None, most: int | None) -> Callable[[t
 
 
 def _column(data: Any, name: str) -> list:
-    """The values of a column; each library has an error of its own for one that is missing."""
-    return [row[name] for row in data] if isinstance(data, list | tuple) else [*data[name]]
+    """The values of a column."""
+    values: list[Any] = []
+    try:
+        are_rows = isinstance(data, list | tuple)
+        values.extend((row[name] for row in data) if are_rows else data[name])
+        return values
+    except (KeyError, TypeError, IndexError, ValueError):  # datasets has its own choice of them
+        names = getattr(data, "column_names", None) or (data if isinstance(data, Mapping) else ())
+        names = getattr(data, "columns", names)
+        found = ", ".join(map(str, names)) or type(data).__name__
+        if are_rows:
+            found = f"row {len(values)}, counted from 0, is {data[len(values)]!r:.80}"
+        wanted = "a DataFrame, a Dataset of Hugging Face, a dict of columns or a list of dicts"
+        remedy = "name the column with text=, text_pair= or label=; of several splits give one"
+        raise InputError(f"data without a column {name!r}: {found}", wanted, remedy) from None
 
 
 def _classes(data: Any, label: str, names: Sequence[str] | None) -> list:
@@ -138,8 +154,7 @@ def checked_names(labels: Any, least: int = 1) -> tuple[str, ...]:
 def _label_values(values: list, labels: Sequence[str] | None, column: str) -> tf.Tensor:
     """Numbers of classes int32 [N], of lists of names 0 and 1 [N, L], or numbers as they are."""
     if labels is None:
-        found = np.asarray(values)
-        return tf.constant(found, tf.float32 if found.dtype.kind == "f" else tf.int32)
+        return _numbers(values, column)
     names: dict[Any, int] = {name: number for number, name in enumerate(labels)}
     spelled = {n: (str(n), f"{n}.0", *("False", "True")[n : n + 1]) for n in names.values()}
     # Without numbers that are names too, of another class. 1.0 and True are found as 1.
@@ -149,10 +164,9 @@ def _label_values(values: list, labels: Sequence[str] | None, column: str) -> tf
         try:
             return known[value]
         except (KeyError, TypeError):  # the latter of lists and the like
-            received = f"{value!r:.80} in row {row} of the column {column!r}, counted from 0"
             wanted = f"one of the labels {', '.join(labels)}; whole numbers are classes from 0"
             remedy = "correct it or labels=, or leave out the row; names are texts, numbers are not"
-            raise InputError(received, wanted, remedy) from None
+            raise _wrong(row, value, column, wanted, remedy) from None
 
     if not all(isinstance(value, list | tuple | np.ndarray) for value in values):
         known = names | numbers
@@ -162,3 +176,22 @@ def _label_values(values: list, labels: Sequence[str] | None, column: str) -> tf
     for row, of_row in enumerate(values):
         several[row, [class_of(row, value, names) for value in of_row]] = 1
     return tf.constant(several)
+
+
+def _numbers(values: list, column: str) -> tf.Tensor:
+    """Whole numbers int32, others float32; [N], of lists [N, L]."""
+    rows = [np.asarray(value) for value in values]
+    for row, x in enumerate(rows):
+        is_whole = x.dtype.kind in "biu" and (x == x.astype(np.int32)).all()
+        is_finite = x.dtype.kind == "f" and np.isfinite(x).all()
+        if not (is_whole or is_finite) or x.shape != rows[0].shape:
+            expected = "finite numbers, or whole numbers of 32 bits, as many in each row"
+            remedy = "name the classes with labels=, correct the label, or leave out the row"
+            raise _wrong(row, values[row], column, expected, remedy)
+    found = np.asarray(values)
+    return tf.constant(found, tf.float32 if found.dtype.kind == "f" else tf.int32)
+
+
+def _wrong(row: int, value: Any, column: str, expected: str, remedy: str) -> InputError:
+    received = f"{value!r:.80} in row {row} of the column {column!r}, counted from 0"
+    return InputError(received, expected, remedy)

@@ -9,6 +9,7 @@ model.fit(bert_tf.make_dataset(frame, model.tokenizer, labels=model.labels, seed
 """
 
 import os
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -69,6 +70,21 @@ def load(
       InputError: there is no such model, it lacks a head that predicts tokens, what is given is
         another model's, or labels are missing or no list of different names.
     """
+    files = bert_config_file, vocab_file, do_lower_case
+    model, tokenizer, new = _loaded(path, head, labels, *files)
+    _log_new(logging.WARNING, path, new)
+    return model, tokenizer
+
+
+def _loaded(
+    path: str | os.PathLike,
+    head: str | None,
+    labels: Sequence[str] | None,
+    bert_config_file: str | None,
+    vocab_file: str | None,
+    do_lower_case: bool | None,
+) -> tuple[BertModel, FullTokenizer, Sequence[str]]:
+    """As `load`, with the names of new weights, which are not logged."""
     weights = open_weights(path)
     config = loading.config_of(weights, bert_config_file)
     tokenizer = loading.tokenizer_of(weights, config, vocab_file, do_lower_case)
@@ -88,14 +104,10 @@ def load(
     num_choices = weights.metadata.num_choices or DEFAULT_CHOICES
     num_classes = len(labels) if labels else weights.num_classes
     model = own.model(config, num_classes=num_classes, num_choices=num_choices)
-    required = own.required if is_kept or isinstance(own, Pretraining) else ENCODER
-    skip = None if is_kept else OUTPUT
-    if new := load_checkpoint(model, weights, required=required, skip=skip).missing:
-        text = "%s: these weights are new, train them before you use the model: %s"
-        logging.warning(text, path, ", ".join(new))
+    new = _put_weights(model, weights, own, is_kept)
     model.labels, model.tokenizer = labels, tokenizer
     model.metadata = _metadata(weights, own, same=head == found)
-    return model, tokenizer
+    return model, tokenizer, new
 
 
 def length_of(weights: Weights, config: BertConfig) -> int:
@@ -126,9 +138,10 @@ def classifier(
     Raises:
       InputError: as `load`.
     """
-    files: dict[str, Any] = {"bert_config_file": bert_config_file, "vocab_file": vocab_file}
-    files |= {"do_lower_case": do_lower_case}
-    whole, tokenizer = load(path, head="classification", labels=labels, **files)
+    files = bert_config_file, vocab_file, do_lower_case
+    whole, tokenizer, new = _loaded(path, "classification", labels, *files)
+    is_expected = all(re.match(OUTPUT, name) for name in new)  # not so if it has no pooler
+    _log_new(logging.INFO if is_expected else logging.WARNING, path, new)
     model = BertModel(whole.input, whole.output["logits"], name=whole.name)
     model.labels, model.tokenizer, model.metadata = whole.labels, tokenizer, whole.metadata
     return model
@@ -153,6 +166,20 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             *(weights.path, metadata.null_score_diff_threshold),
         )
     return known | ({"task": head.name} if head.is_ambiguous else {})
+
+
+def _put_weights(model: BertModel, weights: Weights, head: Head, is_kept: bool) -> Sequence[str]:
+    """Loads the encoder, and the head if that is kept; returns the names of what is new."""
+    required = head.required if is_kept or isinstance(head, Pretraining) else ENCODER
+    skip = None if is_kept else OUTPUT
+    return load_checkpoint(model, weights, required=required, skip=skip).missing
+
+
+def _log_new(level: int, path: str | os.PathLike, new: Sequence[str]) -> None:
+    """Logs that weights are new; nothing if none is."""
+    if new:
+        text = "%s: these weights are new, train them before you use the model: %s"
+        logging.log(level, text, path, ", ".join(new))
 
 
 def _match_labels(

@@ -52,15 +52,32 @@ _LARGEST_EXPONENT = 709  # of exp in a float
 Line = tuple[str, str | None]  # a text, and another one of a pair
 
 
-def read_lines(path: str) -> Iterator[Line]:
+def read_lines(path: str, *, jsonl: bool) -> Iterator[Line]:
     """The lines of a file, one at a time (original: `read_examples`).
 
+    Args:
+      path: a file in UTF-8, local or remote.
+      jsonl: each line is an object with text_a, or text, and perhaps text_b. Otherwise it is a
+        text, or two with " ||| " between.
+
     Raises:
-      InputError: the file cannot be read, or a line is not UTF-8.
+      InputError: the file cannot be read, or a line is not UTF-8 or no such object.
     """
-    for text in map(str.strip, files.read_text_lines(path)):
-        pair = re.match(r"^(.*) \|\|\| (.*)$", text)
-        yield (pair[1], pair[2]) if pair else (text, None)
+    for number, text in enumerate(map(str.strip, files.read_text_lines(path)), 1):
+        if not jsonl:
+            pair = re.match(r"^(.*) \|\|\| (.*)$", text)
+            yield (pair[1], pair[2]) if pair else (text, None)
+            continue
+        try:
+            values = json.loads(text, object_pairs_hook=files.each_key_once)
+            line = values.get("text_a", values.get("text")), values.get("text_b")
+            if not isinstance(line[0], str) or not isinstance(line[1], str | None):
+                raise TypeError("a text is missing or not a string")
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            received = f"{path}, line {number}: {text[:80]!r} ({type(error).__name__}: {error})"
+            expected = 'JSON such as {"text_a": "...", "text_b": "..."}'
+            raise InputError(received, expected, "correct the line") from None
+        yield line
 
 
 class Vectors(NamedTuple):

@@ -10,8 +10,8 @@ A line of a file is one item, even if it is empty, so that answers and lines cor
     tsv      texts with tabs between; a list of texts takes all columns that are left
     jsonl    a JSON string, list or object
 
-A csv or tsv file may have the texts in the columns that the model was trained on. So may a JSON
-object. The words of a file in CoNLL's format are joined.
+A csv or tsv file may have the texts in columns: those that the model was trained on, or other ones
+that the caller names. So may a JSON object. The words of a file in CoNLL's format are joined.
 
 Shapes: B rows, C texts of a list.
 """
@@ -168,7 +168,11 @@ def _decoded(value: bytes | list) -> Any:
 
 
 def read_inputs(
-    path: str | None, metadata: Mapping[str, Any], *, input_format: str | None = None
+    path: str | None,
+    metadata: Mapping[str, Any],
+    *,
+    input_format: str | None = None,
+    given: Sequence[str | None] = (),
 ) -> Iterable[tuple[str, Any]]:
     """The place and the item of each row of a file, a list, or line of it, as they are read.
 
@@ -176,20 +180,25 @@ def read_inputs(
       path: of the file; None: standard input.
       metadata: of the model, as in export.json.
       input_format: one of INPUT_FORMATS; None: see `format_of`.
+      given: columns of the model's texts, as for `columns_of`.
 
     Raises:
       InputError: the file cannot be read so.
     """
-    kind, columns = input_format or format_of(path, metadata), columns_of(metadata)
-    if kind in ("csv", "conll") or (path and kind == "tsv" and is_table(path, columns)):
+    kind, columns = input_format or format_of(path, metadata), columns_of(metadata, given)
+    if any(given) and kind in ("text", "conll"):
+        remedy = "add --input_format, or leave out --text_a_column"
+        raise InputError(f"columns, but {kind} in {path or STDIN}", "csv, tsv or jsonl", remedy)
+    has_columns = any(given) or bool(path and kind == "tsv" and is_table(path, columns))
+    if kind in ("csv", "conll") or (kind == "tsv" and has_columns):
         if not path:
             remedy = "name it with --input_file, or give JSON lines"
             raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
         logging.info("%s is read as %s with columns", path, kind)
         return [*read_table(path, columns, kind)]
     lines = files.read_lines(path) if path else lines_of(sys.stdin.buffer, STDIN)
-    name = path or STDIN
-    return read_items(lines, metadata, input_format=kind, name=name, columns=columns)
+    told = {"input_format": kind, "name": path or STDIN, "columns": columns}
+    return read_items(lines, metadata, **told, has_columns=has_columns)
 
 
 def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
@@ -209,13 +218,27 @@ def _has_tags(path: str, labels: Sequence[str]) -> bool:
     return len(first) == 2 and {*tags} <= {*labels}
 
 
-def columns_of(metadata: Mapping[str, Any]) -> dict[str, str | int]:
-    """The column of each text of a model: as it was trained, else its own name.
+def columns_of(
+    metadata: Mapping[str, Any], given: Sequence[str | None] = ()
+) -> dict[str, str | int]:
+    """The column of each text of a model: given, else as it was trained, else its own name.
 
     Those of a model that was trained on files without a header are positions from 0.
+
+    Raises:
+      InputError: there are more than texts, two are the same, or one is given for a list.
     """
-    inputs, trained = text_inputs(metadata), metadata.get("columns", ())
-    return dict(zip(inputs, trained if len(trained) == len(inputs) else inputs, strict=True))
+    inputs = text_inputs(metadata)
+    trained = metadata.get("columns", ())
+    own = tuple(trained if len(trained) == len(inputs) else inputs)
+    chosen = [one or column for one, column in itertools.zip_longest(given, own)]
+    is_place = str.isdecimal if int in map(type, own) else lambda _: False
+    columns = [int(c) if is_place(str(c)) else c for c in chosen if c is not None]
+    if len({*columns}) != len(inputs) or (any(given) and any(inputs.values())):
+        received = f"the columns {', '.join(map(str, columns))}"
+        expected = f"one of its own for each of the model's texts: {', '.join(inputs)}"
+        raise InputError(received, expected, "correct --text_a_column and --text_b_column")
+    return dict(zip(inputs, columns, strict=True))
 
 
 def is_table(path: str, columns: Mapping[str, str | int]) -> bool:
@@ -273,6 +296,7 @@ def read_items(
     input_format: str,
     name: str,
     columns: Mapping[str, str | int] = MappingProxyType({}),
+    has_columns: bool = False,
 ) -> Iterator[tuple[str, Any]]:
     """The place and the item of each line.
 
@@ -282,18 +306,18 @@ def read_items(
       input_format: text, tsv or jsonl.
       name: of the file, for messages.
       columns: other keys of the texts in JSON objects, as of `columns_of`.
+      has_columns: whether every line must be an object with these keys.
 
     Raises:
       InputError: a line cannot be parsed; the message names it.
     """
     inputs = text_inputs(metadata)
+    keys = dict(zip(columns.values(), inputs.values(), strict=True)) if has_columns else inputs
+    of_json = functools.partial(_of_json, columns, has_columns)
     parse, expected = {
         "text": (str, ""),
         "tsv": (functools.partial(_of_tsv, inputs), f"with tabs between: {', '.join(inputs)}"),
-        "jsonl": (
-            functools.partial(_of_json, columns),
-            f"JSON with each key once, such as {_object(inputs)}",
-        ),
+        "jsonl": (of_json, f"JSON with each key once, such as {_object(keys)}"),
     }[input_format]
     for number, raw in enumerate(lines, 1):
         raw = raw.removesuffix(b"\n").removesuffix(b"\r")
@@ -318,12 +342,14 @@ def _of_tsv(inputs: Mapping[str, bool], text: str) -> dict[str, Any]:
     return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)
 
 
-def _of_json(columns: Mapping[str, str | int], text: str) -> Any:
+def _of_json(columns: Mapping[str, str | int], has_columns: bool, text: str) -> Any:
     """The value of a line; of an object with all `columns` these are under the texts' names."""
     item = json.loads(text, object_pairs_hook=files.each_key_once)
     if isinstance(item, dict) and item.keys() >= {*columns.values()}:
         others = {key: value for key, value in item.items() if key not in columns.values()}
         return others | {name: item[column] for name, column in columns.items()}
+    if has_columns:
+        raise ValueError(f"without {' and '.join(map(str, columns.values()))}")
     return item
 
 

@@ -28,7 +28,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Label, Labels, TagError, text_of
+from bert_tf.heads.labels import DECIMAL, Label, Labels, TagError, text_of
 from bert_tf.tasks.conll import read_sentences
 
 OWN_FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
@@ -105,11 +105,14 @@ class Columns(NamedTuple):
       optional: fields whose column the file may lack; their cells are then None.
       positions: of fields, where the original reads them; used if the header has none of the names.
         Negative positions count from the end.
+      headless: of fields, in published files without a header, whose first line has a number where
+        the label is; some rows may have two columns more, the sources of two texts.
     """
 
     by_field: Mapping[str, Column]
     optional: Collection[str]
     positions: Mapping[str, int]
+    headless: Mapping[str, int] | None = None
 
 
 # ---------------------------------------------------------------------------- layouts
@@ -126,6 +129,7 @@ class Layout:
       only: a column, and the value that it must have; other rows are ignored.
       positions: of text_a, text_b and label: where the original reads them, for files whose header
         has other names.
+      headless: likewise, for published files without a header.
       disputed: the label of rows to leave out: those on which the annotators did not agree.
       skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
         of columns than the header, for published files that have such rows. Every row without
@@ -138,6 +142,7 @@ class Layout:
     file_format: str = "tsv"
     only: tuple[Column, str] | None = None
     positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    headless: Mapping[str, int] | None = None
     disputed: str | None = None
     skip_flawed: bool = False
     example: ClassVar[type]
@@ -176,7 +181,7 @@ class Layout:
         may_lack = {"id": not self.id_required, "label": labelled == OPTIONAL}
         by_field = {field: column for field, column in by_field.items() if column is not None}
         optional = {field for field in may_lack if may_lack[field]}
-        return Columns(by_field, optional, self.positions)
+        return Columns(by_field, optional, self.positions, self.headless)
 
     def _text_columns(self) -> dict[str, Column | None]:
         raise NotImplementedError
@@ -270,7 +275,7 @@ class ChoiceColumns(Layout):
     Attributes:
       text_a: the context.
       start: the words with which every ending begins; its cells may be empty.
-      endings: a column for each.
+      endings: a column for each; a csv file may have more or fewer, numbered alike from 0.
       label: the number of the right ending, from 0.
     """
 
@@ -279,6 +284,23 @@ class ChoiceColumns(Layout):
     endings: tuple[str, ...]
     file_format: str = "csv"
     example: ClassVar[type] = ChoiceExample
+
+    def fitted(self, path: str) -> "ChoiceColumns":
+        """This layout with as many endings as the header of a csv file has, if it numbers them."""
+        first = str(self.endings[0])
+        if self.file_format != "csv" or not first.endswith("0") or first.isdecimal():
+            return self
+        stem, (_, header) = first[:-1], next(_csv_lines(path), ("", ()))
+        count = len([x for x in header if re.fullmatch(rf"{re.escape(stem)}\d+", x.strip())])
+        endings = tuple(f"{stem}{number}" for number in range(max(count, len(self.endings[:2]))))
+        return dataclasses.replace(self, endings=endings)
+
+    def read(self, path, labels, *, labelled=REQUIRED):
+        """As of `Layout`; refuses a file with further endings."""
+        if more := self.fitted(path).endings[len(self.endings) :]:
+            expected = f"{len(self.endings)} endings, as in the first file of the task"
+            raise InputError(f"{path} with the column {more[0]!r}", expected, "leave it out")
+        return super().read(path, labels, labelled=labelled)
 
     def _text_columns(self) -> dict[str, Column | None]:
         endings = {f"ending{i}": ending for i, ending in enumerate(self.endings)}
@@ -397,7 +419,11 @@ def _places(
     place: str, first: list[str], columns: Columns
 ) -> tuple[list[str] | None, Mapping[str, int | None], int, int]:
     """By the first row of a table: its header, the position of each field, how many columns."""
-    positions = columns.by_field
+    positions, published = columns.by_field, columns.headless
+    if published and DECIMAL.fullmatch("".join(first[published["label"] :][:1])):
+        least = 1 + max(published.values())
+        own = {field: at for field, at in published.items() if field in positions}
+        return None, own, least, least + 2
     if any(isinstance(column, str) for column in positions.values()):
         return first, _find_columns(place, first, columns), len(first), len(first)
     least = 1 + max(at for field, at in positions.items() if field not in columns.optional)

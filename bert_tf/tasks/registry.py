@@ -53,6 +53,7 @@ def _glue(
     metrics: tuple[str, ...] = ("accuracy",),
     *,
     tfds_texts: dict[str, str] | None = None,
+    files: tuple[str, str, str] = GLUE_FILES,
     **columns,
 ) -> Task:
     """A task of GLUE with the usual three files.
@@ -61,6 +62,7 @@ def _glue(
       name, title, labels, metrics: of the task.
       texts: the columns of its texts.
       tfds_texts: the same in tensorflow-datasets, where they have other names.
+      files: of the three splits.
       **columns: the other columns, where they are not called label and index.
     """
     columns = {"label": "label", "id": "index"} | columns
@@ -70,7 +72,7 @@ def _glue(
         layout=TextColumns(**texts, **columns),
         labels=labels,
         metrics=metrics,
-        splits=splits(*GLUE_FILES, submission=f"{name.upper()}.tsv"),
+        splits=splits(*files, submission=f"{name.upper()}.tsv"),
         tfds_layout=TextColumns(
             **(tfds_texts or texts), **(columns | {"label": "label", "id": "idx"})
         ),
@@ -120,6 +122,9 @@ _TASKS = (
         Scores(limits=(0.0, 5.0)),
         ("spearman", "pearson"),
         label="score",
+        # As in GLUE, or as the STS benchmark itself is published.
+        files=("train.tsv|sts-train.csv", "dev.tsv|sts-dev.csv", "test.tsv|sts-test.csv"),
+        headless={"label": 4, "text_a": 5, "text_b": 6},
     ),
     _glue(
         "qqp",

@@ -90,6 +90,16 @@ class Task:
         """Whether an example may have a second text."""
         return isinstance(self.layout, TextColumns) and self.layout.text_b is not None
 
+    def with_choices_in(self, data_dir: str) -> "Task":
+        """This task with as many endings, if it has such, as its first file in a folder."""
+        paths = (self.find_file(data_dir, split) for split in self.splits)
+        path = next(filter(None, paths), None)
+        if not isinstance(self.layout, ChoiceColumns) or not path:
+            return self
+        layout = self.layout.fitted(path)
+        labels = dataclasses.replace(self.labels, names=tuple(map(str, range(len(layout.endings)))))
+        return dataclasses.replace(self, layout=layout, labels=labels)
+
     # ------------------------------------------------------------------------ examples
 
     def splits_of(self, kind: str) -> tuple[Split, ...]:

@@ -131,6 +131,7 @@ def test_labels(tokenizer, labels, values, expected, dtype):
     [
         ({"other": ["a"]}, {"text_pair": "other"}, "3 texts and 1 second texts"),
         ({}, {"labels": ["x", "z"]}, "'y' in row 1 of the column 'label'"),
+        ({}, {}, "'x' in row 0 of the column 'label'"),
         ({}, {"labels": {"x", "y"}}, "labels={'"),  # its order changes from run to run
         ({}, {"labels": ["x", "y", "x"]}, r"labels=\['x', 'y', 'x'\]"),
         ({}, {"labels": "xy"}, "labels='xy'"),
@@ -143,10 +144,27 @@ def test_labels(tokenizer, labels, values, expected, dtype):
         ({"label": ["x", "y", None]}, {"labels": ["x", "y"]}, "None in row 2"),
         ({"label": [["x"], [0], []]}, {"labels": ["x", "y"]}, "0 in row 1"),  # a number, 0 and 1?
         ({"label": [["x"], "y", []]}, {"labels": ["x", "y"]}, r"\['x'\] in row 0"),
+        ({"label": [1.0, float("nan"), 0]}, {}, "nan in row 1"),
+        ({"label": [1, 0, None]}, {}, "None in row 2"),
+        ({"label": [[1], [1, 0], []]}, {}, r"\[1, 0\] in row 1"),
         ({"label": [0, 1]}, {"labels": ["x", "y"]}, "3 texts and 2 labels"),
+        ({"label": [1, 2, 2**31]}, {}, "2147483648 in row 2"),
         ({}, {"max_length": 4, "label": None}, "max_length 4"),
+        ({"label": [0, 1, 0]}, {"batch_size": 0}, "batch_size 0"),
+        ({"label": [0, 1, 0]}, {"seed": 1.5}, "seed 1.5"),
     ],
 )
 def test_data_that_cannot_be_used(tokenizer, changes, options, received):
     with pytest.raises(InputError, match=received):
         bert_tf.make_dataset(COLUMNS | changes, tokenizer, **options)
+
+
+@pytest.mark.parametrize("data", [Frame(), Dataset(), COLUMNS, ROWS, "words", [("a", "x")]])
+def test_a_column_that_is_missing(tokenizer, data):
+    with pytest.raises(InputError, match="without a column 'words': ") as caught:
+        bert_tf.make_dataset(data, tokenizer, text="words")
+    assert isinstance(data, list | str) or caught.value.received.endswith("text, other, label")
+    if isinstance(data, list):
+        lacking = [*({"words": "a"} | row for row in ROWS), *data]
+        with pytest.raises(InputError, match=r"'words': row 3, counted from 0, is [{(]'"):
+            bert_tf.make_dataset(lacking, tokenizer, text="words")

@@ -134,6 +134,16 @@ def test_a_model_of_windows_is_warned_of(folders, tmp_path, caplog):
     assert "the threshold of no answer, -7.5, is not kept" in caplog.text
 
 
+def test_a_new_head_is_expected_of_a_classifier_alone(folders, caplog):
+    caplog.set_level("INFO", logger="absl")
+    of_load = {"head": "classification"}
+    for make, head, level in ((bert_tf.classifier, {}, "INFO"), (bert_tf.load, of_load, "WARNING")):
+        caplog.clear()
+        make(folders["span"], labels=LABELS, **head)
+        new = [x.levelname for x in caplog.records if "these weights are new" in x.message]
+        assert new == [level]
+
+
 @pytest.mark.parametrize("labels", [["bad", "good"], ["bad", "so so", "fine"]])
 def test_a_head_for_other_labels_is_new(folders, labels):
     keras.utils.set_random_seed(3)

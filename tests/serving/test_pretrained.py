@@ -135,20 +135,39 @@ LINES = {
     b"a\rb ||| c\r\n": ("a\rb", "c"),
     "grün \u2028 日本".encode(): ("grün \u2028 日本", None),
 }
+JSON_LINES = {
+    b'{"text": "a"}\n': ("a", None),
+    b'{"text_a": "a ||| x", "text_b": null}\n': ("a ||| x", None),
+    b'{"text_a": "", "text_b": "b", "id": 3}\n': ("", "b"),
+    b'{"text": "\\ud800 \\u00e4"}': ("\ud800 ä", None),
+}
 
 
 def test_lines(tmp_path):
+    """JSON with a byte order mark, and both without an end of the last line."""
     path = tmp_path / "a"
     path.write_bytes(b"".join(LINES))
-    assert list(read_lines(str(path))) == list(LINES.values())
+    assert list(read_lines(str(path), jsonl=False)) == list(LINES.values())
+    path.write_bytes(b"\xef\xbb\xbf" + b"".join(JSON_LINES))
+    assert list(read_lines(str(path), jsonl=True)) == list(JSON_LINES.values())
 
 
-def test_a_line_that_is_not_utf8(tmp_path):
-    (tmp_path / "a").write_bytes(b"good\nCaf\xe9\n")
-    lines = read_lines(f"{tmp_path}/a")
+@pytest.mark.parametrize(
+    ("bad", "jsonl"),
+    [
+        (b"Caf\xe9", False), (b"Caf\xe9", True), (b"", True), (b"[1]", True),
+        (b'{"a": "b"}', True), (b'{"text": 3}', True), (b"[" * 100_000, True),
+        (b'{"text_a": "a", "text_b": ["b"]}', True), (b'{"text": "a", "text": "b"}', True),
+    ],
+)  # fmt: skip
+def test_bad_lines(tmp_path, bad, jsonl):
+    (tmp_path / "a").write_bytes(b'{"text": "good"}\n' + bad + b"\n")
+    lines = read_lines(f"{tmp_path}/a", jsonl=jsonl)
     next(lines)
-    with pytest.raises(InputError, match="a, line 2: bytes that are not UTF-8"):
+    with pytest.raises(InputError, match="a, line 2") as caught:
         next(lines)
+    assert ("UTF-8" if b"\xe9" in bad else "JSON") in caught.value.expected
+    assert len(caught.value.received) < 500
 
 
 # ---------------------------------------------------------------------------- files

@@ -154,8 +154,8 @@ def test_texts_are_found_in_the_columns_of_training(tmp_path):
     ]
     assert rows.is_table(str(tmp_path / "tsv"), columns)
     assert not rows.is_table(str(tmp_path / "tsv"), rows.columns_of(SINGLE))
-    with pytest.raises(InputError, match=r"the columns 'id | headline', expected .*'text'"):
-        list(rows.read_table(str(tmp_path / "csv"), rows.columns_of(SINGLE), "csv"))
+    with pytest.raises(InputError, match=r"the columns 'id | headline', expected .*'title'"):
+        list(rows.read_table(str(tmp_path / "csv"), rows.columns_of(SINGLE, ["title"]), "csv"))
     lines = io.BytesIO(b'{"headline": "e", "id": 9}\n{"text": "f"}\n{"text": "f", "headline": "g"}')
     told = {"input_format": "jsonl", "name": "x", "columns": columns}
     assert list(rows.read_items(lines, trained, **told)) == [
@@ -172,14 +172,15 @@ def test_files_without_a_header_are_read_by_position_as_in_training(tmp_path):
         (one, [{"text": 'A "b".'}, {"text": "D"}]),
         (two, [{"question": "C", "context": "good"}, {"question": "E", "context": "bad"}]),
     ):
-        columns = rows.columns_of(metadata)
+        columns = rows.columns_of(metadata, (None, None))
         assert rows.is_table(str(path), columns)
         table = list(rows.read_table(str(path), columns, "tsv"))
         assert table == [(f"{path}, line {n}", text) for n, text in enumerate(texts, 1)]
     (tmp_path / "a.csv").write_text('x,"a, b",y\nz,c,\n')
-    columns = rows.columns_of(SINGLE | {"columns": [1]})
+    columns = rows.columns_of(one, ("1", None))
     found = rows.read_table(str(tmp_path / "a.csv"), columns, "csv")
     assert [item for _, item in found] == [{"text": "a, b"}, {"text": "c"}]
+    assert rows.columns_of(one, ("body",)) == {"text": "body"}  # of a file with a header
     path.write_text("A text.\nB\n")  # the texts alone
     assert not rows.is_table(str(path), rows.columns_of(one))
     path.write_text("label\tn\ttext\tmore\n" + content)
@@ -200,6 +201,27 @@ def test_a_header_with_other_names_is_no_row(tmp_path, metadata, first):
     with pytest.raises(InputError, match=r"line 1: .* a header") as caught:
         rows.is_table(str(path), rows.columns_of(metadata))
     assert "--text_a_column" in caught.value.remedy
+
+
+def test_a_column_is_of_the_text_for_which_it_is_given():
+    assert rows.columns_of(PAIR, ("q", None)) == {"question": "q", "context": "context"}
+    assert rows.columns_of(PAIR, (None, "c")) == {"question": "question", "context": "c"}
+    trained = PAIR | {"columns": ["a", "b"]}
+    assert rows.columns_of(trained, ("", "c")) == {"question": "a", "context": "c"}
+    refused = ((SINGLE, (None, "b")), (SINGLE, ("a", "b")), (trained, ("b", None)))
+    for metadata, given in (*refused, (CHOICE, ("a", None)), (CHOICE, (None, "b"))):
+        with pytest.raises(InputError, match="correct --text_a_column and --text_b_column"):
+            rows.columns_of(metadata, given)
+
+
+def test_a_line_of_json_without_the_column_that_is_given():
+    columns = rows.columns_of(SINGLE, ("body", None))
+    told = {"input_format": "jsonl", "name": "x", "columns": columns, "has_columns": True}
+    for line in (b'{"text": "b"}', b'"b"', b'["b"]', b"{}", b'{"Body": "b", "text": "c"}'):
+        items = rows.read_items([b'{"body": "a", "id": 3}\n', line], SINGLE, **told)
+        assert next(items) == ("x, line 1", {"id": 3, "text": "a"})
+        with pytest.raises(InputError, match=r"x, line 2: .*without body.*\n.*\{\"body\": "):
+            next(items)
 
 
 WORDS = SINGLE | {"task": "token_labels", "options": {"labels": ["O", "B-LOC", "I-LOC"]}}

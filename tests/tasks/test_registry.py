@@ -123,6 +123,66 @@ def test_rows_on_which_annotators_did_not_agree(tmp_path, caplog):
         get_task("rte").read(str(tmp_path), "train")
 
 
+STS = 'main-news\tMSRpar\t2012test\t0{}\t{}\tA "cat.\tA dog.'
+
+
+def test_the_sts_benchmark_as_it_is_published(tmp_path):
+    """Without a header; some rows have one or two columns more, the sources of the texts."""
+    rows = (
+        STS.format(1, "4.000"),
+        STS.format(2, "0.25") + "\thttp://a",
+        STS.format(3, 5) + "\ta\tb",
+    )
+    for name in ("sts-train.csv", "sts-test.csv", "dev.tsv"):
+        (tmp_path / name).write_text("\n".join(rows) + "\n")
+    task, folder = get_task("sts-b"), str(tmp_path)
+    for name, labels in (
+        ("train", (4.0, 0.25, 5.0)),
+        ("dev", (4.0, 0.25, 5.0)),
+        ("test", (None,) * 3),
+    ):
+        found = task.read(folder, name)
+        assert found == [
+            Example(str(n), 'A "cat.', "A dog.", label) for n, label in enumerate(labels)
+        ]
+    for bad in (STS.format(4, 1) + "\ta\tb\tc", "main-news\tMSRpar\t2012test\t04\t1\tA"):
+        (tmp_path / "sts-train.csv").write_text("\n".join([*rows, bad]))
+        with pytest.raises(InputError, match=r"line 4: \d+ columns.*\n.*7 to 9 columns"):
+            task.read(folder, "train")
+    (tmp_path / "sts-train.csv").write_text(STS.format(1, 5.5))
+    with pytest.raises(InputError, match=r"line 1: the label '5\.5'"):
+        task.read(folder, "train")
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 12])
+def test_as_many_endings_as_the_header_has(tmp_path, count):
+    header = ["", "sent1", "sent2", *(f"ending{n}" for n in range(count)), "label"]
+
+    def write(name: str, header: list, label: int) -> None:
+        row = ["7", "She left.", "He", *(f"e{n}" for n in range(len(header) - 4)), f"{label}"]
+        (tmp_path / name).write_text(f"{','.join(header)}\n{','.join(row)}\n")
+
+    write("train.csv", header, count - 1)
+    task, folder = get_task("swag").with_choices_in(str(tmp_path)), str(tmp_path)
+    (example,) = task.read(folder, "train")
+    assert example.pairs == tuple(("She left.", f"He e{n}") for n in range(count))
+    assert task.labels.ids(example.label) == [count - 1]
+    if count != 4:  # nor are they ignored where nobody asked how many there are
+        with pytest.raises(InputError, match="'ending"):
+            get_task("swag").read(folder, "train")
+    assert get_task("rte").with_choices_in(folder) == get_task("rte")
+    assert (task.num_choices, len(task.labels.names)) == (count, count)
+    write("val.csv", header, count)
+    with pytest.raises(InputError, match=f"line 2: the label '{count}'"):
+        task.read(folder, "dev")
+    write("val.csv", [*header[:-1], f"ending{count}", "label"], 0)
+    with pytest.raises(InputError, match=f"val.csv with the column 'ending{count}'"):
+        task.read(folder, "dev")
+    write("val.csv", [*header[: 2 + count], "label"], 0)
+    with pytest.raises(InputError, match=f"'ending{count - 1}' .there is no such column"):
+        task.read(folder, "dev")
+
+
 def test_submissions():
     found = {s.submission for name in list_tasks() for s in get_task(name).splits_of("test")}
     expected = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI AX"
