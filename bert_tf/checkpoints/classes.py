@@ -32,14 +32,6 @@ def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tup
     return None
 
 
-def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) -> None:
-    """Raises `InputError` if a head would answer for another task than it was trained for."""
-    if purposes := other_purpose(weights, head, pairs):
-        received = f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}"
-        remedy = "give a model that was trained for it, or leave out the flag that asks for it"
-        raise InputError(received, "the task that the model was trained for", remedy)
-
-
 def in_order_of(
     weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
 ) -> Weights | None:

@@ -6,8 +6,9 @@ import re
 import keras
 
 from bert_tf.checkpoints import loading
-from bert_tf.checkpoints.classes import refuse_other_task, with_labels
+from bert_tf.checkpoints.classes import other_purpose, with_labels
 from bert_tf.checkpoints.metadata import Weights
+from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT
 from bert_tf.modeling.models import config_of_model
 
@@ -48,3 +49,11 @@ def load_checkpoint(
         if labels := getattr(model, "labels", None):
             weights = with_labels(weights, labels)
     return loading.assign(model, weights, report)
+
+
+def refuse_other_task(weights: Weights, head: str, pairs: bool | None = None) -> None:
+    """Raises `InputError` if a head would answer for another task than it was trained for."""
+    if purposes := other_purpose(weights, head, pairs):
+        received = f"{weights.path}, a model with {purposes[0]}, as one with {purposes[1]}"
+        remedy = "leave out the option that asks for another task, or train a model for it"
+        raise InputError(received, "the task that the model was trained for", remedy)

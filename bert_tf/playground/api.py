@@ -51,7 +51,7 @@ class Playground:
 
     def describe(self) -> Json:
         """The model's task, texts and sizes."""
-        shown = ("task", "options", "config", "do_lower_case")
+        shown = ("task", "options", "config", "do_lower_case", "metrics")
         return {name: self._metadata[name] for name in shown} | {
             "name": self._model.path.rstrip("/").rsplit("/", 2)[-2:],
             "texts": [

@@ -99,7 +99,7 @@ def export_checkpoint(
     """Writes a checkpoint, as the task that it was trained for, as the next version in a folder.
 
     Args:
-      source: the checkpoint.
+      source: the checkpoint; its metrics are in the eval_results.txt of its folder.
       config: of its model.
       tokenizer: with its vocabulary.
       export_dir: of all versions of this model; TF Serving's base path.
@@ -279,6 +279,7 @@ def metadata_of(
         "source": os.path.basename(source.path.rstrip("/")),
         **({"origin": source.metadata.origin} if source.metadata.origin else {}),
         **({"columns": columns} if (columns := source.metadata.columns) else {}),
+        "metrics": metrics_of(source.path),
         "versions": {
             "bert-tf": __version__,
             "tensorflow": tf.__version__,
@@ -294,6 +295,24 @@ def specs_of(signatures: Mapping[str, Mapping[str, tf.TensorSpec]]) -> dict[str,
         name: {k: {"dtype": v.dtype.name, "shape": v.shape.as_list()} for k, v in inputs.items()}
         for name, inputs in signatures.items()
     }
+
+
+def metrics_of(path: str) -> dict[str, str]:
+    """Reads the eval_results.txt of a checkpoint: beside it, or above the folder `best`.
+
+    Empty if there is none, or if its step is another checkpoint's.
+    """
+    folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+    is_best = os.path.basename(folder) == files.BEST
+    folders = [folder, *([os.path.dirname(folder)] * is_best)]
+    paths = [os.path.join(one, files.EVAL_RESULTS) for one in folders]
+    found = next(filter(tf.io.gfile.exists, paths), None)
+    lines = files.read_text_lines(found) if found else ()
+    pairs = (line.rstrip("\r\n").partition(" = ") for line in lines)
+    metrics = {name: value for name, separator, value in pairs if separator}
+    step = tf1.step_of(path)
+    is_other = step and metrics.get(tf1.GLOBAL_STEP) not in (None, str(step))
+    return {} if is_other else metrics
 
 
 # ---------------------------------------------------------------------------- README.md

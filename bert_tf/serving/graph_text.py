@@ -132,7 +132,38 @@ class Sequences:
         }
 
 
-# ---------------------------------------------------------------------------- features of a request
+# ---------------------------------------------------------------------------- records
+
+
+def parse_records(
+    serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
+) -> dict[str, tf.RaggedTensor]:
+    """Serialized tf.Examples [N] -> features int64 [N, (length of the record)].
+
+    Raises (at run time):
+      InvalidArgumentError: one is no tf.Example, has no input_ids, a mask or segments of another
+        length, or numbers beyond int32.
+    """
+    spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names}
+    parsed = tf.io.parse_example(serialized, spec)
+    lengths = tf.stack([parsed[name].row_lengths() for name in FEATURE_NAMES])  # [3, N]
+    values = tf.concat([parsed[name].values for name in names], 0)
+    fits = tf.reduce_all((values >= tf.int32.min) & (values <= tf.int32.max))
+    alike = tf.reduce_all((lengths == lengths[:1]) & (lengths > 0))
+    wanted = f"{', '.join(FEATURE_NAMES)}, equally many and at least one"
+    parsed = checked(parsed, fits, "a tf.Example must have numbers of 32 bits")
+    return checked(parsed, alike, f"a tf.Example must have {wanted}")
+
+
+def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES) -> Features:
+    """Serialized tf.Examples [N] -> features int32 [N, S], padded with 0 to the longest record."""
+    parsed = parse_records(serialized, names)
+    size = tf.reduce_max(tf.concat([parsed["input_ids"].row_lengths(), [1]], 0))
+    widths = {name: size if name in FEATURE_NAMES else -1 for name in names}
+    return {
+        name: tf.cast(parsed[name].to_tensor(shape=tf.stack([-1, width])), tf.int32)
+        for name, width in widths.items()
+    }
 
 
 def accepted(features: Features, config: BertConfig) -> Features:
@@ -177,10 +208,10 @@ def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1
 
 
 def checked(features: dict, condition: tf.Tensor, message: str) -> dict:
-    """The same tensors; where the condition fails, the request is refused."""
+    """The same tensors, also ragged; where the condition fails, the request is refused."""
     check = tf.raw_ops.Assert(condition=condition, data=[message])
     with tf.control_dependencies([check]):
-        return {name: tf.identity(value) for name, value in features.items()}
+        return tf.nest.map_structure(tf.identity, features, expand_composites=True)
 
 
 # ---------------------------------------------------------------------------- many sequences

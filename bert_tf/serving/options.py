@@ -6,7 +6,7 @@ from bert_tf.declarations import size
 from bert_tf.heads import NAMES
 
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
-DEFAULT, FROM_IDS = "serving_default", "ids"  # signatures
+DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
 EXPORT_FORMATS = ("saved_model", "litert", "onnx")
 SAVED_MODEL, LITERT, ONNX = EXPORT_FORMATS
 INPUT_FORMATS = ("text", "tsv", "csv", "jsonl", "conll")  # of questions to a model

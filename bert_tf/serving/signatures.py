@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints.classes import refuse_other_task, with_labels
-from bert_tf.checkpoints.matching import load_checkpoint
+from bert_tf.checkpoints.classes import with_labels
+from bert_tf.checkpoints.matching import load_checkpoint, refuse_other_task
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
 from bert_tf.checkpoints.shown_heads import head_weights, shown_head
 from bert_tf.config import BertConfig
@@ -28,6 +28,7 @@ from bert_tf.serving.inference import ACTIVATIONS, Activations, InferenceModel
 from bert_tf.serving.options import (
     DEFAULT,
     DEFAULT_CHOICES,
+    FROM_EXAMPLES,
     FROM_IDS,
     TASKS,
     ServingOptions,
@@ -156,8 +157,16 @@ class ServingTask:
         return dict.fromkeys(self.texts, TEXT)
 
     def id_specs(self) -> dict[str, tf.TensorSpec]:
-        """Types and shapes of the features."""
+        """Types and shapes of a record's features."""
         return dict.fromkeys(self.feature_names, IDS)
+
+    def parse(self, serialized: tf.Tensor) -> Features:
+        """Serialized tf.Examples [B] -> the features of their records."""
+        return graph_text.parse_examples(serialized, tuple(self.feature_names))
+
+    def further_signatures(self) -> dict[str, Signature]:
+        """Signatures of this task alone."""
+        return {}
 
     def part_of(self, answer: Mapping[str, Any], **texts: tf.Tensor) -> int:
         """The number of the sequence, from 0, that the answer to one request comes from."""
@@ -186,9 +195,15 @@ class ServingTask:
         def of_ids(**features):
             return self.answer_ids(graph_text.accepted(features, self.sequences.config))
 
+        def of_examples(examples):
+            return of_ids(**self.parse(examples))
+
+        id_outputs = self.id_outputs or self.outputs
         return {
             DEFAULT: Signature(self.text_specs(), of_texts, self.outputs),
-            FROM_IDS: Signature(self.id_specs(), of_ids, self.id_outputs or self.outputs),
+            FROM_IDS: Signature(self.id_specs(), of_ids, id_outputs),
+            FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples, id_outputs),
+            **self.further_signatures(),
         }
 
 

@@ -4,9 +4,16 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Runs, runs_of
+from bert_tf.serving.graph_text import (
+    FEATURE_NAMES,
+    Features,
+    Runs,
+    checked,
+    parse_records,
+    runs_of,
+)
 from bert_tf.serving.options import MASK
-from bert_tf.serving.signatures import TEXT, Answers, ServingTask
+from bert_tf.serving.signatures import TEXT, Answers, ServingTask, Signature
 
 
 class EmbeddingTask(ServingTask):
@@ -30,6 +37,26 @@ class EmbeddingTask(ServingTask):
         count = tf.maximum(tf.reduce_sum(mask, 1), 1.0)  # [B, 1]
         answers = {"mean": tf.reduce_sum(vectors * mask, 1) / count}
         return answers | ({"pooled": outputs["pooled_output"]} if "pooled" in self.outputs else {})
+
+    def further_signatures(self) -> dict[str, Signature]:
+        """tokens: a vector for each token, which is too much for the default."""
+
+        def tokens(text: tf.Tensor) -> Answers:
+            features = self.sequences.of_texts(text)
+            names, mask = tf.constant(self.sequences.piece_names()), features["input_mask"]
+            vectors = self.outputs_of(features)["sequence_output"]  # [B, S, D]
+            return {
+                "pieces": tf.where(mask != 0, tf.gather(names, features["input_ids"]), ""),
+                "vectors": vectors * tf.cast(mask, tf.float32)[:, :, tf.newaxis],
+                "num_pieces": tf.reduce_sum(mask, 1),
+            }
+
+        outputs = {
+            "pieces": "string [B, S], [CLS] and [SEP] included; empty beyond num_pieces",
+            "vectors": "float [B, S, D]; 0 beyond num_pieces",
+            "num_pieces": "int32 [B]",
+        }
+        return {"tokens": Signature({"text": TEXT}, tokens, outputs)}
 
 
 class MaskedLmTask(ServingTask):
@@ -106,7 +133,7 @@ class MaskedLmTask(ServingTask):
 class MultipleChoiceTask(ServingTask):
     """A context and any number C of endings: a model of one class scores each with its context.
 
-    A file with fixed shapes needs its C at export: the option num_choices.
+    Records, unlike texts, need their C at export: the option num_choices.
     """
 
     own_options = ("num_choices",)
@@ -157,6 +184,30 @@ class MultipleChoiceTask(ServingTask):
         probabilities = tf.nn.softmax(_in_rows(scores, num_choices))  # [B, C]
         choice = tf.argmax(probabilities, axis=-1, output_type=tf.int32)
         return {"choice": choice, "probabilities": probabilities}
+
+    def parse(self, serialized: tf.Tensor) -> Features:
+        """Serialized tf.Examples [B] -> features [B, C, S].
+
+        A record holds its C sequences one after the other, equally long. Records may differ in
+        length; shorter ones are padded with 0.
+
+        Raises (at run time):
+          InvalidArgumentError: a record's length is no multiple of C; or as for `parse_records`.
+        """
+        count = self.options.num_choices
+        records = parse_records(serialized)
+        lengths = records["input_ids"].row_lengths()  # [B]
+        message = f"the length of a record must be a multiple of {count}, its number of sequences"
+        records = checked(records, tf.reduce_all(lengths % count == 0), message)
+        each = tf.repeat(lengths // count, count)  # [B * C]
+        longest = tf.reduce_max(tf.concat([each, [1]], 0))  # S
+
+        def in_sequences(record: tf.RaggedTensor) -> tf.Tensor:
+            rows = tf.RaggedTensor.from_row_lengths(record.values, each, validate=False)
+            dense = tf.cast(rows.to_tensor(shape=tf.stack([-1, longest])), tf.int32)
+            return tf.reshape(dense, [-1, count, tf.cast(longest, tf.int32)])
+
+        return {name: in_sequences(record) for name, record in records.items()}
 
 
 def _in_rows(x: tf.Tensor, width: tf.Tensor) -> tf.Tensor:

@@ -34,6 +34,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.heads.head import Head
+from bert_tf.tasks.examples import OWN_FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
     first_windows,
@@ -176,7 +177,12 @@ class TextRun(Run):
             trained on pairs where the task has single texts or the other way round.
         """
         source = self.model.source
-        classes.refuse_other_task(source, self.head.name, self.task.has_pairs)
+        if purposes := classes.other_purpose(source, self.head.name, self.task.has_pairs):
+            theirs, ours = purposes
+            flags = ", or its --label_kind and --text_b_column" * (self.task.name in OWN_FORMATS)
+            expected = f"{ours}, for the task {self.task.name}"
+            remedy = f"give a model that was trained for such a task{flags}"
+            raise InputError(f"{source.path}, a model with {theirs}", expected, remedy)
         if self.head.has_names:
             source = classes.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)

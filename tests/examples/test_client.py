@@ -19,6 +19,7 @@ import tensorflow as tf
 from google.protobuf import text_format
 
 from bert_tf.serving.predictor import Predictor, ServedModel
+from bert_tf.tasks.features import classifier_record
 
 predict_pb2, prediction_service_pb2_grpc, model_server_config_pb2 = (
     pytest.importorskip(f"tensorflow_serving.{module}", reason="needs tensorflow-serving-api")
@@ -203,11 +204,16 @@ def test_lines_are_answered(ask, models, model):
         assert set(found[0]) == {"score"}
 
 
-def test_numbers_are_sent(ask, models):
+def test_numbers_and_bytes_are_sent(ask, models):
     ids, mask, segments = [2, 7, 9, 3], [1] * 4, [0, 0, 1, 1]
     features = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-    code, of_ids, message = ask([features] * 2, "--signature_name=ids")
+    values = features | {"label_ids": [0], "is_real_example": [1]}
+    record = classifier_record(max_seq_length=4).serialize(values)
+    example = {"examples": {"b64": base64.b64encode(record).decode()}}
+    _, of_ids, _ = ask([features] * 2, "--signature_name=ids")
+    code, of_examples, message = ask([example], "--signature_name=examples")
     assert (code, message) == (0, "")
+    near(of_ids, of_examples * 2)
     arrays = {name: np.array([value], np.int32) for name, value in features.items()}
     wanted = models["pairs"].run(arrays, "ids")
     np.testing.assert_allclose(of_ids[0]["probabilities"], wanted["probabilities"][0], atol=1e-5)

@@ -3,10 +3,12 @@
 import pathlib
 
 import numpy as np
+import tensorflow as tf
 from saved_models import batch_of, run_in_c
 from served_models import Reference
 
 from bert_tf.checkpoints.loading import Weights, open_weights
+from bert_tf.tasks.features import classifier_record
 
 TOLERANCE = 1e-5
 TEXTS = [
@@ -44,12 +46,20 @@ def texts(*values) -> np.ndarray:
     return batch_of([{"it": value} for value in values])["it"]
 
 
-def ids_given(kind: str) -> np.ndarray:
-    """input_ids [2, C, S] with padding."""
+def records(kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """input_ids [2, C, S] with padding, and their tf.Examples."""
     count = 3 if kind == "multiple_choice" else 1
-    ids = np.random.default_rng(5).integers(5, 60, (2, count, 9)).astype(np.int32)
+    rng = np.random.default_rng(5)
+    ids = rng.integers(5, 60, (2, count, 9)).astype(np.int32)
     ids[0, :, 4:] = 0
-    return ids
+    mask = (ids > 0).astype(np.int32)
+    record = classifier_record(max_seq_length=9, num_choices=count)
+    serialized = []
+    for row_ids, row_mask in zip(ids, mask, strict=True):
+        values = {"input_ids": row_ids.ravel(), "input_mask": row_mask.ravel()}
+        values |= {"segment_ids": [0] * 9 * count, "label_ids": [0], "is_real_example": [1]}
+        serialized.append(record.serialize(values))
+    return ids, np.array(serialized, object)
 
 
 def inputs_of(kind: str) -> dict[str, np.ndarray]:
@@ -66,11 +76,11 @@ def inputs_of(kind: str) -> dict[str, np.ndarray]:
 
 
 def all_calls(exports) -> list[tuple[str, str, dict]]:
-    """For each kind: texts, no texts, and features."""
+    """For each kind: texts, no texts, features, and their records."""
     calls = []
     for kind, path in exports.items():
         asked = inputs_of(kind)
-        ids = ids_given(kind)
+        ids, serialized = records(kind)
         shaped = ids if kind == "multiple_choice" else ids[:, 0]
         mask = (shaped > 0).astype(np.int32)
         features = {"input_ids": shaped, "input_mask": mask, "segment_ids": mask * 0}
@@ -78,7 +88,7 @@ def all_calls(exports) -> list[tuple[str, str, dict]]:
             features["masked_lm_positions"] = np.array([[1, 2], [3, 0]], np.int32)
         none = {name: value[:0] for name, value in asked.items()}
         calls += [(path, "serving_default", asked), (path, "serving_default", none)]
-        calls.append((path, "ids", features))
+        calls += [(path, "ids", features), (path, "examples", {"examples": serialized})]
     return calls
 
 
@@ -89,6 +99,24 @@ def strings(array: np.ndarray):
 
 def near(found, wanted) -> None:
     np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+
+
+def choice_record(length: int) -> tuple[dict[str, np.ndarray], bytes]:
+    """Features [1, 3, S], and the same as a tf.Example."""
+    ids = np.random.default_rng(length).integers(5, 60, (3, length)).astype(np.int32)
+    features = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": ids * 0}
+    features["segment_ids"][:, length // 2 :] = 1
+    values = {name: value.ravel() for name, value in features.items()}
+    record = classifier_record(max_seq_length=length, num_choices=3)
+    serialized = record.serialize(values | {"label_ids": [0], "is_real_example": [1]})
+    return {name: value[np.newaxis] for name, value in features.items()}, serialized
+
+
+def calls_of_unequal_records(exports) -> list[tuple[str, str, dict]]:
+    """Records of three sequences of 9 pieces and of 7 in one batch; then each as features."""
+    path, made = exports["multiple_choice"], [choice_record(length) for length in (9, 7)]
+    together = {"examples": np.array([serialized for _, serialized in made], object)}
+    return [(path, "examples", together), *((path, "ids", features) for features, _ in made)]
 
 
 def calls_with_positions(exports) -> list[tuple[str, str, dict]]:
@@ -118,6 +146,11 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
     ids = np.full([2, 3], 7, np.int32)
     features = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
     long = {name: np.tile(value, [1, 10]) for name, value in features.items()}
+    values = dict.fromkeys(features, [1] * 8) | {"label_ids": [0], "is_real_example": [1]}
+    of_eight = classifier_record(max_seq_length=8).serialize(values)
+    int64 = tf.train.Int64List(value=[7, 2**32 + 7, 3])
+    numbers = dict.fromkeys(features, tf.train.Feature(int64_list=int64))
+    great = tf.train.Example(features=tf.train.Features(feature=numbers)).SerializeToString()
     good = (classes, "serving_default", {"text": texts("it")})
     return [
         good,
@@ -126,6 +159,9 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
         (classes, "ids", features | {"input_ids": ids * 0 + 1000}),
         (classes, "ids", features | {"segment_ids": ids * 0 + 2}),
         (classes, "ids", long),
+        (classes, "examples", {"examples": np.array([b"no record"], object)}),
+        (classes, "examples", {"examples": np.array([great], object)}),
+        (exports["multiple_choice"], "examples", {"examples": np.array([of_eight], object)}),
         (classes, "serving_default", {"text": np.array([b"\xff\xfe\0", b"\x80" * 999], object)}),
         good,
     ]
@@ -135,6 +171,8 @@ def run_calls(exports, folder: pathlib.Path) -> dict[str, list]:
     """What the C API gives to all calls, by the tests that ask for them."""
     calls = {
         "answers": all_calls(exports),
+        "pieces": [(exports["embeddings"], "tokens", {"text": texts("it by it", "who")})],
+        "unequal": calls_of_unequal_records(exports),
         "positions": calls_with_positions(exports),
         "refused": calls_to_refuse(exports),
     }

@@ -38,10 +38,10 @@ def results(exports, tmp_path_factory) -> dict[str, list]:
 
 @pytest.fixture(scope="session")
 def answers(exports, results) -> dict[str, list]:
-    """For each kind the answers to texts, to no texts, and to features."""
+    """For each kind the answers to texts, to no texts, to features, and to records."""
     found = results["answers"]
     assert [result for result in found if isinstance(result, str)] == []
-    return {kind: found[3 * i : 3 * i + 3] for i, kind in enumerate(exports)}
+    return {kind: found[4 * i : 4 * i + 4] for i, kind in enumerate(exports)}
 
 
 @pytest.fixture(scope="session")

@@ -2,17 +2,7 @@
 
 import numpy as np
 import pytest
-from exported_answers import (
-    CHOICES,
-    MASKED,
-    PAIRS,
-    QUESTIONS,
-    TEXTS,
-    WORDS,
-    ids_given,
-    near,
-    strings,
-)
+from exported_answers import CHOICES, MASKED, PAIRS, QUESTIONS, TEXTS, WORDS, near, records, strings
 from served_models import CONFIG, KINDS, LABELS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K
 
 from bert_tf.heads.labels import Labels, LabelSets, Scores
@@ -48,19 +38,30 @@ def test_texts(answers, references, kind):
         assert strings(found["label"]) == [LABELS[i] for i in wanted.argmax(axis=1)]
 
 
-def test_choices(answers, references):
+def test_choices(answers, references, results):
     found = answers["multiple_choice"][0]
     wanted = np.array([references["multiple_choice"].choices(*choice) for choice in CHOICES])
     near(found["probabilities"], wanted)
     assert found["choice"].tolist() == wanted.argmax(axis=1).tolist()
+    together, *alone = results["unequal"]  # records of other lengths, cut into their own sequences
+    for row, one in enumerate(alone):
+        near(together["probabilities"][row], one["probabilities"][0])
+    assert np.ptp(together["probabilities"], axis=0).max() > 0.02
 
 
-def test_vectors(answers, references):
+def test_vectors(answers, references, results):
     found = answers["embeddings"][0]
     for row, ids in enumerate(map(ids_of, TEXTS)):
         wanted = references["embeddings"].outputs(ids, [0] * len(ids))
         near(found["mean"][row], wanted["sequence_output"].mean(axis=0))
         near(found["pooled"][row], wanted["pooled_output"])
+    (found,) = results["pieces"]
+    pieces = [["[CLS]", "it", "by", "it", "[SEP]"], ["[CLS]", "who", "[SEP]", "", ""]]
+    assert strings(found["pieces"]) == pieces
+    assert found["num_pieces"].tolist() == [5, 3]
+    wanted = references["embeddings"].outputs(ids_of("who"), [0] * 3)["sequence_output"]
+    near(found["vectors"][1, :3], wanted)
+    assert not found["vectors"][1, 3:].any()
 
 
 def test_labels_of_words(answers, references):
@@ -150,8 +151,15 @@ def test_no_texts_no_answers(answers, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_features(answers, references, kind):
-    of_ids, ids = answers[kind][2], ids_given(kind)
+def test_features_and_their_records_give_the_same(answers, references, kind):
+    _, _, of_ids, of_examples = answers[kind]
+    ids, _ = records(kind)
+    if kind != "fill_mask":  # whose records have positions too
+        for name, value in of_ids.items():
+            if value.dtype == np.float32:
+                near(of_examples[name], value)
+            else:
+                np.testing.assert_array_equal(of_examples[name], value, err_msg=name)
     if kind in ("question_answering", "no_answer"):  # whose texts are answered otherwise
         row = ids[0, 0][ids[0, 0] > 0].tolist()  # without padding
         outputs = references[kind].outputs(row, [0] * len(row))
@@ -178,7 +186,10 @@ def test_requests_that_cannot_be_answered_say_why(results):
         f"input_ids must be 0 or more and below {CONFIG.vocab_size}",
         "segment_ids must be 0 or more and below 2",
         "more than 29 pieces",
+        "Could not parse example input",
+        "must have numbers of 32 bits",  # and not what is left of it in 32 bits
+        "must be a multiple of 3",
     )
-    assert [says in message for says, message in zip(wanted, refused, strict=True)] == [True] * 5
+    assert [says in message for says, message in zip(wanted, refused, strict=True)] == [True] * 8
     assert not_utf8["probabilities"].shape == (2, 3)  # as empty texts
     np.testing.assert_array_equal(again["probabilities"], first["probabilities"])

@@ -61,10 +61,12 @@ def test_weights_are_written_once(exports, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_accompanies_an_export(exports, answers, kind):
+def test_what_accompanies_an_export(exports, answers, results, kind):
     """Answers as told, the vocabulary, the options, and no word of where it was made."""
-    of_texts, _, of_ids = answers[kind]
-    found = {"serving_default": of_texts, "ids": of_ids}
+    of_texts, _, of_ids, of_examples = answers[kind]
+    found = {"serving_default": of_texts, "ids": of_ids, "examples": of_examples}
+    if kind == "embeddings":
+        found["tokens"] = results["pieces"][0]
     folder = pathlib.Path(exports[kind])
     metadata = json.loads((folder / "export.json").read_text())
     assert metadata["answers"].keys() == metadata["signatures"].keys() == found.keys()
@@ -84,6 +86,27 @@ def test_what_accompanies_an_export(exports, answers, kind):
     assert pieces == list(TOKENIZER.inv_vocab.values())
     if kind == "no_answer":
         assert metadata["options"]["null_score_diff_threshold"] == THRESHOLD
+
+
+def test_metrics_are_those_of_the_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    results = tmp_path / "eval_results.txt"
+    results.write_text("eval_accuracy = 0.75\nglobal_step = 7\n")
+    wanted = {"eval_accuracy": "0.75", "global_step": "7"}
+    for name in ("best", "1"):
+        (tmp_path / name).mkdir()
+    for path, metrics in (
+        ("model.ckpt-7", wanted),
+        ("model.ckpt-8", {}),
+        ("bert_model.ckpt", wanted),  # its step is not known
+        ("best/model.ckpt-7", wanted),
+        ("best/model.ckpt-5", {}),
+        ("1/model.ckpt-7", {}),
+    ):
+        for found in (f"{tmp_path}/{path}", path):
+            assert export_module.metrics_of(found) == metrics, found
+    results.write_text("eval_accuracy = 0.75\n")
+    assert export_module.metrics_of(f"{tmp_path}/model.ckpt-8") == {"eval_accuracy": "0.75"}
 
 
 def test_warm_up_requests_are_those_that_tf_serving_reads(exports):

@@ -13,7 +13,7 @@ from bert_tf.heads.labels import Labels
 from bert_tf.serving import graph_text
 from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
 from bert_tf.tasks.examples import Example
-from bert_tf.tasks.features import make_features
+from bert_tf.tasks.features import classifier_record, make_features
 
 CASED = small_squad.make_tokenizer(do_lower_case=False)
 CONFIG = BertConfig(vocab_size=CASED.vocab_size, max_position_embeddings=31)
@@ -52,6 +52,39 @@ def test_pairs_and_texts_are_those_of_training(pairs):
         for name in FEATURE_NAMES:
             assert made[name].dtype == tf.int32
             assert made[name].numpy().tolist() == wanted[name], name
+
+
+# ---------------------------------------------------------------------------- records
+
+
+def test_records_of_different_lengths_become_one_batch():
+    serialized, lengths = [], (3, 7, 5)
+    for length in lengths:
+        values = {name: [i + 1] * length for i, name in enumerate(FEATURE_NAMES)}
+        values |= {"label_ids": [1], "is_real_example": [1]}
+        serialized.append(classifier_record(max_seq_length=length).serialize(values))
+    parsed = graph_text.parse_examples(tf.constant(serialized))
+    for i, name in enumerate(FEATURE_NAMES):
+        wanted = [[i + 1] * length + [0] * (7 - length) for length in lengths]
+        assert (parsed[name].numpy().tolist(), parsed[name].dtype) == (wanted, tf.int32)
+    none = graph_text.parse_examples(tf.constant([], tf.string))
+    assert {value.shape[0] for value in none.values()} == {0}
+
+
+@pytest.mark.parametrize("lengths", [(3, 3, None), (3, 0, 3), (3, 3, 4), (0, 0, 0)])
+def test_a_record_that_lacks_something_is_refused(lengths):
+    def serialized(*sizes: int | None) -> bytes:
+        features = {
+            name: tf.train.Feature(int64_list=tf.train.Int64List(value=[1] * size))
+            for name, size in zip(FEATURE_NAMES, sizes, strict=True)
+            if size is not None
+        }
+        return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+    whole = serialized(3, 3, 3)
+    assert graph_text.parse_examples(tf.constant([whole]))["input_mask"].shape == (1, 3)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="equally many and at least one"):
+        graph_text.parse_examples(tf.constant([whole, serialized(*lengths)]))
 
 
 def test_columns_that_are_padding_in_every_row_are_taken_off():

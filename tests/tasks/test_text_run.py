@@ -317,11 +317,13 @@ def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
 )
 def test_a_model_for_something_else_does_not_predict(tokenizer, tmp_path, metadata, received):
     task, _ = own_task()
-    with pytest.raises(InputError, match=received):
+    with pytest.raises(InputError, match=received) as info:
         restored_run(task, tokenizer, tmp_path, metadata=metadata)
+    assert "--label_kind" in info.value.remedy
     for_mrpc = make_run(get_task("mrpc"), tokenizer, tmp_path, metadata={"pairs": False})
-    with pytest.raises(InputError, match="pairs = False"):
+    with pytest.raises(InputError, match="pairs = False") as info:
         for_mrpc.restore()
+    assert "--label_kind" not in info.value.remedy
 
 
 def weights_that_training_begins_with(run, seed: int = 5) -> dict[str, np.ndarray]:

@@ -168,6 +168,7 @@ def test_records_of_the_original(main, goldens_dir, uncased, tmp_path):
     facts = json.loads((tmp_path / "serving" / "1" / "export.json").read_text())
     assert facts["task"] == "fill_mask"
     assert facts["options"]["max_seq_length"] == 128
+    assert "masked_lm_accuracy" in facts["metrics"]
 
 
 def test_one_and_four_devices_then_guesses(tmp_path, capsys):
