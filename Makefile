@@ -27,7 +27,7 @@ other = $(if $(filter command environment,$(origin PYTHON)),$(shell \
 .PHONY: again
 again:
 
-.PHONY: demo test test-2.20 test-tpu lint docs dist audit speed clean
+.PHONY: demo test matrix test-2.20 test-tpu lint docs dist audit speed clean
 
 demo: .venv/ready
 	PATH="$(BIN):$$PATH" examples/demo.sh demo
@@ -36,6 +36,11 @@ demo: .venv/ready
 test: .venv/ready
 	$(BIN)/ruff check .
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
+
+# Every command and public function with every format of model and way to write a path, each pair in
+# a process of its own; `make test` runs a few.
+matrix: .venv/ready
+	BERT_TF_MATRIX_ALL=1 $(BIN)/python -m pytest tests/matrix -n auto --maxprocesses=4
 
 # The tests under TensorFlow 2.20, the last with a build for TPUs.
 test-2.20: .venv-2.20/ready

@@ -2,15 +2,21 @@
 
 There it calls a function that XLA compiles in the thread of each replica, where a `merge_call`
 fails; on CPUs it does not. It asks one function which of the two, and that is answered for it here.
+`make matrix` runs all heads.
 """
+
+import os
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_runs import largest_difference, make_batch, make_trainer, take_steps, tensors
+from small_runs import HEADS, largest_difference, make_batch, make_trainer, take_steps, tensors
 from tensorflow.python.distribute import mirrored_run
 
 from bert_tf.training import distribution
+
+WHOLE = [(head, devices) for head in HEADS for devices in (1, 2)]
+PAIRS = WHOLE if "BERT_TF_MATRIX_ALL" in os.environ else [("classification", 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -44,11 +50,13 @@ def results(trainer, batch) -> tuple[dict, dict]:
     return sums, {name: np.concatenate(local(rows)) for name, rows in outputs.items()}
 
 
-def test_a_step(one_replica):
+@pytest.mark.parametrize(("head", "devices"), PAIRS)
+def test_every_head(head, devices, one_replica, request):
     """Evaluation, prediction and updates equal those of one device without a strategy."""
-    batch, found = make_batch("classification", 4), []
-    for strategy in (None, one_replica):
-        trainer = make_trainer(strategy=strategy, head="classification", xla=strategy is not None)
+    mirrored = one_replica if devices == 1 else request.getfixturevalue("two_replicas")
+    batch, found = make_batch(head, 4), []
+    for strategy in (None, mirrored):
+        trainer = make_trainer(strategy=strategy, head=head, xla=strategy is not None)
         sums, outputs = results(trainer, batch)
         take_steps(trainer, batch, 2)
         found.append((sums, outputs, tensors(trainer)))

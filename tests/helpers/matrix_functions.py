@@ -1,0 +1,135 @@
+"""Calls of the public functions, as a program that has imported nothing else makes them.
+
+    python matrix_functions.py NAME MODEL IN OUT
+
+Calls `NAME` below with the path of a model, a folder of inputs and one for outputs; prints what it
+returns as JSON. An `InputError` is printed in its three parts, and the exit code is 1.
+"""
+
+import json
+import sys
+from typing import Any
+
+import numpy as np
+
+import bert_tf
+
+TEXTS = ("w1 w7 w30 w12", "w2", "w3 w4 w5 w6")
+# Items by the texts of a model, as exports name them.
+ITEMS = {
+    ("text",): [{"text": text} for text in TEXTS],
+    ("text_a", "text_b"): [{"text_a": TEXTS[0], "text_b": TEXTS[1]}],
+    ("context", "endings"): [{"context": TEXTS[0], "endings": [*TEXTS[1:], "w9"]}],
+    ("question", "context"): [{"question": "w7 w9", "context": " ".join(TEXTS)}],
+}
+MASKED = [{"text": "w1 [MASK] w30"}, {"text": "[MASK] w2 [MASK]"}]
+
+
+def items_for(predictor: Any) -> list[dict[str, Any]]:
+    """Items that a model can answer."""
+    return MASKED if predictor.task == "fill_mask" else ITEMS[tuple(predictor.texts)]
+
+
+def digest(value: Any) -> list:
+    """The shape of an array, and a number that depends on every value and its place."""
+    value = np.asarray(value, np.float64)
+    return [list(value.shape), float((value.ravel() * np.cos(np.arange(value.size))).sum())]
+
+
+def of_model(model: Any, tokenizer: Any) -> list:
+    """The outputs of a model for texts, and what belongs to it but the name that it came by."""
+    inputs = {name: np.asarray(value) for name, value in tokenizer(list(TEXTS)).items()}
+    if len(next(iter(model.input.values())).shape) == 3:  # [B, C, S]
+        inputs = {name: value[np.newaxis] for name, value in inputs.items()}
+    outputs = model(inputs)
+    named = outputs if isinstance(outputs, dict) else {"": outputs}
+    known = {name: value for name, value in model.metadata.items() if name != "origin"}
+    return [{name: digest(value) for name, value in named.items()}, model.labels, known]
+
+
+def of_weights(weights: Any) -> list:
+    """Tensors, configuration and vocabulary."""
+    tensors = {name: digest(weights.read(name)) for name in weights.names}
+    return [tensors, weights.config.to_dict(), weights.pieces]
+
+
+# ---------------------------------------------------------------------------- the calls
+
+
+def load(model: str, inputs: str, out: str) -> list:
+    return of_model(*bert_tf.load(model))
+
+
+def add_lora(model: str, inputs: str, out: str) -> list:
+    found, tokenizer = bert_tf.load(model)
+    bert_tf.add_lora(found, 2)
+    return of_model(found, tokenizer)  # its factors begin at 0
+
+
+def classifier(model: str, inputs: str, out: str) -> list:
+    """Of a new head, whose weights are random, nothing but the shape."""
+    found = bert_tf.classifier(model, labels=["w", "x", "y", "z"])
+    tensors = [digest(v) for v in found.weights if "classifier" not in v.path]
+    return [tensors, found.labels, found.tokenizer.pieces, list(found.output.shape)]
+
+
+def make_dataset(model: str, inputs: str, out: str) -> list:
+    _, tokenizer = bert_tf.load(model)
+    data = bert_tf.make_dataset({"text": [*TEXTS]}, tokenizer, label=None)
+    return [{name: value.tolist() for name, value in batch.items()}
+            for batch in data.as_numpy_iterator()]  # fmt: skip
+
+
+def Predictor(model: str, inputs: str, out: str) -> list:  # noqa: N802  (the public name)
+    predictor = bert_tf.Predictor(model)
+    return predictor.predict(items_for(predictor))
+
+
+def Scorer(model: str, inputs: str, out: str) -> list:  # noqa: N802
+    found, tokenizer = bert_tf.load(model, head="fill_mask")
+    scorer = bert_tf.Scorer(found, tokenizer, max_seq_length=tokenizer.max_length)
+    scores = [scorer.score(text) for text in TEXTS]
+    return [[one.score, one.tokens] for one in scores]
+
+
+def open_weights(model: str, inputs: str, out: str) -> list:
+    return of_weights(bert_tf.open_weights(model))
+
+
+def load_checkpoint(model: str, inputs: str, out: str) -> list:
+    """Into an encoder of its own, without a tokenizer."""
+    config = bert_tf.BertConfig.from_json_file(f"{inputs}/bert_config.json")
+    encoder = bert_tf.make_model("embeddings", config)
+    report = bert_tf.load_checkpoint(encoder, model)
+    return [[digest(v) for v in encoder.weights if "pooler" not in v.path], len(report.matched)]
+
+
+def save_weights(model: str, inputs: str, out: str) -> list:
+    saved = bert_tf.save_weights(
+        f"{out}/saved", bert_tf.open_weights(model), to_format="hugging_face"
+    )
+    return of_weights(bert_tf.open_weights(saved))
+
+
+def FullTokenizer(model: str, inputs: str, out: str) -> list:  # noqa: N802
+    return bert_tf.FullTokenizer(f"{inputs}/vocab.txt", True).tokenize(" ".join(TEXTS))
+
+
+def BertConfig(model: str, inputs: str, out: str) -> dict:  # noqa: N802
+    return bert_tf.BertConfig.from_json_file(f"{inputs}/bert_config.json").to_dict()
+
+
+# Public names that take no path, and no model of one.
+WITHOUT_A_PATH = {"InputError", "make_model", "BertModel", "make_optimizer", "heads", "layers"}
+NAMES = tuple(name for name in bert_tf.__all__ if name in globals())
+
+if __name__ == "__main__":
+    import os
+
+    shown = os.dup(1)  # what a library prints goes elsewhere
+    os.dup2(2, 1)
+    try:
+        answer = json.dumps(globals()[sys.argv[1]](*sys.argv[2:]))
+    except bert_tf.InputError as error:
+        sys.exit(str(error))
+    os.write(shown, answer.encode())
