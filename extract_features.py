@@ -83,7 +83,7 @@ def main(_: Sequence[str]) -> None:
 
 def write_features() -> None:
     """Model -> vectors of the lines -> --output_file."""
-    written = FLAGS.output_format or shared_flags.format_of(FLAGS.output_file, FEATURE_FORMATS)
+    written = FLAGS.output_format or shared_flags.written_format(FLAGS.output_file, FEATURE_FORMATS)
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
     default = ",".join(default.split(",")[: model.config.num_hidden_layers])

@@ -10,6 +10,8 @@ settings, same bytes.
 
 import collections
 import itertools
+import string
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,12 +25,15 @@ from bert_tf.files import gfile, path_errors, whole_file
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
+from bert_tf.tokenization.wordpiece import without_accents
 from data_gen.documents import Block, DocumentReader
 from data_gen.outputs import check_paths
 from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LINES_PER_CALL = 1000
+MOST_LEFT_OUT = 0.01  # of the characters
+MOST_LOST = 0.01  # of the words
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
 # With more distinct words than this, those that occurred once so far are forgotten.
@@ -57,6 +62,9 @@ def write_vocabulary(
     paths = expand_patterns(input_file)
     check_paths(paths, [output_file])
     reader = DocumentReader(paths, input_format=input_format)
+    if do_lower_case:
+        own = DocumentReader(paths, input_format=input_format)
+        warn_of_lost_letters(next(own.blocks(BLOCK_CHARACTERS), []))
     with path_errors(output_file, "made"), whole_file(output_file) as temporary:
         words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
         with Progress("merge the pieces"):
@@ -68,10 +76,21 @@ def write_vocabulary(
     )
     if len(pieces) != learned["vocab_size"]:
         logging.warning(
-            "The text gives %d pieces, not %d: write this vocab_size into bert_config.json. Text "
-            "without spaces gives few: cut it into words first.",
+            "The text gives %d pieces, not %d: write this vocab_size into bert_config.json.",
             *(len(pieces), learned["vocab_size"]),
         )
+
+
+def warn_of_lost_letters(block: Block) -> None:
+    """Logs how many words lose accents in an uncased vocabulary, and some of them."""
+    lines = itertools.chain.from_iterable(block)
+    words = WordCounts(word.strip(string.punctuation) for line in lines for word in line.split())
+    whole = {word: unicodedata.normalize("NFD", word) for word in words}
+    lost = WordCounts({w: words[w] for w in words if without_accents(w) != whole[w]})
+    if (share := lost.total() / max(1, words.total())) > MOST_LOST:
+        shown = ", ".join(f"{word} -> {without_accents(word)}" for word, _ in lost.most_common(5))
+        says = "%.1f %% of the words lose letters or accents: %s. --nodo_lower_case keeps them."
+        logging.warning(says, 100 * share, shown)
 
 
 class WordCounter:
@@ -148,6 +167,13 @@ def learn_vocabulary(
         for word in sorted(words)
         if len(word) <= MAX_WORD_CHARACTERS and alphabet.issuperset(word)
     }
+    left_out = 1 - _num_characters(kept) / max(1, _num_characters(words))
+    if left_out > MOST_LEFT_OUT:
+        logging.warning(
+            "%.1f %% of the characters teach nothing: they are in words of more than %d, or with "
+            "rare ones. If the text has no spaces, cut it into words first.",
+            *(100 * left_out, MAX_WORD_CHARACTERS),
+        )
     first_pieces = [*SPECIAL_PIECES, *alphabet_pieces(kept)]
     if len(first_pieces) > vocab_size:
         received = f"--vocab_size={vocab_size} for text with {len(alphabet)} characters"
@@ -177,6 +203,10 @@ def learn_vocabulary(
     tokenizer.train_from_iterator(repeated, trainer)
     numbers = tokenizer.get_vocab()
     return sorted(numbers, key=numbers.__getitem__)
+
+
+def _num_characters(words: Mapping[str, int]) -> int:
+    return sum(len(word) * count for word, count in words.items())
 
 
 def choose_alphabet(words: Mapping[str, int], character_coverage: float) -> set[str]:

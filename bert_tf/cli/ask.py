@@ -137,6 +137,7 @@ def open_output() -> Iterator[BinaryIO]:
     if not FLAGS.output_file:
         yield sys.stdout.buffer
         return
+    shared_flags.written_format(FLAGS.output_file, ("jsonl",))
     with (
         files.whole_file(FLAGS.output_file) as temporary,
         tf.io.gfile.GFile(temporary, "wb") as file,

@@ -67,6 +67,7 @@ class Path(NamedTuple):
 
 
 YES_OR_NO = object()  # a switch without a default
+OTHER_FORMATS = ("csv", "npy", "npz", "parquet", "tfrecord", "tsv", "xlsx")  # than JSON lines
 SEED = Count(12345, 0, 2**32 - 1)
 
 
@@ -218,6 +219,15 @@ def refuse_words(words: Sequence[str]) -> None:
         received, expected = f"{words[0]!r} outside any flag", "flags only, as in --input_file=..."
         remedy = "write --flag=value without a space, and put quotes around patterns of files"
         raise InputError(received, expected, remedy)
+
+
+def written_format(path: str, formats: Sequence[str]) -> str:
+    """The format of an output; refuses an ending of another one."""
+    ending = os.path.splitext(path)[1][1:].lower()
+    if ending in OTHER_FORMATS and ending not in formats:
+        expected = f"a name that ends in {' or '.join(f'.{name}' for name in formats)}"
+        raise InputError(f"--output_file={path}", expected, "correct --output_file")
+    return format_of(path, formats)
 
 
 def require(name: str, *needed: str, remedy: str = "") -> None:

@@ -23,14 +23,19 @@ def make_strategy() -> tf.distribute.Strategy:
     """The devices of the flags, watched for hangs; batch sizes are checked against their number.
 
     Raises:
-      InputError: the devices are unavailable, a path is local and the TPU is another machine's, or
-        a batch cannot be shared out.
+      InputError: the devices are unavailable, two TPUs are named, a path is local and the TPU is
+        another machine's, or a batch cannot be shared out.
     """
     distribution.HANGS.limit, distribution.HANGS.ends = FLAGS.hang_seconds, FLAGS.end_when_hung
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
+    if FLAGS.tpu_name not in (None, tpu):
+        received = f"--tpu={tpu} and --tpu_name={FLAGS.tpu_name}"
+        raise InputError(received, "one TPU: --tpu=A is --use_tpu --tpu_name=A", "leave out one")
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
         _check_tpu_paths(tpu)
         name = "tpu"
+    elif unused := [f"--{n}" for n in ("tpu_name", "tpu_zone", "gcp_project") if FLAGS[n].value]:
+        logging.warning("%s without --use_tpu: no TPU is used.", " and ".join(unused))
     options = ("tpu_zone", "gcp_project", "num_cpu_devices")
     given = {option: FLAGS[option].value for option in options}
     strategy = distribution.make_strategy(name, tpu=tpu, **given)

@@ -162,6 +162,9 @@ def two_files(words: Sequence[str]) -> None:
             "two: the questions with their answers, and the predictions",
             "bert-tf evaluate-squad DEV_JSON PREDICTIONS_JSON",
         )
+    if FLAGS["na_prob_thresh"].present and not FLAGS.na_prob_file:
+        remedy = "add --na_prob_file, or leave out --na_prob_thresh"
+        raise InputError("--na_prob_thresh without --na_prob_file", "both or none", remedy)
 
 
 @verb(Scoring, check=two_files, needs_tensorflow=False)

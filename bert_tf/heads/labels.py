@@ -16,11 +16,13 @@ L labels, C choices. Nothing here loads TensorFlow: --help lists the tasks.
 """
 
 import dataclasses
+import decimal
 import functools
 import itertools
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -31,6 +33,7 @@ from bert_tf.files import LONE_SURROGATE
 from bert_tf.heads.tags import OUTSIDE, TAG, have_prefixes, normal_tags, tags_in
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))  # without width, of no script
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
 # Also a list, dict, tuple or vector of 0 and 1 as a program prints it.
 NO_NAME = re.compile(
@@ -154,6 +157,17 @@ class Labels:
         """The names in labels that are one name or several."""
         several = ((label,) if isinstance(label, str) else label for label in labels)
         return {name for names in several for name in names}
+
+    def look_alikes(self) -> list[list[str]]:
+        """Groups of names that differ only in case, white space or the spelling of a number."""
+        groups: dict[str | decimal.Decimal, list[str]] = {}
+        exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
+        for name in self.names:
+            visible = unicodedata.normalize("NFKC", name.translate(INVISIBLE))
+            folded = " ".join(visible.casefold().split())
+            key = decimal.Decimal(name, exact) if DECIMAL.fullmatch(name) else folded
+            groups.setdefault(key, []).append(name)
+        return [names for names in groups.values() if len(names) > 1]
 
     # ------------------------------------------------------------------------ numbers
 

@@ -5,7 +5,7 @@ Task    layout, labels, metrics and splits; reads its examples from files or dat
 """
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -14,12 +14,14 @@ from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
 from bert_tf.heads import head_named
-from bert_tf.heads.labels import BINARY, Labels
+from bert_tf.heads.labels import BINARY, DECIMAL, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
 if TYPE_CHECKING:
     from bert_tf.heads.head import Head
+
+MOST_GRADES = 10  # numbers that may well be classes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +171,8 @@ class Task:
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
         """This task with the label names of its training data, unless its names are fixed.
 
+        Warns of those that look like a mistake.
+
         Raises:
           InputError: there are too few to learn anything, 0 and 1 stand for names, or a tag is none
             of fixed names.
@@ -196,6 +200,8 @@ class Task:
             logging.info(text, *found.scale)
         if not self.labels.are_fixed:
             logging.info("The labels of the training data: %s", ", ".join(map(repr, found.names)))
+            for doubt in doubts(found):
+                logging.warning("%s", doubt)
         return dataclasses.replace(self, labels=found)
 
     def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -240,6 +246,18 @@ class Task:
             raise InputError(received, expected, "give a model that was trained for this task")
         labels = dataclasses.replace(self.labels, names=own or found)
         return dataclasses.replace(self, labels=labels)
+
+
+def doubts(found: Labels) -> Iterator[str]:
+    """What may be wrong with the labels that training data name, a sentence each."""
+    numbers = [float(name) for name in found.names if DECIMAL.fullmatch(name)]
+    spread = max(numbers, default=0) - min(numbers, default=0)  # less for numbers of classes
+    are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(found.names))
+    if are_many and spread >= len(numbers) and not found.may_be_empty:
+        yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
+    for alike in found.look_alikes():
+        shown = ", ".join(map(repr, alike))  # with characters that have no width as \\u200b
+        yield f"These labels look alike, but are different classes: {shown}."
 
 
 def splits(train: str, dev: str, test: str, **options) -> tuple[Split, ...]:

@@ -11,6 +11,7 @@ from walking import in_process, write_config
 
 from bert_tf.__main__ import VERBS
 from bert_tf.cli import flags
+from bert_tf.errors import InputError
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMANDS = (*VERBS,)
@@ -240,6 +241,30 @@ def test_a_number_may_be_minus_infinity_but_not_nan():
             parser.parse(word)
     with pytest.raises(ValueError, match="not"):
         flags._FloatParser(lower_bound=0.0).parse("-inf")
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("features", ["x.npy", "x.CSV", "x.parquet"]),
+        ("predict", ["x.csv", "x.tsv", "x.npz", "x.NPY", "gs://b/x.xlsx"]),
+        ("score", ["x.csv"]),
+    ],
+)
+def test_an_output_whose_ending_is_of_another_format_is_refused(command, names, tmp_path):
+    """Before a model is looked for."""
+    given = {"model" if command == "predict" else "init_checkpoint": "no/such"}
+    with in_process(command) as main:
+        for name in names:
+            path = name if "://" in name else tmp_path / name
+            with pytest.raises(InputError, match=r"--output_file=.*\n.* ends in \.jsonl"):
+                main(**given, input_file="no/such", output_file=path)
+    assert not [*tmp_path.iterdir()]
+    with in_process("extract_features.py") as main:  # what --output_format says goes before
+        (tmp_path / "in.txt").touch()
+        given = {"init_checkpoint": str(tmp_path), "input_file": tmp_path / "in.txt"}
+        with pytest.raises(InputError, match="where there is no checkpoint"):
+            main(**given, output_file=tmp_path / "x.csv", output_format="jsonl")
 
 
 def test_the_format_of_a_file_is_that_of_its_ending():

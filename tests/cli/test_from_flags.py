@@ -81,13 +81,25 @@ def test_strategies_of_flags(given, made, words, expected):
         (["--tpu=grpc://b", "--input_file=gs://b/1,2"], "--input_file=2 with the TPU grpc://b"),
         (["--tpu=b", "--output_dir=run"], "--output_dir=run with the TPU b"),
         (["--strategy=tpu", "--export_dir=e"], r"--export_dir=e with the TPU \(none named\)"),
+        (["--tpu=a", "--tpu_name=b", "--output_dir=gs://b"], "--tpu=a and --tpu_name=b"),
     ],
 )
-def test_local_paths_are_refused_before_anything_is_connected(given, made, words, received):
+def test_what_is_refused_before_anything_is_connected(given, made, words, received):
     given(*words, *WHERE)
     with pytest.raises(InputError, match=received):
         from_flags.make_strategy()
     assert made == []
+
+
+def test_a_tpu_that_is_not_used_is_said(given, made, caplog):
+    given("--tpu_name=a", *WHERE)
+    from_flags.make_strategy()
+    unused = "--tpu_name and --tpu_zone and --gcp_project without --use_tpu: no TPU is used."
+    assert unused in caplog.text
+    caplog.clear()
+    given("--tpu=local", "--tpu_name=local", *WHERE)
+    from_flags.make_strategy()
+    assert not caplog.text
 
 
 def test_how_a_step_is_computed(given):

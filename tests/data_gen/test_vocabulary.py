@@ -4,6 +4,7 @@ import doctest
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
@@ -89,6 +90,39 @@ def test_words_met_once_are_forgotten_when_there_are_too_many(monkeypatch):
     everything = words_of(*SAMPLE_TEXT)
     monkeypatch.setattr(vocabulary, "MAX_WORDS", 100)
     assert words_of(*SAMPLE_TEXT) == {word: n for word, n in everything.items() if n > 1}
+
+
+def test_text_that_teaches_nothing_is_said(caplog):
+    for length, said in ((50, False), (51, True)):
+        learn_vocabulary({"ab": 9, "b" * length: 1}, vocab_size=40, **LEARN)
+        assert ("73.9 % of the characters teach nothing" in caplog.text) == said  # 51 of 69
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("Мой дом. Твой дом, ёлка", "60.0 % .*: Мой -> Мои, Твой -> Твои, ёлка -> елка.*"),
+        ("El niño y el pingüino", "40.0 % .*: niño -> nino, pingüino -> pinguino.*"),
+        ("बिल्ली", "100.0 % .*"), ("がっこう か", "50.0 % .*: がっこう -> かっこう.*"),
+        ("Ha\u0301t X", "50.0 % .*"), ("tiếng Việt", "100.0 % .*: tiếng -> tieng"),
+        ("서울 café " + "and " * 99, ""), ("THE THE ДОМ", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_letters_that_are_lost_are_said(caplog, text, says):
+    vocabulary.warn_of_lost_letters([[text]])
+    assert bool(caplog.text) == bool(says)
+    assert re.search(says, caplog.text)
+
+
+def test_letters_are_lost_in_lower_cased_text_only(tmp_path, caplog):
+    (tmp_path / "text").write_text("Мой дом.\n", encoding="utf-8")
+    for lower in (False, True):
+        assert "letters" not in caplog.text
+        write_vocabulary(
+            str(tmp_path / "text"), str(tmp_path / "vocab.txt"), do_lower_case=lower,
+            input_format="text", num_workers=1, vocab_size=20, **LEARN,
+        )  # fmt: skip
+    assert "50.0 % of the words lose letters or accents: Мой -> Мои. --nodo" in caplog.text
 
 
 def test_the_command_writes_the_same_bytes_every_time(tmp_path):

@@ -231,3 +231,10 @@ def test_the_command_prints_the_official_keys(capsys, paths, run_command):
     scores = json.loads(capsys.readouterr().out)
     assert list(scores)[-4:] == ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
     assert (scores["exact"], scores["best_exact"]) == (75.0, 75.0)
+
+
+def test_a_threshold_without_numbers_is_refused(paths, run_command):
+    for thresh in ("1.0", "-0.5", "0"):
+        with pytest.raises(InputError, match=r"--na_prob_thresh .*--na_prob_file"):
+            run_command(*paths[:2], f"--na_prob_thresh={thresh}")
+    run_command(*paths[:2], "--na_prob_thresh=1.0", f"--na_prob_file={paths[2]}")

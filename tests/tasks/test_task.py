@@ -1,6 +1,7 @@
 """Tasks read their files, or refuse them with file and line; their labels; datasets of dicts."""
 
 import dataclasses
+import re
 import types
 
 import numpy as np
@@ -134,6 +135,41 @@ def test_too_few_labels(label_kind, label, least):
     task = get_task("csv", label_kind=label_kind)
     with pytest.raises(InputError, match=f"{least} or more different labels"):
         task.with_labels_of([Example("0", "A", None, label)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "says"),
+    [
+        ("classes", ["Yes", "no", "yes"], "different classes: 'Yes', 'yes'\\."),
+        ("multi_label", [("1",), ("01", "x")], "different classes: '01', '1'\\."),
+        ("classes", ["caf\u00e9", "cafe\u0301", "cafe"], "classes: 'cafe\u0301', 'caf\u00e9'\\."),
+        ("classes", [f"{n * 2.5}" for n in range(41)], "41 numbers .* --label_kind=regression"),
+        ("classes", [*map(str, range(200_000, 900_000, 61_000))], "12 numbers are a class each"),
+        ("classes", [*map(str, range(1, 78))], ""),  # numbers of classes
+        ("classes", ["0.5", "1.0", "1.5", "2.0"], ""),
+        ("classes", [*map(str, range(0, 60, 5)), "many", "few"], ""),
+        ("classes", ["1e999999999999999999999", "10", "arts", "arts (fine)"], ""),
+        ("multi_label", [("x1", "x01"), ()], ""),
+    ],
+)
+def test_labels_that_look_like_mistakes_are_warned_of(caplog, kind, labels, says):
+    task = get_task("csv", label_kind=kind)
+    task.with_labels_of(Example(str(i), "A", None, label) for i, label in enumerate(labels))
+    assert re.search(says, caplog.text) if says else not caplog.text
+
+
+@pytest.mark.parametrize("mark", ["\u200b", "\u2060", "\ufeff"])
+@pytest.mark.parametrize("kind", ["classes", "multi_label", "ner"])
+def test_labels_that_differ_by_an_invisible_character_are_shown(caplog, kind, mark):
+    labels = ["B-pos", f"B-{mark}pos", "O", f"B-{mark}neg"]
+    if kind == "classes":
+        examples, task = [Example("0", "A", None, x) for x in labels], get_task("csv")
+    else:
+        examples = [WordsExample("0", tuple("abcd"), 0, tuple(labels))]
+        task = get_task("ner") if kind == "ner" else get_task("csv", label_kind=kind)
+    task.with_labels_of(examples)
+    assert re.search(r"look alike.*'B-pos', 'B-\\u....pos'", caplog.text)
+    assert "neg" not in caplog.text
 
 
 @pytest.mark.parametrize(
