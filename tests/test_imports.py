@@ -130,11 +130,11 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # to be reached: 4,800; 6,400; 5,900; 2,700; 14,400; 18,000.
 BUDGET = {
     "run_pretraining.py": (31, 5_255),
-    "run_classifier.py": (42, 7_350),
+    "run_classifier.py": (42, 7_355),
     "run_squad.py": (38, 6_415),
     "create_pretraining_data.py": (20, 2_910),
 }
-WHOLE, TESTS = 15_705, 21_810
+WHOLE, TESTS = 15_710, 21_860
 
 
 @functools.cache

@@ -44,6 +44,7 @@ _COUNTED = {
     "num_masks": ("pieces", "probabilities"),
 }
 _NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
+_HINT = "; --text_a_column and --text_b_column name the columns of the texts"
 # Keys that hold a text in this or another model. Other keys are ignored: id, label, title, ...
 _TEXT_KEY = re.compile(rf"{examples.TEXT_NAME}|text_pair|context|endings")
 
@@ -253,7 +254,7 @@ def is_table(path: str, columns: Mapping[str, str | int]) -> bool:
     if {*columns.values()} <= {*known}:
         return True
     row = examples.Row(place(path, 1), dict(enumerate(cells)))
-    return not [*examples.refuse_header([row])]
+    return not [*examples.refuse_header([row], hint=_HINT)]
 
 
 def _are_positions(columns: Mapping[str, str | int]) -> bool:
@@ -271,9 +272,9 @@ def read_table(
       InputError: the file lacks a column, or has a broken row.
     """
     by_field = {**({} if _are_positions(columns) else {"id": "id"}), **columns}
-    wanted = examples.Columns(by_field, {"id"} - {*columns.values()}, {})
+    wanted = examples.Columns(by_field, {"id"} - {*columns.values()}, {}, hint=_HINT)
     rows = examples.read_rows(path, file_format, wanted)
-    for row in examples.refuse_header(rows) if _are_positions(columns) else rows:
+    for row in examples.refuse_header(rows, hint=_HINT) if _are_positions(columns) else rows:
         cells = row.cells
         if file_format == "conll":
             cells = {"text": " ".join(cells["words"])}

@@ -43,7 +43,6 @@ HEADER_WORD = (
     "review|score|sentiment|target|title|tweet"
 )
 CORRECT = "correct or delete the row"
-OWN_COLUMNS = "; of your own files --text_a_column, --label_column and so on name the columns"
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
 
@@ -107,12 +106,14 @@ class Columns(NamedTuple):
         Negative positions count from the end.
       headless: of fields, in published files without a header, whose first line has a number where
         the label is; some rows may have two columns more, the sources of two texts.
+      hint: the end of a remedy: flags that name columns, if there are any.
     """
 
     by_field: Mapping[str, Column]
     optional: Collection[str]
     positions: Mapping[str, int]
     headless: Mapping[str, int] | None = None
+    hint: str = ""
 
 
 # ---------------------------------------------------------------------------- layouts
@@ -131,6 +132,7 @@ class Layout:
         has other names.
       headless: likewise, for published files without a header.
       disputed: the label of rows to leave out: those on which the annotators did not agree.
+      hint: the end of a remedy: flags that name columns and labels, if the task takes any.
       skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
         of columns than the header, for published files that have such rows. Every row without
         label must be predicted: there an empty text is kept.
@@ -144,6 +146,7 @@ class Layout:
     positions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     headless: Mapping[str, int] | None = None
     disputed: str | None = None
+    hint: str = ""
     skip_flawed: bool = False
     example: ClassVar[type]
 
@@ -157,7 +160,7 @@ class Layout:
         skip_broken = self.skip_flawed and labelled == REQUIRED
         rows = read_rows(path, self.file_format, columns, skip_broken=skip_broken)
         if any(isinstance(column, int) for column in columns.by_field.values()):
-            rows = refuse_header(rows, labels.names)
+            rows = refuse_header(rows, labels.names, hint=self.hint)
         return self._examples(path, rows, labels, labelled)
 
     def from_dicts(
@@ -181,7 +184,7 @@ class Layout:
         may_lack = {"id": not self.id_required, "label": labelled == OPTIONAL}
         by_field = {field: column for field, column in by_field.items() if column is not None}
         optional = {field for field in may_lack if may_lack[field]}
-        return Columns(by_field, optional, self.positions, self.headless)
+        return Columns(by_field, optional, self.positions, self.headless, self.hint)
 
     def _text_columns(self) -> dict[str, Column | None]:
         raise NotImplementedError
@@ -211,7 +214,7 @@ class Layout:
         except ValueError as error:
             what = "no label" if cell in (None, "") else f"the label {cell!r}"
             received, expected = f"{row.place}: {what}", str(error)
-        raise InputError(received, expected, f"correct the row{OWN_COLUMNS}")
+        raise InputError(received, expected, f"correct the row{self.hint}")
 
     def _examples(
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
@@ -434,14 +437,19 @@ def _places(
     return None, positions, least, most
 
 
-def refuse_header(rows: Iterable[Row], labels: Collection[str] = ()) -> Iterator[Row]:
-    """The rows of a file without header; unless it has one of `labels`, the first must be data."""
+def refuse_header(
+    rows: Iterable[Row], labels: Collection[str] = (), *, hint: str = ""
+) -> Iterator[Row]:
+    """The rows of a file without header; unless it has one of `labels`, the first must be data.
+
+    The `hint` is the end of the remedy.
+    """
     for number, row in enumerate(rows):
         cells = [str(cell) for cell in row.cells.values()]
         may_be = not number and row.cells.get("label") not in labels
         if may_be and any(re.fullmatch(HEADER_WORD, cell.strip().lower()) for cell in cells):
             received = f"{row.place}: {_preview(cells)}, a header"
-            remedy = f"delete the line; if it is data, move it{OWN_COLUMNS}"
+            remedy = f"delete the line; if it is data, move it{hint}"
             raise InputError(received, "data in the first line of this file", remedy)
         yield row
 
@@ -472,7 +480,7 @@ def _find_columns(place: str, header: list[str], columns: Columns) -> dict[str, 
                 f"{place}: the columns {_preview(header)}" if any(header) else f"{place}: empty"
             )
             expected = f"a header with one column {column!r} (there is {count or 'no such column'})"
-            remedy = f"check the file, its header, and what separates its columns{OWN_COLUMNS}"
+            remedy = f"check the file, its header, and what separates its columns{columns.hint}"
             raise InputError(received, expected, remedy)
     return {field: names.index(c) if c in names else None for field, c in wanted.items()}
 

@@ -36,6 +36,7 @@ GLUE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the original's order
 TWO_SENTENCES = {"text_a": "sentence1", "text_b": "sentence2"}
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
+OWN_HINT = "; --text_a_column, --label_column and so on name the columns"
 FIRST_COLUMN = ""  # which has no name in SWAG
 YES_NO = Labels(names=("entailment", "not_entailment"))
 
@@ -285,10 +286,11 @@ def _own_files(file_format: str, **flags) -> Task:
         columns = {field: int(column) for field, column in columns.items()}
     kind, metrics = LABEL_KINDS[own.label_kind]
     options = {"separator": own.label_separator} if kind is LabelSets else {}
+    hint = OWN_HINT + ", --labels all the labels" * (kind is not Scores)
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
-        layout=TextColumns(**columns, id_required=True, file_format=file_format),
+        layout=TextColumns(**columns, id_required=True, file_format=file_format, hint=hint),
         labels=kind(names=tuple(own.labels), **options),
         metrics=metrics,
         splits=splits(

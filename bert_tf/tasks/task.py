@@ -142,7 +142,7 @@ class Task:
         path = self.find_file(data_dir, split)
         if path is None:
             received = f"{data_dir}, where there is no {split.files.replace('|', ' or ')}"
-            remedy = f"check --data_dir; of your own files --{name}_file names this one"
+            remedy = "check --data_dir" + bool(self.layout.hint) * f"; --{name}_file names this one"
             raise InputError(received, f"the {name} data of the task {self.name}", remedy)
         return (split.layout or self.layout).read(path, self.labels, labelled=split.labelled)
 
@@ -229,7 +229,7 @@ class Task:
         if not names and not own:
             received = f"{source}, which does not say the names of its classes"
             expected = "labels in a model_facts.json or config.json beside the weights"
-            remedy = "give the folder that the model was trained in, or name them with --labels"
+            remedy = f"give the folder that the model was trained in{self.layout.hint}"
             raise InputError(received, expected, remedy)
         if not names:
             if not is_originals:

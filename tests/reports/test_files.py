@@ -139,6 +139,16 @@ def test_tabs_part_words_of_a_new_vocabulary(write, tmp_path):
 # ------------------------------------------------------------------------------ checkpoints
 
 
+def test_half_a_checkpoint_is_named(tmp_path):
+    """models#2675, the other way round: a file was not copied."""
+    folder = tmp_path / "m"
+    prefix = model_files.write_tf1(folder, CLASSIFIER)
+    (folder / "bert_model.ckpt.data-00000-of-00001").unlink()
+    with pytest.raises(InputError, match=r"bert_model\.ckpt") as caught:
+        open_weights(prefix).read("output_bias")
+    assert caught.value.expected == "a complete checkpoint, its .index and all .data files"
+
+
 def test_a_trained_checkpoint_is_converted_without_its_optimizer(tmp_path):
     """transformers#50, #98, #158: "has no attribute 'global_step'", "... 'adam_m'"."""
     moments = {

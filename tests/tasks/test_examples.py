@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bert_tf import files
@@ -284,6 +284,7 @@ WORD_TEXT = TEXT.filter(lambda text: text.strip())
 
 
 @settings(deadline=None, max_examples=50)
+@example([('"', '" a'), ('"b', '""'), ("c", 'd"')])
 @given(st.lists(st.tuples(WORD_TEXT, WORD_TEXT), min_size=1, max_size=5))
 def test_any_text_survives_tsv(tmp_path_factory, pairs):
     path = tmp_path_factory.getbasetemp() / "any.tsv"

@@ -1,13 +1,18 @@
 """The declared tasks: their files as published, their labels, and tasks of a user's own."""
 
+import dataclasses
+import itertools
 import pathlib
+import re
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.tasks.examples import Example
-from bert_tf.tasks.registry import describe_tasks, get_task, list_tasks
+from bert_tf.tasks.examples import OWN_FORMATS, Example
+from bert_tf.tasks.registry import OwnFiles, describe_tasks, get_task, list_tasks
+from bert_tf.tasks.task import Task
 
 # Of each published file: its examples. swag/ holds CODAH in the layout of SWAG.
 EXAMPLES = {
@@ -181,6 +186,51 @@ def test_as_many_endings_as_the_header_has(tmp_path, count):
     write("val.csv", [*header[: 2 + count], "label"], 0)
     with pytest.raises(InputError, match=f"'ending{count - 1}' .there is no such column"):
         task.read(folder, "dev")
+
+
+CONTENTS = (None, "other\tcolumns\nA\tB\n", "A B C D\nE\n", "text\tA\t\tlabel\n", '{"a": 1}\n')
+
+
+def messages_of(task: Task, folder: pathlib.Path) -> Iterator[InputError]:
+    """What a task says of files that are missing or of another task, and of unknown labels."""
+    for content, split in itertools.product(CONTENTS, task.splits):
+        path = folder / split.files.split("|")[0]
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content) if content else path.unlink(missing_ok=True)
+        try:
+            task.read(str(folder), split.name)
+        except InputError as error:
+            yield error
+        else:
+            assert task.name == "ner", content  # any two columns are words and their tags
+    layout, labels = task.layout, dataclasses.replace(task.labels, names=("O", "B-X"))
+    row = dict.fromkeys(layout._text_columns().values(), "A") | {layout.label: "no such"}
+    row = {"tokens": ["A"], "ner": [7]} if task.name == "ner" else row
+    with pytest.raises(InputError) as caught:
+        layout.from_dicts("data", [row], labels, "required", ())
+    yield caught.value
+
+
+@pytest.mark.parametrize("name", list_tasks())
+def test_remedies_name_no_flag_that_the_task_refuses(name, tmp_path):
+    own = {f"--{field.name}" for field in dataclasses.fields(OwnFiles)}
+    remedies = " ".join(one.remedy for one in messages_of(get_task(name), tmp_path))
+    named = {*re.findall(r"--\w+", remedies)}
+    assert "--data_dir" in named
+    assert bool(named & own) is (name in OWN_FORMATS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels", "cell"),
+    [("regression", (), "much"), ("classes", ("x", "y"), "z"), ("multi_label", ("x", "y"), "z")],
+)
+def test_the_remedy_for_a_label_names_labels_where_there_are_names(tmp_path, kind, labels, cell):
+    (tmp_path / "train.csv").write_text(f"text_a,label\nA,{cell}\n")
+    task = get_task("csv", label_kind=kind, labels=labels)
+    with pytest.raises(InputError, match=f"the label '{cell}'") as caught:
+        task.read(str(tmp_path), "train")
+    assert ("--labels" in caught.value.remedy) is (kind != "regression")
+    assert "--label_column" in caught.value.remedy
 
 
 def test_submissions():

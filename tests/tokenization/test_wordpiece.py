@@ -239,7 +239,7 @@ def test_any_vocabulary_searched_as_the_reference_does(tmp_path, seed):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_reading_a_vocabulary(tmp_path, encoding):
-    path = tmp_path / "vocab.txt"
+    path = tmp_path / "of_any_name"
     path.write_bytes("[UNK]\r\n  a\u3000\na\u2028b\n\na\nlast".encode(encoding))
     tokenizer = FullTokenizer(path)
     assert tokenizer.vocab == {"[UNK]": 0, "a": 4, "a\u2028b": 2, "": 3, "last": 5}

@@ -43,10 +43,10 @@ def write_rows(path: pathlib.Path, num_rows: int, *, seed: int) -> None:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory) -> pathlib.Path:
-    """Data, and a fresh encoder as if it had been pre-trained."""
+    """Data, and a fresh encoder as if it had been pre-trained; test begins as dev does."""
     folder = tmp_path_factory.mktemp("classifier")
     for seed, (name, count) in enumerate(ROWS.items()):
-        write_rows(folder / f"{name}.csv", count, seed=seed)
+        write_rows(folder / f"{name}.csv", count, seed=min(seed, 1))
     write_encoder(folder, scale=5)
     return folder
 
@@ -111,6 +111,8 @@ def test_every_row_is_predicted_in_order(trained):
     for row, values in zip(rows, plain, strict=True):
         assert [float(row["first"]), float(row["second"])] == pytest.approx(values.tolist())
         assert row["prediction"] == ("first", "second")[int(values.argmax())]
+    of_dev = [row["prediction"] for row in read_table(trained / "dev_predictions.tsv")]
+    assert [row["prediction"] for row in rows] == of_dev[: len(rows)]  # the same rows
     lines = (trained / "test_eval_results.txt").read_text().splitlines()  # these data have labels
     assert f"eval_accuracy = {share_of_right(rows)}" in lines
 
