@@ -46,6 +46,7 @@ from bert_tf.config import BertConfig, Intervals
 from bert_tf.data import shards
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.records import pretraining_record
+from bert_tf.errors import InputError
 from bert_tf.files import locked
 from bert_tf.heads import head_named
 from bert_tf.heads.pretraining import Pretraining
@@ -118,7 +119,11 @@ def read_model() -> Companions:
 def head(config: BertConfig) -> Pretraining:
     """What is pre-trained."""
     without = FLAGS.task == "pretraining" and (FLAGS.masked_lm_only or config.is_causal)
-    return head_named("fill_mask" if without else FLAGS.task)
+    found = head_named("fill_mask" if without else FLAGS.task)
+    if not isinstance(found, Pretraining):
+        expected = "pretraining, or a head of your own that derives from it"
+        raise InputError(f"--task={FLAGS.task}", expected, "leave out --task")
+    return found
 
 
 def open_files(patterns: str, model: Companions) -> shards.RecordFiles:

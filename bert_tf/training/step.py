@@ -265,7 +265,8 @@ class Steps:
     def _outputs(self, batch: Batch, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
         """These outputs for a replica's rows, float32; and what `in_order` needs of packed ones."""
         outputs = self.model(model_inputs(self.model, batch), training=False)
-        rows = {n: batch[n] for n in ("input_mask", SEQUENCES)} if is_packed(batch) else {}
+        packed = ("input_mask", SEQUENCES) if is_packed(batch) else ()
+        rows = {n: tf.identity(batch[n]) for n in packed}  # on a device: they may be gathered
         return {name: tf.cast(outputs[name], tf.float32) for name in names} | rows
 
 

@@ -148,7 +148,7 @@ def test_packed_rows_hold_every_instance_once(lengths, prob, most, tokens_at_a_t
     found = []
     for row in range(len(serialized)):
         one = {name: value[row] for name, value in values.items()}
-        numbers, places = one["sequence_numbers"], one["masked_lm_positions"]
+        numbers, places = one["input_mask"], one["masked_lm_positions"]
         assert sorted(numbers[numbers > 0]) == numbers[numbers > 0].tolist()
         assert not one["next_sentence_labels"][numbers.max() :].any()
         assert not one["input_ids"][numbers == 0].any()

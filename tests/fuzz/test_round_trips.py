@@ -120,4 +120,4 @@ def test_lines_to_predict(pairs):
     model = {"texts": {"a": "", "b": ""}, "signatures": {"serving_default": specs}}
     lines = [json.dumps(pair).encode() + b"\n" for pair in pairs]
     items = list(rows.read_items(lines, model, input_format="jsonl", name="x"))
-    assert [tuple(item) for item in items] == pairs
+    assert [tuple(item) for _, item in items] == pairs

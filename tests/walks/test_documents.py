@@ -41,7 +41,7 @@ MADE = {
         f"models/{name}/eval_results.txt"
         for name in ("mrpc", "topics", "long", "labels", "ner", "swag")
     ),
-    ("docs/library.md",): ("opinions.keras", "adapted/model.safetensors", "small.keras"),
+    ("docs/library.md",): ("opinions.keras", "adapted/model.safetensors"),
     ("docs/pretrain.md",): ("model/model.ckpt-3.index", "small/model.ckpt-3.index", "curves.png"),
     ("docs/pretraining_at_scale.md",): ("data_512/part.tfrecord-00001-of-00002",),
     ("docs/results.md",): (),
