@@ -221,7 +221,8 @@ CALLS = {  # several of a verb: a name behind it
         "bert_config_file": "{model}/bert_config.json", "input_file": "{home}/good.tfrecord",
         "do_lower_case": False, "eval_batch_size": 4, "max_eval_steps": 2, "strategy": "one",
         **SIZES,
-    }, lambda out, _: (out / "eval_results.txt").read_text(), has_no=("max_seq_length",)),
+    }, lambda out, _: (out / "eval_results.txt").read_text(), has_no=("max_seq_length",), more={
+        "task": {"a head of labels": ("classification", REFUSED)}}),
 }  # fmt: skip
 SERVING = {"playground", "export"}  # which take a model as `predict` does
 WITHOUT_A_MODEL = {  # verbs: they read no weights
