@@ -82,7 +82,7 @@ class Steps:
         if not any(re.match(ENCODER, name) for name in self.weights):
             # Fixed features (section 5.3), the same in every epoch.
             own = {id(variable) for name, variable in variables.items() if re.match(ENCODER, name)}
-            parts = (x for x in model.layers if isinstance(x, Embeddings | EncoderBlock))
+            parts = (x for x in model._flatten_layers() if isinstance(x, Embeddings | EncoderBlock))
             self._still = frozenset(id(x) for x in parts if own.issuperset(map(id, x.weights)))
         self.slots = {
             f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
