@@ -45,13 +45,8 @@ def page(about: str) -> str:
 def entry(flag: flags.Flag, width: int) -> str:
     """The lines of a flag: its name and default, and what it does; a long list below them."""
     default = None if re.search("Default:|If not given:", flag.help) else flag.default
-    shown = (
-        ",".join(map(str, default))
-        if isinstance(default, list)
-        else ""
-        if default is None
-        else default
-    )
+    shown = "" if default is None else default
+    shown = ",".join(map(str, shown)) if isinstance(shown, list) else shown
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={shown}"
     text = f"{flag.help} (default: yes)" if flag.boolean and default else flag.help
     text = re.sub("^<(.*?)>:", lambda choices: f"{choices[1].replace('|', ' | ')}.", text)  # absl's

@@ -302,8 +302,7 @@ class Trainer:
         local = self.strategy.experimental_local_results
         number = 1 if runtime.has_peers() else None  # they are gathered: each replica has all rows
         for outputs in self._results("predict", batches, tuple(names)):
-            found = {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
-            yield found
+            yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
 
     def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
         """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""
@@ -312,17 +311,18 @@ class Trainer:
             same = {f"batches to {label}": last, f"records to {label}": batches.fingerprint()}
             runtime.check_same(same)
         iterator = distribution.distributed_batches(self.strategy, batches)
-        with Progress(label, last, "batches") as progress:
+        with Progress(label, last, "batches") as progress, HANGS.progress() as doing:
             for number in range(last):
-                what = f"{label}, batch {number + 1} of {last}"
-                with HANGS.watched(what), batches.record_errors():
+                doing(what := f"{label}, batch {number + 1} of {last}")
+                with batches.record_errors():
                     batch = next(iterator)
                 inputs = first_replica(self.strategy, batch)
                 program = (label, *(value.shape for value in inputs.values()))
                 is_new = program not in self._compiled
                 self._compiled.add(program)
+                if is_new:
+                    doing(what, compiles=True)
                 with (
-                    HANGS.watched(what, compiles=is_new),
                     announced(f"compile: {label} (may take a minute)", when=is_new),
                     distribution.on_remote_host(self.strategy),
                 ):

@@ -33,6 +33,7 @@ from bert_tf.config import Intervals
 from bert_tf.data.batches import ShuffledSampler
 from bert_tf.errors import InputError
 from bert_tf.heads.pretraining import FillMask
+from bert_tf.training import distribution
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.step import step_seed
@@ -362,7 +363,19 @@ def test_steps_and_evaluations_are_watched(undisturbed, at_the_start, files, bat
     monkeypatch.setattr(HANGS, "watched", noted)
     train(trainer, batches, at_the_start)
     trainer.evaluate(in_order(files, num_examples=RECORDS))
-    assert {"train, steps 3 to 3", "evaluate, batch 3 of 3"} <= {*names}
+    assert {"train, steps 3 to 3", "evaluate, batch 1 of 3"} <= {*names}
+
+    names.clear()  # each second, and what compiles; then what comes next
+    now = iter([10.0, 10.0, 10.5, 11.5, 11.5, 11.6])
+    monkeypatch.setattr(distribution.time, "monotonic", lambda: next(now))
+    with HANGS.progress() as doing:
+        for number in range(3):
+            doing(f"batch {number}")
+        doing("batch 2", compiles=True)
+        monkeypatch.undo()
+        monkeypatch.setattr(HANGS, "watched", noted)
+        doing("batch 3")
+    assert names == ["batch 0", "batch 2", "batch 2", "batch 3"]
 
 
 def test_a_second_shape_of_batches_is_a_call_of_its_own():
