@@ -253,7 +253,14 @@ def percent(probability: float) -> str:
 # ---------------------------------------------------------------------------- score
 
 
-@verb(Files, model_flags.define_pretrained, check=lambda _: None)
+def one_source(texts: Sequence[str]) -> None:
+    """Refuses texts of two sources, of which one would not be scored."""
+    if texts and FLAGS.input_file:
+        received = f"--input_file with the text {texts[0]!r:.60}"
+        raise InputError(received, "texts from one source", "leave out one of the two")
+
+
+@verb(Files, model_flags.define_pretrained, check=one_source)
 def score(argv: Sequence[str]) -> None:
     """Scores lines of text by a pre-trained BERT: how likely it finds them.
 
