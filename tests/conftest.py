@@ -16,8 +16,10 @@ from bert_tf import runtime
 def pytest_configure() -> None:
     """The settings of commands, and two devices for the tests of tf.distribute.
 
-    What asks for no device runs on the first, as if it were the only one.
+    What asks for no device runs on the first, as if it were the only one. GPUs, which compare
+    neither bytes nor float32 as CPUs do, are hidden unless CUDA_VISIBLE_DEVICES is set.
     """
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     runtime.prepare_process()
     import tensorflow as tf  # after the settings, which it reads when it loads
 

@@ -11,7 +11,7 @@ from documents import ROOT, read
     "words",
     [
         ["--results=docs/ablations.jsonl"],
-        ["--results=docs/ablations_gpu.jsonl", "--scale=gpu", "--steps=1400"],
+        ["--results=docs/ablations_gpu.jsonl", "--scale=gpu", "--steps=6000"],
     ],
 )
 def test_the_page_has_the_tables_of_the_results(words):
