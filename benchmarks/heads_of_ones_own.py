@@ -89,7 +89,7 @@ class BiLstm:
         if self.vectors == "pooled_output":  # forward of the last token, backward of the first
             last = last_tokens(x[..., :size], mask, 1)[:, 0]  # [B, H]
             x = ops.concatenate([last, x[:, 0, size:]], axis=-1)  # [B, 2 H]
-        outputs["logits"] = classified(config, x, num_classes)
+        outputs["logits"] = classified(x, num_classes)
         return BertModel(inputs, outputs, name=self.name)
 
     def read(self, embeddings, every):
@@ -123,7 +123,7 @@ class NextToken(heads.FillMask):
         read = self.read(inputs)
         outputs, table = encode(config, read, num_sequences=num_sequences)
         given = read["masked_lm_positions"], table, read["masked_lm_ids"]
-        logits, losses = MaskedLmHead(config)(outputs["sequence_output"], *given)
+        logits, losses = MaskedLmHead.from_bert_config(config)(outputs["sequence_output"], *given)
         outputs |= {"masked_lm_logits": logits, "masked_lm_losses": losses}
         return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 

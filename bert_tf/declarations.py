@@ -86,6 +86,12 @@ def check(name: str, value: Any, kind: Any, **bounds: Any) -> None:
     _taken(kind, value, name, bounds)
 
 
+def check_field(cls: type, key: str, value: Any, *, name: str, remedy: str) -> None:
+    """As `check`, by the declaration of a dataclass's field or property, which `name` stands for."""
+    metadata = {field.name: field.metadata for field in dataclasses.fields(cls)}.get(key, {})
+    _taken(_hints(cls).get(key, bool), value, name, {**metadata, "remedy": remedy})
+
+
 def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
     """A JSON value as the annotation `kind` has it: lists as tuples, objects as dataclasses."""
     inner = typing.get_args(kind)

@@ -51,14 +51,14 @@ class Pretraining(Head):
         inputs = token_inputs("masked_lm_positions", *more)
         outputs, word_table = encode(config, inputs, num_sequences=num_sequences)
         hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
-        predict = MaskedLmHead(config)
+        predict = MaskedLmHead.from_bert_config(config)
         if with_losses:
             logits, losses = predict(hidden, positions, word_table, inputs["masked_lm_ids"])
             outputs |= {"masked_lm_logits": logits, "masked_lm_losses": losses}  # [B, P, V], [B, P]
         else:
             outputs["masked_lm_logits"] = predict(hidden, positions, word_table)  # [B, P, V]
         if "next_sentence" in self.terms:
-            logits = NextSentenceHead(config)(outputs["pooled_output"])  # [B, 2], or [B * K, 2]
+            logits = NextSentenceHead.from_bert_config(config)(outputs["pooled_output"])  # [B, 2], or [B * K, 2]
             if num_sequences > 1:
                 logits = keras.ops.reshape(logits, (-1, num_sequences, 2))
             outputs["next_sentence_logits"] = logits

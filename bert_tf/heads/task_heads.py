@@ -30,7 +30,7 @@ class LabelHead(Head):
         """The encoder with a classifier of its `vectors`: logits [B * K, L] or [B, S, L]."""
         inputs = token_inputs()
         outputs, _ = encode(config, inputs, num_sequences=num_sequences)
-        outputs["logits"] = classified(config, outputs[self.vectors], num_classes)
+        outputs["logits"] = classified(outputs[self.vectors], num_classes)
         return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
@@ -38,11 +38,11 @@ class LabelHead(Head):
         return (Feature("label_ids", tf.int64, 1, most=num_labels - 1),)
 
 
-def classified(config, vectors, num_classes: int):
+def classified(vectors, num_classes: int):
     """Logits [..., L] of a model's vectors [..., D], with a dropout of 0.1 as in the original."""
     dropped = Dropout(0.1, name="dropout")(vectors)
     layer = SequenceClassifier if len(vectors.shape) == 2 else TokenClassifier
-    return layer(config, num_classes=num_classes, name="classifier")(dropped)
+    return layer(num_classes, name="classifier")(dropped)
 
 
 class Classification(LabelHead):
@@ -179,7 +179,7 @@ class MultipleChoice(Classification):
         if num_sequences == 1:
             rows = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
         outputs, _ = encode(config, rows, num_sequences=num_sequences)
-        scores = classified(config, outputs["pooled_output"], 1)  # [B * C, 1], or [B * K, 1]
+        scores = classified(outputs["pooled_output"], 1)  # [B * C, 1], or [B * K, 1]
         logits = keras.ops.reshape(scores, (-1, num_choices))
         return BertModel(inputs, {"logits": logits}, name=self.name, num_sequences=num_sequences)
 
@@ -238,7 +238,7 @@ class QuestionAnswering(Head):
         x = outputs["sequence_output"]  # [B, S, D]
         if config.is_causal:  # no answer is scored at [CLS], which sees nothing
             x = last_at_first(x, inputs["input_mask"], num_sequences)
-        logits = TokenClassifier(config, num_classes=2, name="squad")(x)  # [B, S, 2]
+        logits = TokenClassifier(num_classes=2, name="squad")(x)  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
         return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 

@@ -12,39 +12,96 @@ from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
 from bert_tf.declarations import check
-from bert_tf.modeling.layers import ACTIVATIONS, BertLayer, Config, Shape, Tensor
+from bert_tf.errors import InputError
+from bert_tf.modeling.layers import ACTIVATIONS, BertLayer, Embeddings, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Transform(BertLayer):
     """norm(activation(dense(x))), before the masked-LM head's vocabulary projection."""
 
-    def __init__(self, config: Config, **kwargs: Any):
-        super().__init__(config, **kwargs)
-        self.projection = self.dense(self.config.hidden_size)
+    def __init__(
+        self,
+        hidden_size: int,
+        activation: str = "gelu",
+        *,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-12,
+        **kwargs: Any,
+    ):
+        sizes = {"hidden_size": hidden_size, "activation": activation}
+        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
+        super().__init__(sizes, **kwargs)
+        self.projection = self.dense(hidden_size)
         self.norm = self.layer_norm()
 
     def build(self, x_shape: Shape) -> None:
         """Makes the projection and the normalization."""
         self.projection.build(x_shape)
-        self.norm.build((*x_shape[:-1], self.config.hidden_size))
+        self.norm.build((*x_shape[:-1], self.hidden_size))
 
     def call(self, x: Tensor) -> Tensor:
         """x [..., D] -> [..., D]."""
-        return self.norm(ACTIVATIONS[self.config.hidden_act](self.projection(x)))
+        return self.norm(ACTIVATIONS[self.activation](self.projection(x)))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLmHead(BertLayer):
     """Predicts the masked tokens (paper, section 3.1; original: `get_masked_lm_output`).
 
+        logits = MaskedLmHead(embeddings=embeddings)(x, masked_lm_positions)        [B, P, V]
+
     The vocabulary projection is the word-embedding table; only masked positions are projected. In
     a causal model each is predicted from the token before it.
     """
 
-    def __init__(self, config: Config, name: str = "predictions", **kwargs: Any):
-        super().__init__(config, name=name, **kwargs)
-        self.transform = Transform(self.config, dtype=self.dtype_policy, name="transform")
+    def __init__(
+        self,
+        hidden_size: int | None = None,
+        activation: str = "gelu",
+        *,
+        embeddings: Embeddings | None = None,
+        causal: bool = False,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-12,
+        name: str = "predictions",
+        **kwargs: Any,
+    ):
+        """With new weights, but for the table.
+
+        Args:
+          hidden_size: D; that of `embeddings` unless given.
+          activation: as of `EncoderBlock`.
+          embeddings: the layer to whose table the head is tied, where calls give no word_table.
+          causal: whether the model is.
+          initializer_range, layer_norm_eps: as of `EncoderBlock`.
+          name: part of the weights' names in checkpoints.
+          **kwargs: as of Keras's layers.
+        """
+        hidden_size = hidden_size or getattr(embeddings, "hidden_size", None)
+        sizes = {"hidden_size": hidden_size, "activation": activation, "causal": causal}
+        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
+        super().__init__(sizes, name=name, **kwargs)
+        self.transform = self.part(Transform, "transform")
+        self._embeddings = lambda: embeddings  # no part of this layer: its weights are another's
+
+    def __call__(self, sequence_output, masked_lm_positions, word_table=None, *args, **kwargs):
+        """As `call`; without a table that of `embeddings`, also in files and copies of a model."""
+        if word_table is None:
+            word_table = self._own_table(sequence_output)
+        given = (sequence_output, masked_lm_positions, word_table, *args)
+        return super().__call__(*given, **kwargs)
+
+    def _own_table(self, x: Tensor) -> Tensor:
+        embeddings = self._embeddings()
+        if embeddings is None or not embeddings.built:
+            received = f"{self.name}, a head without embeddings that have been called"
+            remedy = "give MaskedLmHead(embeddings=layer), or a word_table [V, D]"
+            raise InputError(received, "the table that it is tied to", remedy)
+        if not isinstance(x, keras.KerasTensor):
+            return ops.copy(embeddings.word_embeddings)
+        made = embeddings._inbound_nodes[0].arguments  # a functional model: the table is a tensor
+        return embeddings(*made.args, **{**made.kwargs, "with_table": "only"})
 
     def build(
         self,
@@ -56,7 +113,7 @@ class MaskedLmHead(BertLayer):
         """Makes the transform and a bias for each word piece."""
         self.transform.build((*masked_lm_positions_shape, sequence_output_shape[-1]))
         self.output_bias = self.add_weight(
-            shape=(self.config.vocab_size,), initializer="zeros", name="output_bias"
+            shape=(word_table_shape[0],), initializer="zeros", name="output_bias"
         )  # [V]
 
     def call(self, sequence_output, masked_lm_positions, word_table, masked_lm_ids=None):
@@ -74,7 +131,7 @@ class MaskedLmHead(BertLayer):
         """
         batch, length, hidden = ops.shape(sequence_output)
         masked_lm_positions = ops.cast(masked_lm_positions, "int32")  # Keras builds with floats
-        if self.config.is_causal:
+        if self.causal:
             masked_lm_positions = ops.maximum(masked_lm_positions - 1, 0)
         num_predictions = ops.shape(masked_lm_positions)[1]
         row_starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
@@ -83,7 +140,7 @@ class MaskedLmHead(BertLayer):
         x = self.transform(x)  # [B * P, D]
         bias = ops.copy(self.output_bias)
         logits = ops.matmul(x, ops.transpose(word_table)) + bias  # [B * P, V]
-        logits = ops.reshape(logits, (batch, num_predictions, self.config.vocab_size))
+        logits = ops.reshape(logits, (batch, num_predictions, ops.shape(word_table)[0]))
         if masked_lm_ids is None:
             return logits
         losses = tied_cross_entropy(x, word_table, bias, ops.reshape(masked_lm_ids, (-1,)))
@@ -94,7 +151,7 @@ class MaskedLmHead(BertLayer):
 
     def compute_output_spec(self, sequence_output, positions, word_table, masked_lm_ids=None):
         """[B, P, V], or that and [B, P]."""
-        logits = (*positions.shape, self.config.vocab_size)
+        logits = (*positions.shape, word_table.shape[0])
         logits = keras.KerasTensor(logits, dtype=self.compute_dtype)
         losses = keras.KerasTensor(positions.shape, dtype="float32")
         return logits if masked_lm_ids is None else (logits, losses)
@@ -157,14 +214,15 @@ def tied_cross_entropy(x: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -
 class SequenceClassifier(BertLayer):
     """Logits from the pooled vector; weights [classes, D] as in the original.
 
-    In float32 by default: it is little work, and close logits stay apart.
+        logits = SequenceClassifier(num_classes=3)(pooled)       [B, D] -> [B, 3]
+
+    In float32 by default: it is little work, and close logits stay apart. The initializer's range
+    is that of the original's run_classifier.py and run_squad.py, whatever the configuration has.
     """
 
-    # That of the original's run_classifier.py and run_squad.py, whatever the configuration has.
-    initializer_range = 0.02
-
-    def __init__(self, config: Config, *, num_classes: int, dtype: Any = "float32", **kwargs: Any):
-        super().__init__(config, dtype=dtype, **kwargs)
+    def __init__(self, num_classes: int, *, dtype: Any = "float32", **kwargs: Any):
+        sizes = {name: kwargs.pop(name) for name in ("initializer_range",) if name in kwargs}
+        super().__init__(sizes, dtype=dtype, **kwargs)
         check("num_classes", int(num_classes), int, low=1)  # NumPy's integers as well
         self.num_classes = num_classes
 
@@ -172,7 +230,7 @@ class SequenceClassifier(BertLayer):
         """Makes weights and bias."""
         self.output_weights = self.add_weight(
             shape=(self.num_classes, pooled_output_shape[-1]),
-            initializer=TruncatedNormal(stddev=self.initializer_range),
+            initializer=TruncatedNormal(stddev=self.sizes.get("initializer_range", 0.02)),
             name="output_weights",
         )
         self.output_bias = self.add_weight(
@@ -208,9 +266,15 @@ class NextSentenceHead(SequenceClassifier):
     Original: `get_next_sentence_output`.
     """
 
-    def __init__(self, config: Config, name: str = "seq_relationship", **kwargs: Any):
-        super().__init__(config, **{"num_classes": 2, **kwargs}, name=name)
-        self.initializer_range = self.config.initializer_range
+    def __init__(
+        self,
+        num_classes: int = 2,
+        *,
+        initializer_range: float = 0.02,
+        name: str = "seq_relationship",
+        **kwargs: Any,
+    ):
+        super().__init__(num_classes, initializer_range=initializer_range, name=name, **kwargs)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -1,8 +1,10 @@
 """The layers of BERT, up to its pooler; in `keras.ops` alone, so they run on every backend.
 
-    x = Embeddings(config)(input_ids, segment_ids)                           [B, S, D]
-    x = EncoderBlock(config, name="layer_0")(x, padding_mask=input_mask)     [B, S, D]
-    pooled = Pooler(config)(x)                                               [B, D]
+    x = Embeddings(vocab_size=30522, hidden_size=768)(input_ids, segment_ids)    [B, S, D]
+    x = EncoderBlock(768, num_heads=12, intermediate_size=3072)(x)               [B, S, D]
+    pooled = Pooler(768)(x)                                                      [B, D]
+
+or with the sizes of a configuration, `EncoderBlock.from_bert_config(config, name="layer_0")`.
 
 Dimensions, here and in the whole project:
 
@@ -14,10 +16,11 @@ less the leading `bert/`, `bert/encoder/` or `cls/` (checkpoints/tf1.py).
 """
 
 import dataclasses
+import inspect
 import math
 import zlib
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self, TypeVar
 
 import keras
 import numpy as np
@@ -25,8 +28,9 @@ from keras import ops
 from keras.initializers import TruncatedNormal
 
 from bert_tf.config import BertConfig
+from bert_tf.declarations import check_field
+from bert_tf.errors import InputError
 
-Config = BertConfig | dict[str, Any]
 Tensor = Any  # of any backend
 Shape = tuple[int | None, ...]
 MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
@@ -39,27 +43,65 @@ ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
 }
 
 
-class BertLayer(keras.layers.Layer):
-    """A layer with the sizes of a `BertConfig`, which is serialized with it.
+# The sizes of layers, and what they are called in a BertConfig, which says what is allowed.
+SIZES = {
+    "hidden_size": "hidden_size",  # D
+    "num_heads": "num_attention_heads",  # N; the head size H is D / N
+    "intermediate_size": "intermediate_size",  # F
+    "vocab_size": "vocab_size",  # V
+    "type_vocab_size": "type_vocab_size",  # T
+    "max_positions": "max_position_embeddings",  # the longest sequence
+    "activation": "hidden_act",
+    "dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "causal": "is_causal",  # whether a token sees those before it and itself alone
+    "initializer_range": "initializer_range",
+    "layer_norm_eps": "layer_norm_eps",
+}
 
-    It passes on a mask of Keras, as `Masking` or `Embedding(mask_zero=True)` give it. Layers that
-    attend take it for the padding_mask if they are given none.
+
+class BertLayer(keras.layers.Layer):
+    """A layer with some of `SIZES`, which it has as attributes, checks, and is serialized with.
+
+    It passes on a mask of Keras, as `Masking` or `Embeddings` give it. Layers that attend take it
+    for the padding_mask if they are given none.
     """
 
-    def __init__(self, config: Config, **kwargs: Any):
+    def __init__(self, sizes: Mapping[str, Any], **kwargs: Any):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
+        remedy = f"give numbers, or use {type(self).__name__}.from_bert_config(config)"
+        for name, value in sizes.items():
+            check_field(BertConfig, SIZES[name], value, name=name, remedy=remedy)
+        self.sizes = dict(sizes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in SIZES and name in (sizes := self.__dict__.get("sizes", {})):
+            return sizes[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @classmethod
+    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
+        """The layer with the sizes of a configuration; the constructor's arguments go before."""
+        taken = inspect.signature(cls).parameters
+        sizes = {name: getattr(config, key) for name, key in SIZES.items() if name in taken}
+        return cls(**sizes | kwargs)
+
+    def part(self, cls: type["Part"], name: str) -> "Part":
+        """A layer inside of this one, of its sizes and dtype."""
+        taken = inspect.signature(cls).parameters
+        sizes = {size: value for size, value in self.sizes.items() if size in taken}
+        return cls(**sizes, dtype=self.dtype_policy, name=name)
 
     def dense(self, units: int, name: str = "dense") -> "Dense":
         """A dense layer with BERT's initializer, of this layer's dtype."""
-        kernel = TruncatedNormal(stddev=self.config.initializer_range)
+        kernel = TruncatedNormal(stddev=self.initializer_range)
         return Dense(units, kernel_initializer=kernel, dtype=self.dtype_policy, name=name)
 
     def layer_norm(self) -> keras.layers.LayerNormalization:
         """Layer normalization with BERT's epsilon (Keras's own default is 1e-3)."""
         return keras.layers.LayerNormalization(
-            epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
+            epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
         )
 
     def dropout_layer(self, rate: float) -> "Dropout":
@@ -68,23 +110,51 @@ class BertLayer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "config": self.config.to_dict()}
+        return {**super().get_config(), **self.sizes}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "BertLayer":
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer of what `get_config` gave; what is inside of a frozen layer is frozen, too."""
-        layer = super().from_config(config)
+        kwargs, whole = dict(config), config.get("config")  # of files of older versions
+        if whole:
+            del kwargs["config"]
+            kwargs = {**kwargs, "config": BertConfig.from_dict(whole)}
+        layer = cls.from_bert_config(**kwargs) if whole else cls(**kwargs)
         for inner in layer._flatten_layers(include_self=False):
             inner.trainable = layer.trainable
         return layer
 
     def compute_output_shape(self, x_shape: Shape, *_: Any) -> Shape:
         """The shape of the first input, with D at its end."""
-        return (*x_shape[:-1], self.config.hidden_size)
+        return (*x_shape[:-1], self.hidden_size)
+
+
+Part = TypeVar("Part", bound=BertLayer)
+
+
+class Attending(BertLayer):
+    """A layer whose tokens see each other: what its parts take and give.
+
+    Called with x [B, S, D] and
+
+        padding_mask              [B, S], 0 for padding, as `input_mask`; without it the mask that x
+                                  has from Keras; without either there is no padding
+        attention_mask            [B, S, S] or [B, N, S, S], 0 where a token (first S) does not see
+                                  another (second S); given both, it sees what both allow
+        return_attention_scores   also gives the soft-max's probabilities, float32 [B, N, S, S]
+
+    A mask of another shape is an error.
+    """
+
+    def compute_output_spec(self, x, *args, return_attention_scores=False, **kwargs):
+        """[B, S, D], or that and [B, N, S, S]."""
+        y = keras.KerasTensor((*x.shape[:-1], self.hidden_size), dtype=self.compute_dtype)
+        scores = (x.shape[0], self.num_heads, x.shape[1], x.shape[1])
+        return (y, keras.KerasTensor(scores, "float32")) if return_attention_scores else y
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SelfAttention(BertLayer):
+class SelfAttention(Attending):
     """Scaled dot-product attention of N heads (paper, section 3; original: `attention_layer`).
 
     In a causal model (section 5.1) a token sees itself and those before it.
@@ -95,40 +165,64 @@ class SelfAttention(BertLayer):
     key: one product of the six that attention takes is made twice.
     """
 
-    def __init__(self, config: Config, **kwargs: Any):
-        super().__init__(config, **kwargs)
-        self.query = self.dense(self.config.hidden_size, "query")
-        self.key = self.dense(self.config.hidden_size, "key")
-        self.value = self.dense(self.config.hidden_size, "value")
-        self.dropout = self.dropout_layer(self.config.attention_probs_dropout_prob)
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        attention_dropout: float = 0.1,
+        *,
+        causal: bool = False,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ):
+        sizes = {"hidden_size": hidden_size, "num_heads": num_heads, "causal": causal}
+        sizes |= {"attention_dropout": attention_dropout, "initializer_range": initializer_range}
+        super().__init__(sizes, **kwargs)
+        if hidden_size % num_heads:
+            received = f"hidden_size {hidden_size}, which is no multiple of num_heads {num_heads}"
+            raise InputError(received, "a whole size for each head", "change one of the two")
+        self.query = self.dense(hidden_size, "query")
+        self.key = self.dense(hidden_size, "key")
+        self.value = self.dense(hidden_size, "value")
+        self.dropout = self.dropout_layer(attention_dropout)
 
-    def build(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
+    def build(self, x_shape: Shape, *_: Any, **__: Any) -> None:
         """Makes the three projections."""
         for projection in (self.query, self.key, self.value):
             projection.build(x_shape)
         self.dropout.build(x_shape)
 
-    def call(self, x, padding_mask=None, training=None, mask=None):
-        """x [B, S, D] -> context [B, S, D].
-
-        padding_mask: [B, S], 0 for padding; or [B, S, S], 0 where a token (first S) does not see
-        another (second S). Without it `mask`, [B, S], which Keras gives.
-        """
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        mask=None,
+    ):
+        """x [B, S, D] -> context [B, S, D]; see `Attending`."""
         padding_mask = mask if padding_mask is None else padding_mask
         batch, length, hidden = ops.shape(x)
-        heads = self.config.num_attention_heads
-        mask_scores = self._mask_scores(padding_mask, batch, length)
+        heads = self.num_heads
+        mask_scores = self._mask_scores(padding_mask, attention_mask, batch, length)
 
         def split(y):  # [B, S, D] -> [B, N, S, H]
             y = ops.reshape(y, (batch, length, heads, hidden // heads))
             return ops.transpose(y, (0, 2, 1, 3))
 
         parts = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        context = self._context(parts, mask_scores, bool(training))  # [B, S, N, H]
-        return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
+        context, p = self._context(parts, mask_scores, bool(training), return_attention_scores)
+        context = ops.reshape(context, (batch, length, hidden))  # [B, S, D]
+        return (context, p) if return_attention_scores else context
 
-    def _context(self, parts: Iterable[Tensor], mask_scores: Tensor, training: bool) -> Tensor:
-        """softmax(Q K^T / sqrt(H) + mask) V, with dropout: [B, N, S, H] each -> [B, S, N, H]."""
+    def _context(
+        self, parts: Iterable[Tensor], mask_scores: Tensor, training: bool, with_scores: bool
+    ) -> tuple[Tensor, Tensor]:
+        """softmax(Q K^T / sqrt(H) + mask) V, with dropout: [B, N, S, H] each -> [B, S, N, H].
+
+        And the soft-max without dropout, or None.
+        """
         query, key, value = parts
         scale, across, swapped = query.shape[-1] ** -0.5, (0, 1, 3, 2), (0, 2, 1, 3)
 
@@ -139,9 +233,10 @@ class SelfAttention(BertLayer):
         def dropped(p: Tensor) -> Tensor:
             return self.dropout(ops.cast(p, self.compute_dtype), training=training)
 
-        if not (training and _steps):  # otherwise a second pass draws the masks of the first
+        # Otherwise a second pass draws the masks of the first.
+        if with_scores or not (training and _steps):
             p = ops.softmax(scores_of(query, key), axis=-1)
-            return ops.transpose(ops.matmul(dropped(p), value), swapped)
+            return ops.transpose(ops.matmul(dropped(p), value), swapped), p
 
         masks = _steps[-1]
 
@@ -175,59 +270,108 @@ class SelfAttention(BertLayer):
 
             return context, gradient
 
-        return attend(query, key, value)
+        return attend(query, key, value), None
 
-    def _mask_scores(self, padding_mask: Tensor, batch: Tensor, length: Tensor) -> Tensor:
-        """0 for what is seen, -10000 for what is not: float32 [B, 1, 1 or S, S], [S, S], or 0."""
+    def _mask_scores(self, padding_mask, attention_mask, batch: Tensor, length: Tensor) -> Tensor:
+        """0 for what is seen, -10000 for what is not: float32 [B, 1 or N, 1 or S, S], [S, S], 0."""
         seen = 1.0
         if padding_mask is not None:
-            mask = ops.cast(padding_mask, "float32")
-            # Not broadcast: of another shape, which only a running graph may know, one of both
-            # fails.
-            own = (batch, length, length) if len(mask.shape) == 3 else (batch, length)
-            seen = ops.reshape(ops.maximum(mask, ops.reshape(mask, own)), (batch, 1, -1, length))
-        if self.config.is_causal:
+            mask = _of_shape("padding_mask", padding_mask, (batch, length))
+            seen *= ops.reshape(mask, (batch, 1, 1, length))
+        if attention_mask is not None:
+            own = (batch, *[self.num_heads] * (len(attention_mask.shape) == 4), length, length)
+            mask = _of_shape("attention_mask", attention_mask, own)
+            seen *= ops.reshape(mask, (batch, -1, length, length))
+        if self.causal:
             places = ops.arange(length, dtype="int32")
             seen *= ops.cast(places[:, None] >= places, "float32")  # [S, S]
         return (1.0 - seen) * MASKED_SCORE
 
 
+def _of_shape(name: str, mask: Tensor, shape: tuple) -> Tensor:
+    """The mask as float32; not broadcast: of another shape, known in a running graph, it fails."""
+    if len(mask.shape) != len(shape):
+        wanted = {"padding_mask": "[B, S]", "attention_mask": "[B, S, S] or [B, N, S, S]"}
+        received = f"{name} of shape {list(mask.shape)}"
+        raise InputError(received, wanted[name], "give the one as the other, or correct its shape")
+    mask = ops.cast(mask, "float32")
+    return ops.maximum(mask, ops.reshape(mask, shape))
+
+
 @keras.saving.register_keras_serializable(package="bert_tf")
-class Attention(BertLayer):
+class Attention(Attending):
     """Self-attention, its projection, residual and normalization: half an encoder block."""
 
-    def __init__(self, config: Config, **kwargs: Any):
-        super().__init__(config, **kwargs)
-        self.self_attention = SelfAttention(self.config, dtype=self.dtype_policy, name="self")
-        self.add_and_norm = AddAndNorm(self.config, dtype=self.dtype_policy, name="output")
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        *,
+        causal: bool = False,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-12,
+        **kwargs: Any,
+    ):
+        sizes = {"hidden_size": hidden_size, "num_heads": num_heads, "causal": causal}
+        sizes |= {"dropout": dropout, "attention_dropout": attention_dropout}
+        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
+        super().__init__(sizes, **kwargs)
+        self.self_attention = self.part(SelfAttention, "self")
+        self.add_and_norm = self.part(AddAndNorm, "output")
 
-    def build(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
+    def build(self, x_shape: Shape, *_: Any, **__: Any) -> None:
         """Builds both parts."""
-        self.self_attention.build(x_shape, padding_mask_shape)
+        self.self_attention.build(x_shape)
         self.add_and_norm.build(x_shape, x_shape)
 
-    def call(self, x, padding_mask=None, training=None, mask=None):
-        """x [B, S, D], padding_mask [B, S], 0 for padding, else Keras's mask -> [B, S, D]."""
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        mask=None,
+    ):
+        """x [B, S, D] -> [B, S, D]; see `Attending`."""
         padding_mask = mask if padding_mask is None else padding_mask
-        context = self.self_attention(x, padding_mask, training=training)
-        return self.add_and_norm(context, x, training=training)
+        context = self.self_attention(
+            *(x, padding_mask, attention_mask),
+            training=training,
+            return_attention_scores=return_attention_scores,
+        )
+        context, *scores = context if return_attention_scores else (context,)
+        y = self.add_and_norm(context, x, training=training)
+        return (y, *scores) if return_attention_scores else y
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AddAndNorm(BertLayer):
     """norm(residual + dropout(dense(x))), the end of both halves of an encoder block."""
 
-    def __init__(self, config: Config, **kwargs: Any):
-        super().__init__(config, **kwargs)
-        self.projection = self.dense(self.config.hidden_size)
-        self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
+    def __init__(
+        self,
+        hidden_size: int,
+        dropout: float = 0.1,
+        *,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-12,
+        **kwargs: Any,
+    ):
+        sizes = {"hidden_size": hidden_size, "dropout": dropout}
+        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
+        super().__init__(sizes, **kwargs)
+        self.projection = self.dense(hidden_size)
+        self.dropout = self.dropout_layer(dropout)
         self.norm = self.layer_norm()
 
     def build(self, x_shape: Shape, residual_shape: Shape | None = None) -> None:
         """Makes the projection and the normalization."""
         self.projection.build(x_shape)
         self.dropout.build(x_shape)
-        self.norm.build((*x_shape[:-1], self.config.hidden_size))
+        self.norm.build((*x_shape[:-1], self.hidden_size))
 
     def call(self, x: Tensor, residual: Tensor, training: bool | None = None) -> Tensor:
         """x [B, S, D or F], residual [B, S, D] -> [B, S, D]."""
@@ -242,9 +386,19 @@ class Intermediate(BertLayer):
     its input and keeps nothing.
     """
 
-    def __init__(self, config: Config, **kwargs: Any):
-        super().__init__(config, **kwargs)
-        self.projection = self.dense(self.config.intermediate_size)
+    def __init__(
+        self,
+        hidden_size: int,
+        intermediate_size: int,
+        activation: str = "gelu",
+        *,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ):
+        sizes = {"hidden_size": hidden_size, "intermediate_size": intermediate_size}
+        sizes |= {"activation": activation, "initializer_range": initializer_range}
+        super().__init__(sizes, **kwargs)
+        self.projection = self.dense(intermediate_size)
 
     def build(self, x_shape: Shape) -> None:
         """Makes the projection."""
@@ -252,130 +406,216 @@ class Intermediate(BertLayer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         """x [..., D] -> [..., F]."""
-        wide, activation = self.projection(x), ACTIVATIONS[self.config.hidden_act]
+        wide, activation = self.projection(x), ACTIVATIONS[self.activation]
         again = training and recomputes("attention")
         return keras.remat(activation)(wide) if again else activation(wide)
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
         """The shape of x with F at its end."""
-        return (*x_shape[:-1], self.config.intermediate_size)
+        return (*x_shape[:-1], self.intermediate_size)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class EncoderBlock(BertLayer):
+class EncoderBlock(Attending):
     """One Transformer block, normalized after each half (original: `transformer_model`).
 
-    Called with x [B, S, D] and padding_mask int [B, S], 1 for word pieces and 0 for padding, as
-    `input_mask`. Without it the mask that x has from Keras (`BertLayer`) is taken; without
-    either there is no padding.
+        block = EncoderBlock(hidden_size=768, num_heads=12, intermediate_size=3072)
+        y = block(x, padding_mask=input_mask)                      [B, S, D] -> [B, S, D]
+
+    What else it is called with: `Attending`. Rates of dropout are those of the residuals and of
+    the attention's probabilities; activation: gelu (the tanh form), gelu_erf, relu, tanh, linear.
 
     In a `TrainingStep` that recomputes blocks it keeps its input alone for the gradient, and
     computes again what else the backward pass needs: some 20 tensors as large as its input, of one
     block at a time. The work is a third more. Dropout masks are hashes of places (`Dropout`), so
     the second pass draws those of the first.
+
+    Raises:
+      InputError: a size is not positive, hidden_size is no multiple of num_heads, or the
+        activation is unknown.
     """
 
-    def __init__(self, config: Config, **kwargs: Any):
-        super().__init__(config, **kwargs)
-        self.attention = Attention(self.config, dtype=self.dtype_policy, name="attention")
-        self.intermediate = Intermediate(self.config, dtype=self.dtype_policy, name="intermediate")
-        self.add_and_norm = AddAndNorm(self.config, dtype=self.dtype_policy, name="output")
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        intermediate_size: int,
+        dropout: float = 0.1,
+        attention_dropout: float = 0.1,
+        activation: str = "gelu",
+        *,
+        causal: bool = False,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-12,
+        **kwargs: Any,
+    ):
+        sizes = {"hidden_size": hidden_size, "num_heads": num_heads, "causal": causal}
+        sizes |= {"intermediate_size": intermediate_size, "activation": activation}
+        sizes |= {"dropout": dropout, "attention_dropout": attention_dropout}
+        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
+        super().__init__(sizes, **kwargs)
+        self.attention = self.part(Attention, "attention")
+        self.intermediate = self.part(Intermediate, "intermediate")
+        self.add_and_norm = self.part(AddAndNorm, "output")
 
-    def build(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
+    def build(self, x_shape: Shape, *_: Any, **__: Any) -> None:
         """Builds the three parts."""
-        self.attention.build(x_shape, padding_mask_shape)
+        self.attention.build(x_shape)
         self.intermediate.build(x_shape)
-        self.add_and_norm.build((*x_shape[:-1], self.config.intermediate_size), x_shape)
+        self.add_and_norm.build((*x_shape[:-1], self.intermediate_size), x_shape)
 
-    def call(self, x, padding_mask=None, training=None, mask=None):
-        """x [B, S, D], padding_mask [B, S], 0 for padding, else Keras's mask -> [B, S, D]."""
-        padding_mask = mask if padding_mask is None else padding_mask
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        mask=None,
+    ):
+        """x [B, S, D] -> [B, S, D]; see `Attending`."""
         training = drops(self, training)
+        padding_mask = mask if padding_mask is None else padding_mask
+        masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
+        given = {name: value for name, value in masks.items() if value is not None}
 
-        def block(x: Tensor) -> Tensor:
-            x = self.attention(x, padding_mask, training=training)
-            wide = self.intermediate(x, training=training)  # [B, S, F]
-            return self.add_and_norm(wide, x, training=training)
+        def block(x: Tensor, *values: Tensor) -> Any:
+            y = self.attention(
+                x,
+                **dict(zip(given, values, strict=True)),
+                training=training,
+                return_attention_scores=return_attention_scores,
+            )
+            y, *scores = y if return_attention_scores else (y,)
+            y = self.add_and_norm(self.intermediate(y, training=training), y, training=training)
+            return (y, *scores) if return_attention_scores else y
 
-        return recomputed(block, x) if training and recomputes("blocks") else block(x)
+        again = training and recomputes("blocks")
+        return recomputed(block, x, *given.values()) if again else block(x, *given.values())
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Embeddings(BertLayer):
-    """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`)."""
+    """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`).
 
-    def __init__(self, config: Config, name: str = "embeddings", **kwargs: Any):
-        super().__init__(config, name=name, autocast=False, **kwargs)  # 16 bits hold no ids
+        x = Embeddings(vocab_size=30522, hidden_size=768)(input_ids, segment_ids)     [B, S, D]
+
+    With mask_zero, id 0 is padding: the result has that as its mask of Keras.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        max_positions: int = 512,
+        type_vocab_size: int = 2,
+        dropout: float = 0.1,
+        *,
+        mask_zero: bool = True,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-12,
+        name: str = "embeddings",
+        **kwargs: Any,
+    ):
+        sizes = {"vocab_size": vocab_size, "hidden_size": hidden_size, "dropout": dropout}
+        sizes |= {"max_positions": max_positions, "type_vocab_size": type_vocab_size}
+        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
+        kwargs = {"autocast": False, **kwargs}  # 16 bits hold no ids
+        super().__init__(sizes, name=name, **kwargs)
+        self.mask_zero = mask_zero
         self.norm = self.layer_norm()
-        self.dropout = self.dropout_layer(self.config.hidden_dropout_prob)
+        self.dropout = self.dropout_layer(dropout)
 
-    def build(self, input_ids_shape: Shape, segment_ids_shape: Shape | None = None) -> None:
+    def build(self, input_ids_shape: Shape, *_: Any, **__: Any) -> None:
         """Makes the three tables and the normalization."""
 
         def table(rows: int, name: str) -> Tensor:
             # One each: an initializer of Keras draws the same values whenever it is called.
-            init = TruncatedNormal(stddev=self.config.initializer_range)
+            init = TruncatedNormal(stddev=self.initializer_range)
             # In float32 whatever the layer computes in: many gradients of one row are added up.
-            shape = (rows, self.config.hidden_size)
+            shape = (rows, self.hidden_size)
             return self.add_weight(shape=shape, initializer=init, autocast=False, name=name)
 
-        self.word_embeddings = table(self.config.vocab_size, "word_embeddings")  # [V, D]
-        self.token_type_embeddings = table(self.config.type_vocab_size, "token_type_embeddings")
-        self.position_embeddings = table(self.config.max_position_embeddings, "position_embeddings")
-        self.norm.build((*input_ids_shape, self.config.hidden_size))
-        self.dropout.build((*input_ids_shape, self.config.hidden_size))
+        self.word_embeddings = table(self.vocab_size, "word_embeddings")  # [V, D]
+        self.token_type_embeddings = table(self.type_vocab_size, "token_type_embeddings")
+        self.position_embeddings = table(self.max_positions, "position_embeddings")
+        self.norm.build((*input_ids_shape, self.hidden_size))
+        self.dropout.build((*input_ids_shape, self.hidden_size))
 
-    def call(self, input_ids, segment_ids, training=None, with_table=False, sequence_numbers=None):
-        """input_ids, segment_ids [B, S] -> embeddings [B, S, D].
+    def call(
+        self, input_ids, segment_ids=None, positions=None, training=None, with_table=False
+    ):
+        """input_ids, segment_ids, positions [B, S] -> embeddings [B, S, D].
 
-        Ids are whole numbers; floats, with which Keras builds a loaded model, are cast.
+        Segments that are left out are 0, positions 0, 1, 2, ... Ids are whole numbers; floats, with
+        which Keras builds a loaded model, are cast.
 
-        With `sequence_numbers`, of a packed row, positions begin again in each sequence.
-
-        With `with_table` -> (embeddings, word table [V, D]), for a head that is tied to the table:
-        only what is read inside `call` takes part in the gradient, not what a functional model
-        reads while it is built.
+        With `with_table` -> (embeddings, word table [V, D]), or the table alone if it is "only",
+        for a head that is tied to it: only what is read inside `call` takes part in the gradient,
+        not what a functional model reads while it is built.
         """
-        input_ids, segment_ids = (ops.cast(ids, "int32") for ids in (input_ids, segment_ids))
+        input_ids = ops.cast(input_ids, "int32")
         length = ops.shape(input_ids)[1]
-        longest = self.config.max_position_embeddings
-        if sequence_numbers is None and isinstance(length, int) and length > longest:
-            raise ValueError(f"received sequences of {length}, expected at most {longest}")
+        if positions is None and isinstance(length, int) and length > self.max_positions:
+            received = f"sequences of {length}"
+            raise InputError(received, f"at most {self.max_positions}", "cut the texts")
         words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
+        if with_table == "only":
+            return words
         x = ops.take(words, input_ids, axis=0)  # [B, S, D]
-        # A product with one-hot rows: a gradient without scatter, for the two or so types.
-        segment_ids = ops.stack([input_ids, segment_ids])[1]  # of one shape, or this fails
-        types = ops.one_hot(segment_ids, self.config.type_vocab_size, dtype=self.variable_dtype)
-        x += ops.matmul(types, ops.convert_to_tensor(self.token_type_embeddings))  # [B, S, D]
-        positions = ops.convert_to_tensor(self.position_embeddings)
-        if sequence_numbers is None:
-            x += positions[:length]  # [S, D] to each row
+        types = ops.convert_to_tensor(self.token_type_embeddings)
+        if segment_ids is None:
+            x += types[0]
         else:
-            places = ops.minimum(places_in_sequences(sequence_numbers), longest - 1)  # of padding
-            x += ops.take(positions, places, axis=0)  # [B, S, D]
+            # A product with one-hot rows: a gradient without scatter, for the two or so types.
+            segment_ids = ops.cast(segment_ids, "int32")
+            segment_ids = ops.stack([input_ids, segment_ids])[1]  # of one shape, or this fails
+            one_hot = ops.one_hot(segment_ids, self.type_vocab_size, dtype=self.variable_dtype)
+            x += ops.matmul(one_hot, types)  # [B, S, D]
+        table = ops.convert_to_tensor(self.position_embeddings)
+        if positions is None:
+            x += table[:length]  # [S, D] to each row
+        else:
+            x += ops.take(table, ops.cast(positions, "int32"), axis=0)  # [B, S, D]
         x = self.dropout(self.norm(x), training=drops(self, training))
         return (x, words) if with_table else x
 
-    def compute_output_spec(
-        self, input_ids, segment_ids, training=None, with_table=False, sequence_numbers=None
-    ):
-        """[B, S, D], or that and [V, D]."""
-        hidden = self.config.hidden_size
-        x = keras.KerasTensor((*input_ids.shape, hidden), dtype=self.compute_dtype)
-        table = keras.KerasTensor((self.config.vocab_size, hidden), dtype=self.variable_dtype)
-        return (x, table) if with_table else x
+    def compute_mask(self, input_ids: Tensor, previous_mask: Tensor = None) -> Tensor:
+        """Where ids are not padding, bool [B, S]; None without mask_zero."""
+        ids = input_ids[0] if isinstance(input_ids, (list, tuple)) else input_ids
+        return ops.not_equal(ids, 0) if self.mask_zero else None
+
+    def compute_output_spec(self, input_ids, *_, with_table=False, **__):
+        """[B, S, D], that and [V, D], or [V, D]."""
+        x = keras.KerasTensor((*input_ids.shape, self.hidden_size), dtype=self.compute_dtype)
+        table = keras.KerasTensor((self.vocab_size, self.hidden_size), dtype=self.variable_dtype)
+        return {False: x, True: (x, table), "only": table}[with_table]
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        return {**super().get_config(), "mask_zero": self.mask_zero}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
     """tanh(dense(first token)): one vector for the sequence (original: `BertModel`).
 
+        pooled = Pooler(hidden_size=768)(x)                       [B, S, D] -> [B, D]
+
     `encode` gives a causal model's last token as the first one.
     """
 
-    def __init__(self, config: Config, name: str = "pooler", **kwargs: Any):
-        super().__init__(config, name=name, **kwargs)
-        self.projection = self.dense(self.config.hidden_size)
+    def __init__(
+        self,
+        hidden_size: int,
+        *,
+        initializer_range: float = 0.02,
+        name: str = "pooler",
+        **kwargs: Any,
+    ):
+        sizes = {"hidden_size": hidden_size, "initializer_range": initializer_range}
+        super().__init__(sizes, name=name, **kwargs)
+        self.projection = self.dense(hidden_size)
 
     def build(self, sequence_output_shape: Shape) -> None:
         """Makes the projection."""
@@ -390,7 +630,7 @@ class Pooler(BertLayer):
 
     def compute_output_shape(self, sequence_output_shape: Shape) -> Shape:
         """[B, D]."""
-        return (sequence_output_shape[0], self.config.hidden_size)
+        return (sequence_output_shape[0], self.hidden_size)
 
 
 # ---------------------------------------------------------------------------- packed rows
@@ -401,7 +641,7 @@ class Pooler(BertLayer):
 
 
 def same_sequence(sequence_numbers: Tensor) -> Tensor:
-    """Whether a token sees another, as a padding_mask: [B, S] -> bool [B, S, S].
+    """Whether a token sees another, as an attention_mask: [B, S] -> bool [B, S, S].
 
     Padding sees padding.
     """

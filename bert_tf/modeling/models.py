@@ -68,7 +68,9 @@ def _with_checked_arrays(name: str) -> Callable:
 
 
 def config_of_model(model: keras.Model) -> BertConfig | None:
-    """The configuration of a model; None if its layers are not ours.
+    """The configuration that a model's layers have; None unless ours are an encoder.
+
+    Of several encoders that of the first.
 
     Raises:
       InputError: it is no Keras model.
@@ -76,8 +78,16 @@ def config_of_model(model: keras.Model) -> BertConfig | None:
     if not isinstance(model, keras.Model):
         received, remedy = f"{model!r:.80} as a model", "give the model of bert_tf.load(path)"
         raise InputError(received, "a Keras model", remedy)
-    found = (x.config for x in model._flatten_layers() if isinstance(x, layers.Embeddings))
-    return next(found, None)
+    every = list(model._flatten_layers())
+    embeddings = next((x for x in every if isinstance(x, layers.Embeddings)), None)
+    beside = [x for m in every if embeddings in (own := m._flatten_layers(False, False)) for x in own]
+    blocks = [x for x in beside or every if isinstance(x, layers.EncoderBlock)]
+    if embeddings is None or not blocks:
+        return None
+    sizes = {**blocks[0].sizes, **embeddings.sizes, "dropout": blocks[0].sizes["dropout"]}
+    values = {layers.SIZES[name]: size for name, size in sizes.items()}
+    values["attention"] = "causal" if values.pop("is_causal") else "bidirectional"
+    return BertConfig(**values, num_hidden_layers=len(blocks))
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -104,6 +114,8 @@ class BertModel(keras.Model):
     other models.
 
     Attributes:
+      config: the `BertConfig` that the layers have; None if they are no encoder.
+      embeddings, blocks, pooler: the layers of the encoder; blocks are a list.
       labels: the names of the classes in the order of the logits; None if they have none.
       tokenizer: the `FullTokenizer` of the model's vocabulary, which `load`, `classifier` and
         `keras.models.load_model` set; before, it is an AttributeError.
@@ -116,7 +128,7 @@ class BertModel(keras.Model):
     labels: tuple[str, ...] | None = None
     _tokenizer: "FullTokenizer | None" = None
     metadata: Mapping[str, Any] = types.MappingProxyType({})
-    _bert_config = functools.cached_property(config_of_model)
+    config = functools.cached_property(config_of_model)
 
     def __init__(
         self,
@@ -151,6 +163,10 @@ class BertModel(keras.Model):
         """The outputs for a dict of inputs, or for input_ids alone; all else by keyword."""
         inputs = complete_inputs(inputs, self)
         return super().__call__(inputs, **kwargs)
+
+    embeddings = property(lambda self: _parts(self, layers.Embeddings)[0])
+    blocks = property(lambda self: _parts(self, layers.EncoderBlock))
+    pooler = property(lambda self: _parts(self, layers.Pooler)[0])
 
     @property
     def tokenizer(self) -> "FullTokenizer":
@@ -206,7 +222,11 @@ class BertModel(keras.Model):
                 # Imported here: the models themselves need no TensorFlow.
                 module = importlib.import_module("bert_tf.tokenization.wordpiece")
                 self.tokenizer = module.FullTokenizer(**json.load(file))
-            self.tokenizer.positions = getattr(self._bert_config, "max_position_embeddings", None)
+            self.tokenizer.positions = getattr(self.config, "max_position_embeddings", None)
+
+
+def _parts(model: keras.Model, kind: type) -> list[Any]:
+    return [x for x in model._flatten_layers() if isinstance(x, kind)]
 
 
 # ---------------------------------------------------------------------------- what models share
@@ -237,23 +257,26 @@ def encode(
     Returns:
       sequence_output [B, S, D] and pooled_output [B * K, D] by name; and the word table [V, D].
     """
-    numbers = inputs["input_mask"] if num_sequences > 1 else None  # [B, S]
-    mask = inputs["input_mask"]
-    if numbers is not None:
-        mask = layers.same_sequence(numbers)  # [B, S, S]
-    x, word_table = layers.Embeddings(config)(
-        inputs["input_ids"], inputs["segment_ids"], with_table=True, sequence_numbers=numbers
+    numbers = inputs["input_mask"]  # [B, S]
+    masks, positions = {"padding_mask": numbers}, None
+    if num_sequences > 1:
+        masks = {"attention_mask": layers.same_sequence(numbers)}  # [B, S, S]
+        most = config.max_position_embeddings - 1
+        places = ops.cumsum(ops.ones_like(numbers), axis=1) - 1  # [B, S], of a length not known yet
+        positions = ops.minimum(places - layers.tokens_before(numbers, numbers), most)  # of padding
+    x, word_table = layers.Embeddings.from_bert_config(config, mask_zero=False)(
+        inputs["input_ids"], inputs["segment_ids"], positions, with_table=True
     )  # [B, S, D], [V, D]
     every_layer = {"embedding_output": x}
     for i in range(config.num_hidden_layers):
-        x = layers.EncoderBlock(config, name=f"layer_{i}")(x, padding_mask=mask)  # [B, S, D]
-        every_layer[f"layer_{i}"] = x
+        block = layers.EncoderBlock.from_bert_config(config, name=f"layer_{i}")
+        x = every_layer[f"layer_{i}"] = block(x, **masks)  # [B, S, D]
     first = x  # tokens are at [:, 0]
-    if config.is_causal or numbers is not None:
+    if config.is_causal or num_sequences > 1:
         tokens = layers.last_tokens if config.is_causal else layers.first_tokens
         first = tokens(x, inputs["input_mask"], num_sequences)  # [B, K, D]
         first = ops.reshape(first, (-1, 1, config.hidden_size))  # [B * K, 1, D]
-    outputs = {"sequence_output": x, "pooled_output": layers.Pooler(config)(first)}
+    outputs = {"sequence_output": x, "pooled_output": layers.Pooler.from_bert_config(config)(first)}
     return outputs | (every_layer if all_layers else {}), word_table
 
 
@@ -287,7 +310,7 @@ def check_inputs(inputs: Any, model: BertModel) -> dict[str, Any]:
       InputError: an input does not hold whole numbers, its shape does not fit the model or the
         other inputs, or a known value is out of range.
     """
-    expected, config = model.input, model._bert_config
+    expected, config = model.input, model.config
     values = _named(inputs, expected)
     given = [name for name in expected if name in values]
     known = {name: _known(values[name]) for name in given}

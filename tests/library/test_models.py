@@ -252,9 +252,9 @@ class AroundLayers(keras.Model):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.embeddings = layers.Embeddings(small.CONFIG)
-        self.block, self.pooler = layers.EncoderBlock(small.CONFIG), layers.Pooler(small.CONFIG)
-        self.words, self.top = heads.MaskedLmHead(small.CONFIG), keras.layers.Dense(3)
+        self.embeddings = layers.Embeddings.from_bert_config(small.CONFIG)
+        self.block, self.pooler = layers.EncoderBlock.from_bert_config(small.CONFIG), layers.Pooler.from_bert_config(small.CONFIG)
+        self.words, self.top = heads.MaskedLmHead.from_bert_config(small.CONFIG), keras.layers.Dense(3)
 
     def call(self, x):
         y, table = self.embeddings(x["input_ids"], x["segment_ids"], with_table=True)

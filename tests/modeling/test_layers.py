@@ -12,6 +12,7 @@ from keras import ops
 from small import close
 
 from bert_tf import BertConfig, BertModel, heads, layers, make_model
+from bert_tf.modeling import models
 from bert_tf.training.step import layer_precision
 
 B, S, P = small.ROWS, small.S, small.P
@@ -23,8 +24,7 @@ D, F, V = small.CONFIG.hidden_size, small.CONFIG.intermediate_size, small.CONFIG
 
 def attention(x: np.ndarray) -> layers.SelfAttention:
     """Two heads, q = k = v = x."""
-    config = BertConfig(vocab_size=5, hidden_size=x.shape[-1], num_attention_heads=2)
-    layer = layers.SelfAttention(config)
+    layer = layers.SelfAttention(hidden_size=x.shape[-1], num_heads=2)
     layer.build(x.shape)
     for projection in (layer.query, layer.key, layer.value):
         projection.kernel.assign(np.eye(x.shape[-1]))
@@ -64,7 +64,7 @@ def test_masks_of_keras(layer):
     x = np.random.default_rng(3).normal(size=(3, 5, D)).astype(np.float32)
     ids = np.array([[4, 2, 9, 0, 0], [1, 1, 1, 1, 1], [7, 0, 0, 0, 0]])
     x[ids == 0] = 0.0
-    attend = layer(small.CONFIG)
+    attend = layer.from_bert_config(small.CONFIG)
     expected = np.array(attend(x, padding_mask=ids != 0))
     assert np.abs(attend(x) - expected).max() > 1e-3
     masked = keras.layers.Masking()(x)
@@ -79,7 +79,7 @@ def test_masks_of_keras(layer):
     stack = keras.Sequential([table, attend, keras.layers.GlobalAveragePooling1D()])
     found, vectors = stack(ids), attend(table(ids), padding_mask=ids != 0)
     close(found[0], np.mean(vectors[0, :3], axis=0))
-    half = layer(small.CONFIG, dtype="mixed_bfloat16")
+    half = layer.from_bert_config(small.CONFIG, dtype="mixed_bfloat16")
     close(half(masked), np.array(half(x, padding_mask=ids != 0), np.float32), 1e-6)
 
 
@@ -87,14 +87,135 @@ def test_where_masks_of_keras_end():
     """Layers of single places pass them on, as losses skip padding; pooled vectors have none."""
     x = keras.layers.Masking()(np.pad(np.ones([2, 3, D], np.float32), [(0, 0), (0, 2), (0, 0)]))
     config = small.CONFIG
-    tags = heads.TokenClassifier(config, num_classes=4)
-    wide = layers.Intermediate(config)(x)
-    each = (wide, layers.AddAndNorm(config)(wide, x), tags(x), layers.Dropout(0.5)(x))
+    tags = heads.TokenClassifier(num_classes=4)
+    wide = layers.Intermediate.from_bert_config(config)(x)
+    each = (wide, layers.AddAndNorm.from_bert_config(config)(wide, x), tags(x), layers.Dropout(0.5)(x))
     for y in each:
         assert y._keras_mask.numpy().tolist() == [[True] * 3 + [False] * 2] * 2
-    pooled = layers.Pooler(config)(x)
-    words = heads.MaskedLmHead(config)(x, np.zeros([2, P], np.int32), np.zeros([V, D], np.float32))
+    pooled = layers.Pooler.from_bert_config(config)(x)
+    words = heads.MaskedLmHead.from_bert_config(config)(x, np.zeros([2, P], np.int32), np.zeros([V, D], np.float32))
     assert not any(hasattr(y, "_keras_mask") for y in (pooled, tags(pooled), words))
+
+
+# ---------------------------------------------------------------------------- as Keras's layers
+
+SIZES = {"hidden_size": 6, "num_heads": 3, "intermediate_size": 10}
+
+
+def test_numbers_are_enough_and_all_that_is_saved():
+    """The defaults are the original's; a layer of a configuration is that of its numbers."""
+    block = layers.EncoderBlock(**SIZES)
+    config = BertConfig(
+        vocab_size=7, hidden_size=6, num_attention_heads=3, intermediate_size=10,
+        hidden_act="relu", hidden_dropout_prob=0.2, attention="causal",
+    )  # fmt: skip
+    defaults = {"dropout": 0.1, "attention_dropout": 0.1, "activation": "gelu", "causal": False}
+    sizes = {**SIZES, **defaults, "initializer_range": 0.02, "layer_norm_eps": 1e-12}
+    kept = block.get_config()
+    assert {name: kept[name] for name in kept if name in layers.SIZES} == sizes == block.sizes
+    other = layers.EncoderBlock.from_bert_config(config, dropout=0.3, name="mine")
+    own = {"activation": "relu", "dropout": 0.3, "causal": True}
+    assert (other.name, other.sizes) == ("mine", sizes | own)
+    again = layers.EncoderBlock.from_config(other.get_config())
+    assert again.get_config() == other.get_config()
+    assert (block.num_heads, other.attention.self_attention.causal) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: layers.EncoderBlock(8, 3, 9), "hidden_size 8, which is no multiple of num_heads 3"),
+        (lambda: layers.EncoderBlock(8, 0, 9), "num_heads 0\n.*at least 1"),
+        (lambda: layers.EncoderBlock(8, 2, 9, activation="swish"), "activation 'swish'\n.*gelu"),
+        (lambda: layers.EncoderBlock(8, 2, 9, dropout=1), "dropout 1\n.*below 1"),
+        (lambda: layers.EncoderBlock(small.CONFIG, 2, 9), "EncoderBlock.from_bert_config"),
+        (lambda: layers.Embeddings(9, 8, max_positions=0), "max_positions 0\n"),
+        (lambda: heads.MaskedLmHead(), "hidden_size None\n"),
+        (lambda: layers.SelfAttention(6, 3)(np.ones([2, 4, 6]), np.ones([2, 4, 4])), r"\[2, 4, 4\]"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_layers_of_older_files():
+    """Which hold a whole configuration."""
+    whole = {"config": small.CONFIG.to_dict(), "trainable": False}
+    for layer in (layers.EncoderBlock, layers.Embeddings, layers.Pooler, heads.MaskedLmHead):
+        new = layer.from_config({"name": "own", **whole})
+        assert new.sizes == layer.from_bert_config(small.CONFIG).sizes
+        assert (new.name, new.trainable) == ("own", False)
+    scorer = heads.SequenceClassifier.from_config({**whole, "num_classes": 3, "name": "own"})
+    assert scorer.get_config()["num_classes"] == 3
+
+
+def test_who_sees_whom_and_how_much():
+    """Of each head, of all heads, of padding: what the probabilities say."""
+    x = np.random.default_rng(4).normal(size=(2, 5, 6)).astype(np.float32)
+    block, seen = layers.EncoderBlock(**SIZES), np.random.default_rng(5).random((2, 3, 5, 5)) < 0.5
+    seen |= np.eye(5, dtype=bool)
+    y, p = block(x, attention_mask=seen, return_attention_scores=True)
+    close(np.sum(p, axis=-1), np.ones([2, 3, 5]))
+    np.testing.assert_array_equal(np.array(p) > 0, seen)
+    close(block(x, attention_mask=seen), y)
+    of_all, padding = seen[:, 0], np.arange(5) < [[5], [3]]
+    _, p = block(x, padding, of_all, return_attention_scores=True)
+    allowed = np.broadcast_to((of_all & padding[:, None])[:, None], p.shape)
+    rows = np.broadcast_to(allowed.any(axis=-1, keepdims=True), p.shape)  # else as if unmasked
+    np.testing.assert_array_equal((np.array(p) > 0)[rows], allowed[rows])
+    inputs = keras.Input((5, 6))
+    outputs = block(inputs, return_attention_scores=True)
+    model = keras.Model(inputs, outputs)
+    assert [tuple(o.shape) for o in outputs] == [(None, 5, 6), (None, 3, 5, 5)]
+    assert [o.shape for o in model.predict(x, verbose=0)] == [(2, 5, 6), (2, 3, 5, 5)]
+
+
+def test_embeddings_of_ids_alone():
+    """Segments 0, positions 0, 1, ..., and id 0 as the mask of what follows."""
+    ids = np.array([[3, 1, 2, 0], [5, 5, 0, 0]])
+    embed = layers.Embeddings(vocab_size=7, hidden_size=6, max_positions=9)
+    x, zeros = embed(ids), np.zeros_like(ids)
+    close(x, embed(ids, zeros, zeros + np.arange(4)))
+    assert np.abs(np.array(x) - embed(ids, zeros, zeros + 8 - np.arange(4))).max() > 1e-3
+    block = layers.EncoderBlock(**SIZES)
+    close(block(x), block(x, padding_mask=ids != 0))
+    without = layers.Embeddings(7, 6, mask_zero=False)(ids)
+    assert getattr(without, "_keras_mask", None) is None
+    stack = keras.Sequential([embed, block, keras.layers.GlobalAveragePooling1D()])
+    close(stack(ids)[1], np.mean(block(x)[1, :2], axis=0))
+
+
+def test_a_head_tied_by_the_layer(tmp_path):
+    """One table, trained through both; in a copy and in a file, too, and in one's own model."""
+    ids, positions = np.array([[3, 1, 2, 0]]), np.array([[1, 2]])
+    embed = layers.Embeddings(vocab_size=7, hidden_size=6, dropout=0.0)
+    head = heads.MaskedLmHead(embeddings=embed)
+    inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
+    model = keras.Model(inputs, head(embed(inputs[0]), inputs[1]))
+    assert [*model.output.shape] == [None, None, 7]
+    close(model([ids, positions]), head(embed(ids), positions))
+    model.save(tmp_path / "tied.keras")
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    for one in (model, copy, keras.models.load_model(tmp_path / "tied.keras")):
+        assert len(one.weights) == len(model.weights) == 10
+        before = np.array(one([ids, positions]))
+        (table,) = (w for w in one.weights if w.path.endswith("word_embeddings"))
+        table.assign(np.array(table) * np.array([[1]] * 6 + [[2]]))  # piece 6 is none of the ids
+        close(one([ids, positions]), before * [1, 1, 1, 1, 1, 1, 2])
+    with pytest.raises(ValueError, match="the table that it is tied to"):
+        heads.MaskedLmHead(6)(embed(ids), positions)
+
+
+def test_the_parts_of_a_model():
+    model = make_model("question_answering", small.CONFIG)
+    assert model.config == small.CONFIG
+    assert model.embeddings is model.get_layer("embeddings")
+    assert [x.name for x in model.blocks] == [f"layer_{i}" for i in range(len(model.blocks))]
+    assert model.pooler.name == "pooler"
+    towers = keras.Model(model.input, BertModel(small.CONFIG)(model.input)["pooled_output"])
+    assert models.config_of_model(towers) == small.CONFIG
 
 
 # ---------------------------------------------------------------------------- a model of layers
@@ -106,12 +227,12 @@ def composed() -> keras.Model:
     names = ("input_ids", "segment_ids", "input_mask", "masked_lm_positions")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
     ids, segments, mask, positions = inputs.values()
-    x, table = layers.Embeddings(config)(ids, segments, with_table=True)  # [B, S, D], [V, D]
+    x, table = layers.Embeddings.from_bert_config(config)(ids, segments, with_table=True)  # [B, S, D], [V, D]
     for i in range(config.num_hidden_layers):
-        x = layers.EncoderBlock(config, name=f"layer_{i}")(x, padding_mask=mask)  # [B, S, D]
-    logits = heads.NextSentenceHead(config)(layers.Pooler(config)(x))  # [B, 2]
+        x = layers.EncoderBlock.from_bert_config(config, name=f"layer_{i}")(x, padding_mask=mask)  # [B, S, D]
+    logits = heads.NextSentenceHead.from_bert_config(config)(layers.Pooler.from_bert_config(config)(x))  # [B, 2]
     outputs = {"sequence_output": x, "next_sentence_logits": logits}
-    outputs["masked_lm_logits"] = heads.MaskedLmHead(config)(x, positions, table)  # [B, P, V]
+    outputs["masked_lm_logits"] = heads.MaskedLmHead.from_bert_config(config)(x, positions, table)  # [B, P, V]
     return keras.Model(inputs, outputs)
 
 

@@ -79,15 +79,17 @@ def on_top(kind: str, num_sequences: int = 1) -> BertModel:
     outputs, _ = encode(DROPPING, inputs, num_sequences=num_sequences)
     x, mask = outputs["sequence_output"], inputs["input_mask"]  # [B, S, D]
     if kind == "block":
-        seen = mask if num_sequences == 1 else layers.same_sequence(mask)
-        x = layers.EncoderBlock(DROPPING, name="own")(x, padding_mask=seen)
+        seen = {"padding_mask": mask}
+        if num_sequences > 1:
+            seen = {"attention_mask": layers.same_sequence(mask)}
+        x = layers.EncoderBlock.from_bert_config(DROPPING, name="own")(x, **seen)
     if kind == "parts":
-        wide = layers.Intermediate(DROPPING, name="wide")(x)
-        x = layers.AddAndNorm(DROPPING, name="own")(wide, x)
+        wide = layers.Intermediate.from_bert_config(DROPPING, name="wide")(x)
+        x = layers.AddAndNorm.from_bert_config(DROPPING, name="own")(wide, x)
         x = layers.Dropout(0.3, name="more")(x)
     x = layers.first_tokens(x, mask, num_sequences)[:, :num_sequences]  # [B, K, D]
     x = x if num_sequences > 1 else x[:, 0]
-    logits = heads.SequenceClassifier(DROPPING, num_classes=CLASSES, name="classifier")(x)
+    logits = heads.SequenceClassifier(num_classes=CLASSES, name="classifier")(x)
     return BertModel(inputs, {"logits": logits}, name="own", num_sequences=num_sequences)
 
 

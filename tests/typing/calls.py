@@ -27,8 +27,8 @@ def right(texts: list[str], config: BertConfig) -> list[dict[str, object]]:
     print(bert_tf.load_checkpoint(model, path, required="bert/").missing, bert_tf.__version__)
     BertModel(BertConfig(vocab_size=30522), all_layers=True).save("model.keras")
     ids = Input((None,), dtype="int32")
-    x = layers.EncoderBlock(config, name="layer_0")(layers.Embeddings(config)(ids, ids))
-    BertModel({"input_ids": ids}, heads.NextSentenceHead(config)(layers.Pooler(config)(x)))
+    x = layers.EncoderBlock.from_bert_config(config, name="layer_0")(layers.Embeddings.from_bert_config(config)(ids, ids))
+    BertModel({"input_ids": ids}, heads.NextSentenceHead.from_bert_config(config)(layers.Pooler.from_bert_config(config)(x)))
     pretraining = bert_tf.make_model("pretraining", config, with_losses=True)
     print(bert_tf.Scorer(pretraining, tokenizer, max_seq_length=128).score("a text").perplexity)
     try:
