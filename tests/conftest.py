@@ -17,9 +17,12 @@ def pytest_configure() -> None:
     """The settings of commands, and two devices for the tests of tf.distribute.
 
     What asks for no device runs on the first, as if it were the only one. GPUs, which compare
-    neither bytes nor float32 as CPUs do, are hidden unless CUDA_VISIBLE_DEVICES is set.
+    neither bytes nor float32 as CPUs do, are hidden unless CUDA_VISIBLE_DEVICES is set. XLA
+    compiles quickly: so small models run no slower. tests/cli/test_check.py lets it optimize.
     """
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    quickly = "--xla_backend_optimization_level=0"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
     runtime.prepare_process()
     import tensorflow as tf  # after the settings, which it reads when it loads
 

@@ -136,7 +136,7 @@ REFUSED = {  # what is said of a command line
     "--init_checkpoint=x": "Received: --dev_file=my.csv with --tfds_name=imdb, which does not",
     "run_classifier.py --output_dir=x --task_name=rte --tfds_name=glue/rte --do_eval --data_dir=d "
     "--init_checkpoint=x": "Received: --data_dir=d with --tfds_name=glue/rte, which does not",
-    "bert-tf score --init_checkpoint=x --input_file=l.txt w": "Received: --input_file with the text",
+    "bert-tf score --init_checkpoint=x --input_file=x w": "Received: --input_file with the text",
     "bert-tf convert --to=/etc --from=x": "Received: /etc, which already exists",
     "bert-tf data --flagfile=/no/flags": "Received: a --flagfile that cannot be read ([Errno 2]",
     "bert-tf plan --flagfile=/bin/sh": "Expected: a text file in UTF-8, a flag a line",
