@@ -87,7 +87,7 @@ def check(name: str, value: Any, kind: Any, **bounds: Any) -> None:
 
 
 def check_field(cls: type, key: str, value: Any, *, name: str, remedy: str) -> None:
-    """As `check`, by the declaration of a dataclass's field or property, which `name` stands for."""
+    """As `check`, by the declaration of a field, or of a property that is a bool."""
     metadata = {field.name: field.metadata for field in dataclasses.fields(cls)}.get(key, {})
     _taken(_hints(cls).get(key, bool), value, name, {**metadata, "remedy": remedy})
 

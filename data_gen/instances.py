@@ -233,7 +233,12 @@ class InstanceMaker:
         """Serialized records (`bert_tf.data.records.pretraining_record`)."""
         if self._settings.pack:
             size = self._settings.max_seq_length
-            packed = fill_rows(self._lengths(rows), size, rows["num_masked"], *self._most)
+            most_sequences, most_predictions = self._most
+            packed = fill_rows(
+                *(self._lengths(rows), size, rows["num_masked"]),
+                most_sequences=most_sequences,
+                most_predictions=most_predictions,
+            )
             made = functools.partial(self.packed_values, rows)
         else:
             packed, made = rows, self.record_values

@@ -69,7 +69,7 @@ def mask(
         return Masked(positions, [choose(settings, num_pieces, rng) for _ in positions])
     tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
     marked = tokens & CONTINUES_WORD != 0
-    groups = words(positions, marked if settings.words_from_spaces else is_continuation[tokens])
+    groups = words_of(positions, marked if settings.words_from_spaces else is_continuation[tokens])
     shuffle(groups, rng)
     chosen = choose_words(groups, number)
     positions = [*itertools.chain.from_iterable(chosen)]
@@ -106,7 +106,7 @@ def maskable_positions(length_a: int, length_b: int) -> list[int]:
     return [*range(1, 1 + length_a), *range(2 + length_a, 2 + length_a + length_b)]
 
 
-def words(positions: Sequence[int], continues: np.ndarray) -> list[list[int]]:
+def words_of(positions: Sequence[int], continues: np.ndarray) -> list[list[int]]:
     """Groups the positions that `do_whole_word_mask` masks together.
 
         position   0     1   2     3     4     5     6   7     8

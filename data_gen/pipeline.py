@@ -64,14 +64,14 @@ MAX_BUCKETS = 4096
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What to make of which files; the fields are named as the flags."""
+    """What to make of which files; fields are named as the flags, where there is one."""
 
     input_file: str
     output_file: str
     vocab_file: str
     settings: DataSettings
     do_lower_case: bool | None = None  # None: as the vocabulary shows
-    strip_accents: bool | None = None  # None: as do_lower_case
+    strip_accents: bool | None = None  # as the vocabulary's folder says; set by `prepare`
     never_split: tuple[str, ...] = ()  # pieces that are kept whole
     input_format: str = "text"  # a key of documents.INPUT_FORMATS
     language: str = "en"
@@ -238,7 +238,7 @@ def write_rows(
             tasks.append((index, numbers, len(block_documents), num_buckets, path))
     done = len(block_documents) - len(tasks)
     with Progress("make instances", len(block_documents), "blocks", done=done) as progress:
-        made = workers.map(BlockWorker.write_rows, tasks)
+        made = workers.map(BlockWorker.rows_to_file, tasks)
         for number, block_counts in enumerate(made, start=done + 1):
             counts.update(block_counts)
             progress.update(number, note=f"; {counts['instances']} instances")
@@ -260,7 +260,7 @@ def write_shards(
     written = dict(finished)
     tasks = [(n, path, num_buckets) for n, path in enumerate(paths) if path not in finished]
     with Progress("write the files", len(paths), "files", done=len(written)) as progress:
-        for path, num_records in workers.map(BlockWorker.write_shard, tasks):
+        for path, num_records in workers.map(BlockWorker.shard_to_file, tasks):
             written[path] = num_records
             progress.update(len(written))
     return {path: written[path] for path in paths}
@@ -360,7 +360,7 @@ class BlockWorker:
         how = self._tokenizer, self._split_sentences, self._plan.job.settings.words_from_spaces
         return documents.tokenize_block(block, *how)
 
-    def write_rows(self, task: tuple[int, range, int, int, str]) -> Counts:
+    def rows_to_file(self, task: tuple[int, range, int, int, str]) -> Counts:
         """Writes the rows of a block to a file.
 
         Args:
@@ -416,7 +416,7 @@ class BlockWorker:
         """The records of a bucket in their order; `task` is its number, and that of all buckets."""
         return [*self.maker.records(read_bucket(self._rows, *task, self.maker.row_type))]
 
-    def write_shard(self, task: tuple[int, str, int]) -> tuple[str, int]:
+    def shard_to_file(self, task: tuple[int, str, int]) -> tuple[str, int]:
         """Writes a shard; returns its path and the number of its records.
 
         Args:

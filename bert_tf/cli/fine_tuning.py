@@ -9,6 +9,7 @@ from absl import flags, logging
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, open_weights, pinned
 from bert_tf.cli import from_flags
+from bert_tf.cli.flags import of_flags
 from bert_tf.config import Intervals
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import NO_MODEL, InputError
@@ -43,7 +44,7 @@ def of_run(model: PretrainedModel, strategy: tf.distribute.Strategy) -> dict[str
     return {
         "model": model,
         "strategy": strategy,
-        "batching": from_flags.of_flags(BatchingConfig),
+        "batching": of_flags(BatchingConfig),
         "output_dir": FLAGS.output_dir,
         "step_config": from_flags.step_config(),
     }
@@ -51,9 +52,9 @@ def of_run(model: PretrainedModel, strategy: tf.distribute.Strategy) -> dict[str
 
 def training_config(run: Run, learning_rate: float) -> TrainingConfig:
     """How the flags train a run."""
-    return from_flags.of_flags(
+    return of_flags(
         TrainingConfig,
-        schedule=from_flags.of_flags(FineTuningSchedule, learning_rate=learning_rate),
-        intervals=from_flags.of_flags(Intervals),
+        schedule=of_flags(FineTuningSchedule, learning_rate=learning_rate),
+        intervals=of_flags(Intervals),
         run_settings=from_flags.all_run_settings(run.model.config),
     )

@@ -12,6 +12,7 @@ in memory   the same for texts to predict and for tables              grouping
 import math
 
 # In a batch: the number of each sequence in the global batch, int32 [B, K]; -1 where there is none.
+# A row of packed pre-training counts as one, [B, 1].
 SEQUENCES = "sequences"
 
 

@@ -5,8 +5,8 @@
     packed into R = 2 rows, W = 10   8 2 | 5 3    7 3 | 6 2   of a row, none sees another
 
 A row has up to K sequences; input_mask is 1 for the tokens of the first, 2 for those of the second
-and so on, and what an example has besides its tokens stands at its place among K. So a batch looks
-like one of packed pre-training:
+and so on, as in packed records of pre-training. What an example has besides its tokens stands at
+its place among K:
 
     input_ids, input_mask, segment_ids [R, W], label_ids [R, K] (of tokens [R, W]),
     is_real_example [R, K], sequences [R, K]
@@ -331,17 +331,23 @@ class BatchingConfig:
         return most_sequences(self.max_seq_length, num_choices) if self.bucket_by_length else 1
 
     def training(
-        self, files: RecordFiles, *, batch_size: int, num_train_steps: int, seed: int, **rows: Any
+        self,
+        files: RecordFiles,
+        *,
+        batch_size: int,
+        num_train_steps: int,
+        seed: int,
+        **options: Any,
     ) -> Batches:
         """Shuffled batches for that many steps; a longer run begins with the same ones.
 
-        **rows: parts and one_shape, as of `Packing`.
+        **options: parts and one_shape, as of `Packing`.
         """
         lengths = real_lengths(files)
         sampler = ShuffledSampler(files.block_records, batch_size=batch_size, seed=seed)
         sampler = DealtSampler(sampler, lengths.sum(axis=1), batch_size=batch_size, window=WINDOW)
         num_examples = num_train_steps * batch_size
-        return self._batches(files, sampler, lengths, batch_size, num_examples, rows)
+        return self._batches(files, sampler, lengths, batch_size, num_examples, options)
 
     def once(self, files: RecordFiles, *, batch_size: int, **rows: Any) -> Batches:
         """Every record once; **rows as of `training`."""

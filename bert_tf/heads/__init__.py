@@ -4,6 +4,7 @@ head.py         Head: the model, its loss and its weights
 labels.py       Labels and its subclasses: the labels of a task, without TensorFlow
 pretraining.py  masked words, and whether a text follows the other
 task_heads.py   labels of texts and words, answers in a text, the encoder alone
+tags.py         schemes of tags: which words are an entity
 
 The Keras layers of heads are here too: `heads.NextSentenceHead(config)`. Importing this module
 loads no TensorFlow.
@@ -71,9 +72,9 @@ else:  # for editors and type checkers; "as" makes a name public
     from bert_tf.modeling.heads import NextSentenceHead as NextSentenceHead
     from bert_tf.modeling.heads import SequenceClassifier as SequenceClassifier
     from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
-    from bert_tf.modeling.layers import Config
     from bert_tf.modeling.models import BertModel
     from bert_tf.options import ModelOptions
+    from bert_tf.tokenization.wordpiece import FullTokenizer
 
 
 def head_named(name: str) -> "Head":
@@ -102,12 +103,19 @@ def register(head: "Head | type[Head]") -> None:
     NAMES[head.name] = head
 
 
-def make_model(head: str, config: "Config", **options: "Unpack[ModelOptions]") -> "BertModel":
+def make_model(
+    head: str,
+    config: BertConfig | dict[str, Any],
+    *,
+    tokenizer: "FullTokenizer | None" = None,
+    **options: "Unpack[ModelOptions]",
+) -> "BertModel":
     """The Keras model of a head, with new weights.
 
     Args:
       head: a name in `NAMES`.
       config: the sizes of the model; a dict as of a bert_config.json will do.
+      tokenizer: of the vocabulary that the model will have; it is saved with the model.
       **options: num_classes and num_choices, as for `Head.model`; of pre-training with_losses and
         num_sequences.
 
@@ -115,4 +123,7 @@ def make_model(head: str, config: "Config", **options: "Unpack[ModelOptions]") -
       InputError: there is no such head, a size is wrong, or num_classes is below 1.
     """
     config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
-    return head_named(head).model(config, **options)  # type: ignore[misc]  # with_losses: of one
+    model = head_named(head).model(config, **options)  # type: ignore[misc]  # with_losses: of one
+    if tokenizer is not None:
+        model.tokenizer = tokenizer
+    return model

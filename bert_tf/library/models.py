@@ -4,8 +4,7 @@ model, tokenizer = bert_tf.load("uncased_L-12_H-768_A-12")
 outputs = model(tokenizer(["a text"], ["a second one"]))
 
 model = bert_tf.classifier("all-MiniLM-L6-v2", labels=["bad", "good"])
-model.compile("adamw", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-model.fit(bert_tf.make_dataset(frame, model.tokenizer, labels=model.labels, seed=1))
+model.fit(["A fine film.", "Two hours lost."], ["good", "bad"], epochs=3)
 """
 
 import os
@@ -13,6 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 from absl import logging
 
 from bert_tf.checkpoints import loading
@@ -29,6 +29,7 @@ from bert_tf.heads.pretraining import Pretraining
 from bert_tf.library.datasets import checked_names
 from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.training.optimization import make_optimizer
 
 DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
 # Metadata that the model's own parts say, that are of the weights before they are trained, or of
@@ -124,7 +125,13 @@ def classifier(
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
 ) -> BertModel:
-    """A model with one output, logits [B, C] of the labels, to `compile` and `fit`.
+    """A model with one output, logits [B, C] of the labels, to `fit`.
+
+        model.fit(texts, names_of_labels, epochs=3)
+        model.predict(texts)                                     logits [B, C]
+
+    Unless it is compiled, `fit` compiles it with the optimizer and schedule of run_classifier.py
+    for its steps, cross entropy, and accuracy.
 
     Args:
       path: as for `load`; the head of a model that has one for the same labels is kept.
@@ -132,8 +139,8 @@ def classifier(
       bert_config_file, vocab_file, do_lower_case: as for `load`.
 
     Returns:
-      A model from the inputs of `BertModel`, such as `model.tokenizer` gives. Its loss is
-      `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, of labels int [B].
+      A model from the inputs of `BertModel`, such as `model.tokenizer` gives, and from texts. Its
+      loss is `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, of labels int [B].
 
     Raises:
       InputError: as `load`.
@@ -144,6 +151,13 @@ def classifier(
     _log_new(logging.INFO if is_expected else logging.WARNING, path, new)
     model = BertModel(whole.input, whole.output["logits"], name=whole.name)
     model.labels, model.tokenizer, model.metadata = whole.labels, tokenizer, whole.metadata
+
+    def compile_for(num_steps: int) -> None:
+        optimizer = make_optimizer(num_train_steps=num_steps)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
+
+    model.compile_for = compile_for
     return model
 
 

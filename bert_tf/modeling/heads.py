@@ -20,19 +20,11 @@ from bert_tf.modeling.layers import ACTIVATIONS, BertLayer, Embeddings, Shape, T
 class Transform(BertLayer):
     """norm(activation(dense(x))), before the masked-LM head's vocabulary projection."""
 
-    def __init__(
-        self,
-        hidden_size: int,
-        activation: str = "gelu",
-        *,
-        initializer_range: float = 0.02,
-        layer_norm_eps: float = 1e-12,
-        **kwargs: Any,
-    ):
-        sizes = {"hidden_size": hidden_size, "activation": activation}
-        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
-        super().__init__(sizes, **kwargs)
-        self.projection = self.dense(hidden_size)
+    takes = ("hidden_size", "activation", "initializer_range", "layer_norm_eps")
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.projection = self.dense(self.hidden_size)
         self.norm = self.layer_norm()
 
     def build(self, x_shape: Shape) -> None:
@@ -54,6 +46,8 @@ class MaskedLmHead(BertLayer):
     The vocabulary projection is the word-embedding table; only masked positions are projected. In
     a causal model each is predicted from the token before it.
     """
+
+    takes = (*Transform.takes, "causal")
 
     def __init__(
         self,
@@ -78,10 +72,15 @@ class MaskedLmHead(BertLayer):
           name: part of the weights' names in checkpoints.
           **kwargs: as of Keras's layers.
         """
-        hidden_size = hidden_size or getattr(embeddings, "hidden_size", None)
-        sizes = {"hidden_size": hidden_size, "activation": activation, "causal": causal}
-        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
-        super().__init__(sizes, name=name, **kwargs)
+        super().__init__(
+            hidden_size=hidden_size or getattr(embeddings, "hidden_size", None),
+            activation=activation,
+            causal=causal,
+            initializer_range=initializer_range,
+            layer_norm_eps=layer_norm_eps,
+            name=name,
+            **kwargs,
+        )
         self.transform = self.part(Transform, "transform")
         self._embeddings = lambda: embeddings  # no part of this layer: its weights are another's
 
@@ -221,8 +220,7 @@ class SequenceClassifier(BertLayer):
     """
 
     def __init__(self, num_classes: int, *, dtype: Any = "float32", **kwargs: Any):
-        sizes = {name: kwargs.pop(name) for name in ("initializer_range",) if name in kwargs}
-        super().__init__(sizes, dtype=dtype, **kwargs)
+        super().__init__(dtype=dtype, **kwargs)
         check("num_classes", int(num_classes), int, low=1)  # NumPy's integers as well
         self.num_classes = num_classes
 
@@ -265,6 +263,8 @@ class NextSentenceHead(SequenceClassifier):
 
     Original: `get_next_sentence_output`.
     """
+
+    takes = ("initializer_range",)
 
     def __init__(
         self,

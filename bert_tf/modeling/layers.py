@@ -16,11 +16,11 @@ less the leading `bert/`, `bert/encoder/` or `cls/` (checkpoints/tf1.py).
 """
 
 import dataclasses
-import inspect
+import importlib
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import keras
 import numpy as np
@@ -30,6 +30,9 @@ from keras.initializers import TruncatedNormal
 from bert_tf.config import BertConfig
 from bert_tf.declarations import check_field
 from bert_tf.errors import InputError
+
+if TYPE_CHECKING:
+    from bert_tf.tokenization.layer import Tokenizer as Tokenizer
 
 Tensor = Any  # of any backend
 Shape = tuple[int | None, ...]
@@ -60,20 +63,37 @@ SIZES = {
 }
 
 
+if not TYPE_CHECKING:  # for which a misspelt name is an error
+
+    def __getattr__(name: str) -> Any:
+        """`Tokenizer`, which needs TensorFlow."""
+        if name == "Tokenizer":
+            return importlib.import_module("bert_tf.tokenization.layer").Tokenizer
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class BertLayer(keras.layers.Layer):
-    """A layer with some of `SIZES`, which it has as attributes, checks, and is serialized with.
+    """A layer with some of `SIZES` as arguments and attributes, which are saved with it.
 
     It passes on a mask of Keras, as `Masking` or `Embeddings` give it. Layers that attend take it
     for the padding_mask if they are given none.
+
+    Attributes:
+      takes: the names of its sizes; one that is not given is as in a BertConfig.
+      sizes: their values.
     """
 
-    def __init__(self, sizes: Mapping[str, Any], **kwargs: Any):
+    takes: tuple[str, ...] = ()
+
+    def __init__(self, **kwargs: Any):
+        defaults = vars(BertConfig) | {"is_causal": False}
+        sizes = {name: kwargs.pop(name, defaults.get(SIZES[name])) for name in self.takes}
         super().__init__(**kwargs)
         self.supports_masking = True
         remedy = f"give numbers, or use {type(self).__name__}.from_bert_config(config)"
         for name, value in sizes.items():
             check_field(BertConfig, SIZES[name], value, name=name, remedy=remedy)
-        self.sizes = dict(sizes)
+        self.sizes = sizes
 
     def __getattr__(self, name: str) -> Any:
         if name in SIZES and name in (sizes := self.__dict__.get("sizes", {})):
@@ -83,14 +103,11 @@ class BertLayer(keras.layers.Layer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes of a configuration; the constructor's arguments go before."""
-        taken = inspect.signature(cls).parameters
-        sizes = {name: getattr(config, key) for name, key in SIZES.items() if name in taken}
-        return cls(**sizes | kwargs)
+        return cls(**{name: getattr(config, SIZES[name]) for name in cls.takes} | kwargs)
 
     def part(self, cls: type["Part"], name: str) -> "Part":
         """A layer inside of this one, of its sizes and dtype."""
-        taken = inspect.signature(cls).parameters
-        sizes = {size: value for size, value in self.sizes.items() if size in taken}
+        sizes = {size: self.sizes[size] for size in cls.takes}
         return cls(**sizes, dtype=self.dtype_policy, name=name)
 
     def dense(self, units: int, name: str = "dense") -> "Dense":
@@ -165,26 +182,18 @@ class SelfAttention(Attending):
     key: one product of the six that attention takes is made twice.
     """
 
-    def __init__(
-        self,
-        hidden_size: int,
-        num_heads: int,
-        attention_dropout: float = 0.1,
-        *,
-        causal: bool = False,
-        initializer_range: float = 0.02,
-        **kwargs: Any,
-    ):
-        sizes = {"hidden_size": hidden_size, "num_heads": num_heads, "causal": causal}
-        sizes |= {"attention_dropout": attention_dropout, "initializer_range": initializer_range}
-        super().__init__(sizes, **kwargs)
+    takes = ("hidden_size", "num_heads", "attention_dropout", "causal", "initializer_range")
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        hidden_size, num_heads = self.hidden_size, self.num_heads
         if hidden_size % num_heads:
             received = f"hidden_size {hidden_size}, which is no multiple of num_heads {num_heads}"
             raise InputError(received, "a whole size for each head", "change one of the two")
         self.query = self.dense(hidden_size, "query")
         self.key = self.dense(hidden_size, "key")
         self.value = self.dense(hidden_size, "value")
-        self.dropout = self.dropout_layer(attention_dropout)
+        self.dropout = self.dropout_layer(self.attention_dropout)
 
     def build(self, x_shape: Shape, *_: Any, **__: Any) -> None:
         """Makes the three projections."""
@@ -272,7 +281,9 @@ class SelfAttention(Attending):
 
         return attend(query, key, value), None
 
-    def _mask_scores(self, padding_mask, attention_mask, batch: Tensor, length: Tensor) -> Tensor:
+    def _mask_scores(
+        self, padding_mask: Tensor, attention_mask: Tensor, batch: Tensor, length: Tensor
+    ) -> Tensor:
         """0 for what is seen, -10000 for what is not: float32 [B, 1 or N, 1 or S, S], [S, S], 0."""
         seen = 1.0
         if padding_mask is not None:
@@ -302,22 +313,10 @@ def _of_shape(name: str, mask: Tensor, shape: tuple) -> Tensor:
 class Attention(Attending):
     """Self-attention, its projection, residual and normalization: half an encoder block."""
 
-    def __init__(
-        self,
-        hidden_size: int,
-        num_heads: int,
-        dropout: float = 0.1,
-        attention_dropout: float = 0.1,
-        *,
-        causal: bool = False,
-        initializer_range: float = 0.02,
-        layer_norm_eps: float = 1e-12,
-        **kwargs: Any,
-    ):
-        sizes = {"hidden_size": hidden_size, "num_heads": num_heads, "causal": causal}
-        sizes |= {"dropout": dropout, "attention_dropout": attention_dropout}
-        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
-        super().__init__(sizes, **kwargs)
+    takes = (*SelfAttention.takes, "dropout", "layer_norm_eps")
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
         self.self_attention = self.part(SelfAttention, "self")
         self.add_and_norm = self.part(AddAndNorm, "output")
 
@@ -337,34 +336,25 @@ class Attention(Attending):
     ):
         """x [B, S, D] -> [B, S, D]; see `Attending`."""
         padding_mask = mask if padding_mask is None else padding_mask
+        with_scores = return_attention_scores
         context = self.self_attention(
-            *(x, padding_mask, attention_mask),
-            training=training,
-            return_attention_scores=return_attention_scores,
+            x, padding_mask, attention_mask, training=training, return_attention_scores=with_scores
         )
-        context, *scores = context if return_attention_scores else (context,)
+        context, *scores = context if with_scores else (context,)
         y = self.add_and_norm(context, x, training=training)
-        return (y, *scores) if return_attention_scores else y
+        return (y, *scores) if with_scores else y
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class AddAndNorm(BertLayer):
     """norm(residual + dropout(dense(x))), the end of both halves of an encoder block."""
 
-    def __init__(
-        self,
-        hidden_size: int,
-        dropout: float = 0.1,
-        *,
-        initializer_range: float = 0.02,
-        layer_norm_eps: float = 1e-12,
-        **kwargs: Any,
-    ):
-        sizes = {"hidden_size": hidden_size, "dropout": dropout}
-        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
-        super().__init__(sizes, **kwargs)
-        self.projection = self.dense(hidden_size)
-        self.dropout = self.dropout_layer(dropout)
+    takes = ("hidden_size", "dropout", "initializer_range", "layer_norm_eps")
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.projection = self.dense(self.hidden_size)
+        self.dropout = self.dropout_layer(self.sizes["dropout"])
         self.norm = self.layer_norm()
 
     def build(self, x_shape: Shape, residual_shape: Shape | None = None) -> None:
@@ -386,19 +376,11 @@ class Intermediate(BertLayer):
     its input and keeps nothing.
     """
 
-    def __init__(
-        self,
-        hidden_size: int,
-        intermediate_size: int,
-        activation: str = "gelu",
-        *,
-        initializer_range: float = 0.02,
-        **kwargs: Any,
-    ):
-        sizes = {"hidden_size": hidden_size, "intermediate_size": intermediate_size}
-        sizes |= {"activation": activation, "initializer_range": initializer_range}
-        super().__init__(sizes, **kwargs)
-        self.projection = self.dense(intermediate_size)
+    takes = ("hidden_size", "intermediate_size", "activation", "initializer_range")
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.projection = self.dense(self.intermediate_size)
 
     def build(self, x_shape: Shape) -> None:
         """Makes the projection."""
@@ -435,6 +417,8 @@ class EncoderBlock(Attending):
         activation is unknown.
     """
 
+    takes = (*Attention.takes, "intermediate_size", "activation")
+
     def __init__(
         self,
         hidden_size: int,
@@ -449,11 +433,18 @@ class EncoderBlock(Attending):
         layer_norm_eps: float = 1e-12,
         **kwargs: Any,
     ):
-        sizes = {"hidden_size": hidden_size, "num_heads": num_heads, "causal": causal}
-        sizes |= {"intermediate_size": intermediate_size, "activation": activation}
-        sizes |= {"dropout": dropout, "attention_dropout": attention_dropout}
-        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
-        super().__init__(sizes, **kwargs)
+        super().__init__(
+            hidden_size=hidden_size,
+            num_heads=num_heads,
+            intermediate_size=intermediate_size,
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation=activation,
+            causal=causal,
+            initializer_range=initializer_range,
+            layer_norm_eps=layer_norm_eps,
+            **kwargs,
+        )
         self.attention = self.part(Attention, "attention")
         self.intermediate = self.part(Intermediate, "intermediate")
         self.add_and_norm = self.part(AddAndNorm, "output")
@@ -474,24 +465,20 @@ class EncoderBlock(Attending):
         mask=None,
     ):
         """x [B, S, D] -> [B, S, D]; see `Attending`."""
-        training = drops(self, training)
+        training, with_scores = drops(self, training), return_attention_scores
         padding_mask = mask if padding_mask is None else padding_mask
         masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
-        given = {name: value for name, value in masks.items() if value is not None}
+        masks = {name: value for name, value in masks.items() if value is not None}
 
         def block(x: Tensor, *values: Tensor) -> Any:
-            y = self.attention(
-                x,
-                **dict(zip(given, values, strict=True)),
-                training=training,
-                return_attention_scores=return_attention_scores,
-            )
-            y, *scores = y if return_attention_scores else (y,)
+            options = dict(zip(masks, values, strict=True)) | {"training": training}
+            y = self.attention(x, **options, return_attention_scores=with_scores)
+            y, *scores = y if with_scores else (y,)
             y = self.add_and_norm(self.intermediate(y, training=training), y, training=training)
-            return (y, *scores) if return_attention_scores else y
+            return (y, *scores) if with_scores else y
 
         again = training and recomputes("blocks")
-        return recomputed(block, x, *given.values()) if again else block(x, *given.values())
+        return recomputed(block, x, *masks.values()) if again else block(x, *masks.values())
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -502,6 +489,11 @@ class Embeddings(BertLayer):
 
     With mask_zero, id 0 is padding: the result has that as its mask of Keras.
     """
+
+    takes = (
+        *("vocab_size", "hidden_size", "max_positions", "type_vocab_size", "dropout"),
+        *("initializer_range", "layer_norm_eps"),
+    )
 
     def __init__(
         self,
@@ -517,11 +509,17 @@ class Embeddings(BertLayer):
         name: str = "embeddings",
         **kwargs: Any,
     ):
-        sizes = {"vocab_size": vocab_size, "hidden_size": hidden_size, "dropout": dropout}
-        sizes |= {"max_positions": max_positions, "type_vocab_size": type_vocab_size}
-        sizes |= {"initializer_range": initializer_range, "layer_norm_eps": layer_norm_eps}
-        kwargs = {"autocast": False, **kwargs}  # 16 bits hold no ids
-        super().__init__(sizes, name=name, **kwargs)
+        super().__init__(
+            vocab_size=vocab_size,
+            hidden_size=hidden_size,
+            max_positions=max_positions,
+            type_vocab_size=type_vocab_size,
+            dropout=dropout,
+            initializer_range=initializer_range,
+            layer_norm_eps=layer_norm_eps,
+            name=name,
+            **{"autocast": False, **kwargs},  # 16 bits hold no ids
+        )
         self.mask_zero = mask_zero
         self.norm = self.layer_norm()
         self.dropout = self.dropout_layer(dropout)
@@ -542,9 +540,7 @@ class Embeddings(BertLayer):
         self.norm.build((*input_ids_shape, self.hidden_size))
         self.dropout.build((*input_ids_shape, self.hidden_size))
 
-    def call(
-        self, input_ids, segment_ids=None, positions=None, training=None, with_table=False
-    ):
+    def call(self, input_ids, segment_ids=None, positions=None, training=None, with_table=False):
         """input_ids, segment_ids, positions [B, S] -> embeddings [B, S, D].
 
         Segments that are left out are 0, positions 0, 1, 2, ... Ids are whole numbers; floats, with
@@ -605,16 +601,13 @@ class Pooler(BertLayer):
     `encode` gives a causal model's last token as the first one.
     """
 
+    takes = ("hidden_size", "initializer_range")
+
     def __init__(
-        self,
-        hidden_size: int,
-        *,
-        initializer_range: float = 0.02,
-        name: str = "pooler",
-        **kwargs: Any,
+        self, hidden_size: int, initializer_range: float = 0.02, name: str = "pooler", **kwargs: Any
     ):
         sizes = {"hidden_size": hidden_size, "initializer_range": initializer_range}
-        super().__init__(sizes, name=name, **kwargs)
+        super().__init__(**sizes, name=name, **kwargs)
         self.projection = self.dense(hidden_size)
 
     def build(self, sequence_output_shape: Shape) -> None:

@@ -11,7 +11,9 @@ Values are checked where they are known: in eager calls, and in arrays given to 
 
 import functools
 import importlib
+import inspect
 import json
+import math
 import os
 import types
 import warnings
@@ -25,6 +27,7 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import layers
+from bert_tf.modeling.heads import SequenceClassifier
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -45,26 +48,70 @@ REMEDY = 'give what the tokenizer returns, model(tokenizer(["a text"])), or cast
 
 
 def _with_checked_arrays(name: str) -> Callable:
-    """A method of Keras that first checks arrays as a call does; datasets are not read."""
+    """A method of Keras that takes texts and labels by name, and checks arrays as a call does.
+
+    Datasets are not read.
+    """
     method = getattr(keras.Model, name)
+
+    @functools.wraps(method)
+    def checked(self, *args, **kwargs):
+        bound = inspect.signature(method).bind(self, *args, **kwargs)
+        given = bound.arguments
+        given["x"], y = _prepared(self, given.get("x"), given.get("y"))
+        if y is not None:
+            given["y"] = y
+        if isinstance(validation := given.get("validation_data"), tuple | list):
+            given["validation_data"] = (*_prepared(self, *validation[:2]), *validation[2:])
+        if name == "fit":
+            if self.compile_for and not self.compiled:
+                self.compile_for(_num_steps(given))
+            if self.train_function is None and given.get("verbose", 1):
+                print("The first step compiles, which may take a minute.", flush=True)
+        return method(*bound.args, **bound.kwargs)
+
+    return checked
+
+
+def _prepared(model: "BertModel", x: Any, y: Any) -> tuple[Any, Any]:
+    """Texts as ids, and names of labels as numbers; arrays are checked."""
 
     def whole(x: Any) -> Any:  # floats as integers: in a graph their values are unknown
         return x.astype(np.int32) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
 
-    @functools.wraps(method)
-    def checked(self, x=None, *args, **kwargs):
-        if all(hasattr(a, "shape") or isinstance(a, str | bytes) for a in keras.tree.flatten(x)):
-            check_inputs(x, self)
-            x = keras.tree.map_structure(whole, x)
-        for y in keras.tree.flatten(kwargs.get("y", args[:1])):
-            if isinstance(y, str) or getattr(getattr(y, "dtype", None), "kind", None) in ("U", "O"):
-                remedy = "give labels.index(name) of each, or make_dataset(..., labels=labels)"
-                raise InputError(f"the label '{np.ravel(y)[0]}'", "numbers of the logits", remedy)
-        if name == "fit" and self.train_function is None and kwargs.get("verbose", 1):
-            print("The first step compiles, which may take a minute.", flush=True)
-        return method(self, x, *args, **kwargs)
+    texts = x if isinstance(x, tuple) and len(x) == 2 else (x,)  # or the first and the second ones
+    if all(_are_texts(one) for one in texts):
+        x = model.tokenizer(*texts)
+    if all(hasattr(a, "shape") for a in keras.tree.flatten(x)):
+        check_inputs(x, model)
+        x = keras.tree.map_structure(whole, x)
+    if _are_texts(y):
+        numbers = {name: number for number, name in enumerate(model.labels or ())}
+        if unknown := [name for name in np.ravel(y) if name not in numbers]:
+            wanted = f"one of {', '.join(numbers)}" if numbers else "numbers of the logits"
+            remedy = "correct it" if numbers else "give numbers, or use bert_tf.classifier"
+            raise InputError(f"the label {str(unknown[0])!r}", wanted, remedy)
+        y = np.vectorize(numbers.get)(y)
+    return x, y
 
-    return checked
+
+def _are_texts(x: Any) -> bool:
+    """Whether it is a text, or a column of texts."""
+    if isinstance(x, str | bytes):
+        return True
+    is_column = isinstance(x, list | tuple) or getattr(x, "ndim", 0) == 1
+    return is_column and len(x) > 0 and all(isinstance(one, str | bytes) for one in x)
+
+
+def _num_steps(given: Mapping[str, Any]) -> int:
+    """The steps of a call of `fit`."""
+    x, steps = given["x"], given.get("steps_per_epoch")
+    if steps is None:
+        arrays = keras.tree.flatten(x)
+        is_dataset = not all(hasattr(array, "shape") for array in arrays)
+        rows = len(x) if is_dataset else len(arrays[0]) * (1 - given.get("validation_split", 0))
+        steps = rows if is_dataset else math.ceil(rows / (given.get("batch_size") or 32))
+    return int(steps) * given.get("epochs", 1)
 
 
 def config_of_model(model: keras.Model) -> BertConfig | None:
@@ -80,7 +127,9 @@ def config_of_model(model: keras.Model) -> BertConfig | None:
         raise InputError(received, "a Keras model", remedy)
     every = list(model._flatten_layers())
     embeddings = next((x for x in every if isinstance(x, layers.Embeddings)), None)
-    beside = [x for m in every if embeddings in (own := m._flatten_layers(False, False)) for x in own]
+    beside = [
+        x for m in every if embeddings in (own := m._flatten_layers(False, False)) for x in own
+    ]
     blocks = [x for x in beside or every if isinstance(x, layers.EncoderBlock)]
     if embeddings is None or not blocks:
         return None
@@ -97,7 +146,9 @@ class BertModel(keras.Model):
         BertModel(config)              sequence_output [B, S, D] and pooled_output [B, D]
         BertModel(inputs, outputs)     as of `keras.Model`, with dicts
 
-    It is called with a dict of ids [B, S], or with the ids alone:
+    It is called with a dict of ids [B, S], or with the ids alone. `fit`, `evaluate` and `predict`
+    also take texts, or a tuple of first and second ones, of which the model's tokenizer makes ids,
+    and names of labels.
 
         input_ids                          of the word pieces; 0 is padding
         input_mask or attention_mask       1 for word pieces, 0 for padding; see num_sequences
@@ -120,14 +171,17 @@ class BertModel(keras.Model):
       tokenizer: the `FullTokenizer` of the model's vocabulary, which `load`, `classifier` and
         `keras.models.load_model` set; before, it is an AttributeError.
       metadata: what else belongs to the model, by the names in its model_facts.json.
+      compile_for: compiles the model for so many steps, which `fit` calls if nobody has done it;
+        None: Keras refuses.
 
-    All three are saved in a .keras file. In a new process, `import bert_tf.library` before
-    `keras.models.load_model`: it registers the classes; `import bert_tf` alone does not.
+    All three are saved in a .keras file, which `keras.models.load_model` reads after
+    `import bert_tf` and the use of any name of it.
     """
 
     labels: tuple[str, ...] | None = None
     _tokenizer: "FullTokenizer | None" = None
     metadata: Mapping[str, Any] = types.MappingProxyType({})
+    compile_for: Callable[[int], None] | None = None
     config = functools.cached_property(config_of_model)
 
     def __init__(
@@ -184,6 +238,32 @@ class BertModel(keras.Model):
     fit, train_on_batch = map(_with_checked_arrays, ("fit", "train_on_batch"))
     evaluate, test_on_batch = map(_with_checked_arrays, ("evaluate", "test_on_batch"))
     predict, predict_on_batch = map(_with_checked_arrays, ("predict", "predict_on_batch"))
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """As Keras's own; a loss of probabilities is refused for logits, of which it is wrong.
+
+        Raises:
+          InputError: the loss takes the model's logits for probabilities.
+        """
+        given = inspect.signature(keras.Model.compile).bind(self, *args, **kwargs).arguments
+        of_logits = any(
+            isinstance(x._keras_history.operation, SequenceClassifier) for x in self.outputs
+        )
+        for loss in keras.tree.flatten(given.get("loss")):
+            name = loss if isinstance(loss, str) else type(loss).__name__
+            takes_logits = getattr(loss, "_fn_kwargs", {}).get("from_logits", False)
+            if of_logits and "crossentropy" in name.lower() and not takes_logits:
+                remedy = (
+                    "give keras.losses.SparseCategoricalCrossentropy(from_logits=True) or alike"
+                )
+                raise InputError(f"the loss {name}, of probabilities", "one of logits", remedy)
+        super().compile(*args, **kwargs)
+
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as the saved model was; Keras leaves that to classes with a `compile`."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """As Keras's own, which warns of every kind of layer that has no kernel."""

@@ -1,59 +1,18 @@
-"""Texts -> the batch that a model takes, as TensorFlow operations.
+"""Requests -> the batch that a model takes, as TensorFlow operations: texts, and records.
 
-    a            [[who, founded, it], [why]]
-    b            [[ru, ##pre, ##cht], []]
-    input_ids    [CLS] who founded it [SEP] ru ##pre ##cht [SEP]
-                 [CLS] why [SEP]  0    0     0   0     0     0      padded to the longest row only
-
-The same sequences as `bert_tf.tasks.features` and `bert_tf.squad.windows` make in Python.
-
-Shapes: N runs or rows, S the longest sequence.
+Texts by `bert_tf.layers.Tokenizer`. Shapes: N rows, S the longest sequence.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.squad.windows import SPECIAL_PIECES
+from bert_tf.tokenization.layer import FEATURE_NAMES, Tokenizer
 from bert_tf.tokenization.wordpiece import LEAST_LENGTH, FullTokenizer
 
 Features = dict[str, tf.Tensor]
-FEATURE_NAMES = ("input_ids", "input_mask", "segment_ids")
-
-
-class Runs(NamedTuple):
-    """N runs of one flat list of ids, which may overlap.
-
-    Attributes:
-      ids: int32 [any].
-      starts, lengths: int32 [N].
-    """
-
-    ids: tf.Tensor
-    starts: tf.Tensor
-    lengths: tf.Tensor
-
-    def cut(self, most: int | tf.Tensor) -> "Runs":
-        """The first `most` ids of each run."""
-        return self._replace(lengths=tf.minimum(self.lengths, most))
-
-
-def runs_of(ragged: tf.RaggedTensor) -> Runs:
-    """The rows of a ragged tensor [N, (pieces)]."""
-    splits = tf.cast(ragged.row_splits, tf.int32)
-    return Runs(ragged.values, splits[:-1], splits[1:] - splits[:-1])
-
-
-def cut_pair(a: Runs, b: Runs, most: int | tf.Tensor) -> tuple[Runs, Runs]:
-    """Cuts pairs to `most` pieces, from the longer's end, from b's if equal.
-
-    The closed form of the original's loop `_truncate_seq_pair`.
-    """
-    of_a = tf.minimum(a.lengths, tf.maximum(most - b.lengths, (most + 1) // 2))
-    return a.cut(of_a), b.cut(most - of_a)
 
 
 class Sequences:
@@ -70,66 +29,19 @@ class Sequences:
         Raises:
           InputError: [CLS] or [SEP] is missing, or the length is out of the model's range.
         """
-        tokenizer.require_special_tokens("[CLS]", "[SEP]")
         config.check_sequence_length(max_seq_length)
         if max_seq_length < LEAST_LENGTH:
             received = f"--max_seq_length={max_seq_length}"
             raise InputError(received, f"{LEAST_LENGTH} or more", "use a greater one")
         self.tokenizer, self.config = tokenizer, config
         self.max_seq_length = max_seq_length
-        self._special = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        layer = Tokenizer(tokenizer, max_length=max_seq_length)
+        self.of_texts, self.of_pairs = layer.call, layer.of_pairs
+        self.of_runs, self.join = layer.of_runs, layer.join
 
     def piece_names(self) -> list[str]:
         """The word piece of each row of the embedding table, `#row` beyond the vocabulary."""
         return [self.tokenizer.inv_vocab.get(i, f"#{i}") for i in range(self.config.vocab_size)]
-
-    def of_texts(self, texts: tf.Tensor) -> Features:
-        """Texts [N] as sequences."""
-        return self.of_runs(runs_of(self.tokenizer.tokenize_ids(texts)))
-
-    def of_pairs(self, texts_a: tf.Tensor, texts_b: tf.Tensor) -> Features:
-        """Pairs of texts [N] as sequences; a second text without a piece counts as none."""
-        count = tf.shape(texts_a)[0]
-        # One call for both: tokenization has many small operations.
-        both = runs_of(self.tokenizer.tokenize_ids(tf.concat([texts_a, texts_b], 0)))
-        a = Runs(both.ids, both.starts[:count], both.lengths[:count])
-        b = Runs(both.ids, both.starts[count:], both.lengths[count:])
-        special = tf.where(b.lengths > 0, SPECIAL_PIECES, SPECIAL_PIECES - 1)  # [N]
-        return self.join(*cut_pair(a, b, self.max_seq_length - special))
-
-    def of_runs(self, runs: Runs) -> Features:
-        """Runs of ids, each cut to length, as sequences."""
-        return self.join(runs.cut(self.max_seq_length - 2), None)
-
-    def join(self, a: Runs, b: Runs | None) -> Features:
-        """[CLS] a [SEP] b [SEP] of N runs each; where b has no piece, [CLS] a [SEP].
-
-        Returns:
-          input_ids, input_mask, segment_ids, int32 [N, S] with S at least 1.
-        """
-        special = tf.constant([0, *self._special], tf.int32)  # padding is 0, as in the original
-        lengths = a.lengths + 2  # with [CLS] and [SEP]
-        first_end = lengths[:, tf.newaxis]  # [N, 1]
-        if b is not None:
-            lengths += tf.where(b.lengths > 0, b.lengths + 1, 0)
-        longest = tf.reduce_max(tf.concat([lengths, [1]], 0))  # of no row at all: 1
-        position = tf.range(longest)[tf.newaxis]  # [1, S]
-        # The index in [special, a.ids, b.ids] of each position's id; 2, [SEP], unless set below.
-        in_a = position <= a.lengths[:, tf.newaxis]
-        place = tf.where(in_a, 2 + a.starts[:, tf.newaxis] + position, 2)
-        values = [special, a.ids]
-        if b is not None:
-            shift = 3 + tf.size(a.ids) + b.starts[:, tf.newaxis] - first_end  # [N, 1]
-            in_b = (position >= first_end) & (position < first_end + b.lengths[:, tf.newaxis])
-            place = tf.where(in_b, shift + position, place)
-            values.append(b.ids)
-        mask = position < lengths[:, tf.newaxis]
-        place = tf.where(mask, tf.where(position == 0, 1, place), 0)
-        return {
-            "input_ids": tf.gather(tf.concat(values, 0), place),
-            "input_mask": tf.cast(mask, tf.int32),
-            "segment_ids": tf.cast(mask & (position >= first_end), tf.int32),
-        }
 
 
 # ---------------------------------------------------------------------------- records

@@ -21,10 +21,12 @@ from typing import Any, ClassVar, NamedTuple
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.serving.graph_text import Features, Runs, Sequences, in_chunks, runs_of
+from bert_tf.serving.graph_text import Features, Sequences, in_chunks
 from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.squad.answers import CERTAINLY_NULL, AnswerSizes
-from bert_tf.squad.windows import SPECIAL_PIECES, WindowSizes
+from bert_tf.squad.windows import WindowSizes
+from bert_tf.tokenization.layer import Runs, runs_of
+from bert_tf.tokenization.wordpiece import SPECIAL_PIECES
 
 NOWHERE = -1  # start and end of no answer
 

@@ -23,7 +23,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, head_named
 from bert_tf.heads.head import Head
 from bert_tf.serving import graph_text
-from bert_tf.serving.graph_text import FEATURE_NAMES, Features, Sequences
+from bert_tf.serving.graph_text import Features, Sequences
 from bert_tf.serving.inference import ACTIVATIONS, Activations, InferenceModel
 from bert_tf.serving.options import (
     DEFAULT,
@@ -33,8 +33,9 @@ from bert_tf.serving.options import (
     TASKS,
     ServingOptions,
 )
-from bert_tf.squad.windows import SPECIAL_PIECES, WindowSizes
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.squad.windows import WindowSizes
+from bert_tf.tokenization.layer import FEATURE_NAMES
+from bert_tf.tokenization.wordpiece import SPECIAL_PIECES, FullTokenizer
 
 Answers = dict[str, tf.Tensor]
 TEXT = tf.TensorSpec([None], tf.string)

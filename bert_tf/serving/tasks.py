@@ -4,16 +4,10 @@ from typing import ClassVar
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_text import (
-    FEATURE_NAMES,
-    Features,
-    Runs,
-    checked,
-    parse_records,
-    runs_of,
-)
+from bert_tf.serving.graph_text import Features, checked, parse_records
 from bert_tf.serving.options import MASK
 from bert_tf.serving.signatures import TEXT, Answers, ServingTask, Signature
+from bert_tf.tokenization.layer import FEATURE_NAMES, Runs, runs_of
 
 
 class EmbeddingTask(ServingTask):

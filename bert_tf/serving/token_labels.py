@@ -18,10 +18,11 @@ from typing import ClassVar, NamedTuple
 
 import tensorflow as tf
 
-from bert_tf.serving.graph_text import Features, Runs, in_chunks, runs_of
+from bert_tf.serving.graph_text import Features, in_chunks
 from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.basic import NeverSplit
+from bert_tf.tokenization.layer import Runs, runs_of
 
 # ---------------------------------------------------------------------------- words
 

@@ -8,8 +8,9 @@ In the order in which a question meets them:
     answers      logits -> the n best answers as text, and null odds: how much likelier no answer is
     evaluation   answers -> exact match and F1, as the official scripts define them; null odds above
                  which a question counts as unanswerable
-    files        answers -> predictions.json, nbest_predictions.json, null_odds.json, and back;
-                 report.html, a page that shows them
+    files        answers -> predictions.json, nbest_predictions.json, null_odds.json
+    answer_files predictions.json of any program -> answers
+    report       report.html, a page that shows them
 
 windows, answers, evaluation and the report are pure functions; their docstrings draw an example
 each, which the tests execute.

@@ -114,7 +114,7 @@ class SquadRun(Run):
     def window_logits(self, data: QuestionData) -> list[list[np.ndarray]]:
         """Start logits, then end logits of every window, in order, each float32 [S].
 
-        With batches by length S is the number of pieces T. Without, S is max_seq_length, as in the
+        Of packed batches S is the number of pieces T. Otherwise S is max_seq_length, as in the
         original, which lets the logits of padding compete for a place among the best.
 
         Raises:

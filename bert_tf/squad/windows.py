@@ -27,10 +27,9 @@ from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
 from bert_tf.terminal import counted
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import SPECIAL_PIECES, FullTokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000
-SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
 CONTEXTS_AT_ONCE = 128  # tokenized in one call; bounds the memory
 # Scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, ideographs.
 UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff\uf900-\ufaff\uff66-\uff9d]")

@@ -43,7 +43,8 @@ tf_text = import_tensorflow_text()
 Texts: TypeAlias = Iterable[str | bytes] | tf.Tensor
 UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
-LEAST_LENGTH = 5  # of a sequence: [CLS], [SEP], [SEP] and a piece of either text
+SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
+LEAST_LENGTH = SPECIAL_PIECES + 2  # of a sequence: with a piece of either text
 MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
 
 # UTF-8 cannot hold a lone surrogate. This replaces it: it too is in no vocabulary, has no case and
@@ -382,7 +383,7 @@ class Packer:
 
     def pack(self, a: list[int], b: list[int]) -> tuple[list[int], list[int], bool]:
         """Ids, segments, and whether ids were cut off; a second text without ids counts as none."""
-        room = self._max_seq_length - (3 if b else 2)
+        room = self._max_seq_length - SPECIAL_PIECES + (not b)
         is_cut = len(a) + len(b) > room
         a, b = truncate_pair(a, b, room)
         first, second = [self._cls, *a, self._sep], [*b, self._sep] if b else []

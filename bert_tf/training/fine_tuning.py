@@ -77,7 +77,7 @@ class SplitData:
 
     @property
     def num_records(self) -> int:
-        """About how many records there will be, for the progress."""
+        """How many records there will be, for the progress; about so many, where texts are cut."""
         return len(self.examples)
 
 
@@ -415,7 +415,7 @@ class Run:
         num_train_steps = settings["num_train_steps"]
         seen = num_train_steps * config.schedule.train_batch_size / settings["num_records"]
         logging.info("%d steps train on each record %.2f times.", num_train_steps, seen)
-        optimizer = make_optimizer(config.schedule, num_train_steps)
+        optimizer = optimizer_of(config.schedule, num_train_steps)
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
         if not is_resumed:
             self.load_pretrained()
@@ -507,7 +507,7 @@ def refuse_other_model(
         raise InputError(received, "the folder of this run, or an empty one", remedy)
 
 
-def make_optimizer(
+def optimizer_of(
     schedule: FineTuningSchedule, num_train_steps: int
 ) -> optimization.AdamWeightDecay:
     """The optimizer of a fine-tuning run of so many steps."""

@@ -271,7 +271,10 @@ class Steps:
 
 
 def is_packed(batch: Batch) -> bool:
-    """Whether a batch of arrays or tensors has rows of several sequences (data/packing.py)."""
+    """Whether a batch of fine-tuning has rows of several sequences (data/packing.py).
+
+    Not of packed records of pre-training: there a row counts as one in `SEQUENCES`, [B, 1].
+    """
     return batch[SEQUENCES].shape[1] > 1 and len(batch["input_mask"].shape) == 2
 
 

@@ -268,7 +268,7 @@ class Trainer:
     # ------------------------------------------------------------------ evaluation, prediction
 
     def evaluate(self, batches: Batches) -> dict[str, float]:
-        """Loss and metrics over all examples of finite `batches`.
+        """Loss and metrics over all examples of finite `batches`; fine-tuning scores predictions.
 
         Returns:
           loss, the mean over batches of the whole loss as in the original (a last, short batch
@@ -358,7 +358,7 @@ class Trainer:
         reader = tf1.CheckpointReader(prefix)
         tf1.check_of_run(reader)
         tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
-        load_weights(self.model, tf1.open_tf1(prefix), required="")  # in the scale of training
+        load_weights(self.model, tf1.open_tf1(prefix), required="")  # as they are saved in a run
         for name, slot in self.steps.slots.items():
             if name in reader.shapes:
                 slot.assign(reader.read(name))

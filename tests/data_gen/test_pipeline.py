@@ -416,7 +416,7 @@ def interrupted(job: Job, monkeypatch, method: str, *, after: int) -> None:
 
 def counted_calls(monkeypatch) -> dict[str, int]:
     """Counts what the worker does from now on."""
-    calls = dict.fromkeys(("tokenize", "write_rows", "write_shard"), 0)
+    calls = dict.fromkeys(("tokenize", "rows_to_file", "shard_to_file"), 0)
 
     def counted(name: str, method):
         def call(self, task):
@@ -440,13 +440,13 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
     with monkeypatch.context() as patch:
         calls = counted_calls(patch)
         create(shard_job(undisturbed, vocab_file))
-    assert calls["tokenize"] == calls["write_rows"] > 8
+    assert calls["tokenize"] == calls["rows_to_file"] > 8
     out = tmp_path / "out"
     job = shard_job(out, vocab_file)
     interrupted(job, monkeypatch, "tokenize", after=2)
-    interrupted(job, monkeypatch, "write_rows", after=4)
-    interrupted(job, monkeypatch, "write_rows", after=1)
-    interrupted(job, monkeypatch, "write_shard", after=1)
+    interrupted(job, monkeypatch, "rows_to_file", after=4)
+    interrupted(job, monkeypatch, "rows_to_file", after=1)
+    interrupted(job, monkeypatch, "shard_to_file", after=1)
     assert (out / "x-00000-of-00003").exists()
     calls = counted_calls(monkeypatch)
     undisturbed_report = json.loads((undisturbed / "report_x.json").read_text())
@@ -455,7 +455,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
         patch.setattr(outputs, "write_report", kill)
         with pytest.raises(Killed):
             create(job)
-    assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 2}
+    assert calls == {"tokenize": 0, "rows_to_file": 0, "shard_to_file": 2}
     report = create(job)
     for name, data in contents(undisturbed).items():
         if not name.startswith("report_"):
@@ -463,7 +463,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
     assert names(out) == names(undisturbed)
     assert {**report, "output_files": 0} == {**undisturbed_report, "output_files": 0}
     assert create(job) == report  # all is there
-    assert calls == {"tokenize": 0, "write_rows": 0, "write_shard": 2}
+    assert calls == {"tokenize": 0, "rows_to_file": 0, "shard_to_file": 2}
 
 
 def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file, monkeypatch):
@@ -494,7 +494,7 @@ def test_other_shards_are_not_mixed_with_those_that_are_there(
     tmp_path, vocab_file, monkeypatch, changes, named
 ):
     job = shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS)
-    interrupted(job, monkeypatch, "write_shard", after=1)
+    interrupted(job, monkeypatch, "shard_to_file", after=1)
     before = contents_of_files(tmp_path / "out")
     with pytest.raises(InputError, match=named):
         create(shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS | changes))

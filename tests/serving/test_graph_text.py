@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from bert_tf import BertConfig
 from bert_tf.heads.labels import Labels
 from bert_tf.serving import graph_text
-from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
+from bert_tf.serving.graph_text import Sequences
 from bert_tf.tasks.examples import Example
 from bert_tf.tasks.features import classifier_record, make_features
+from bert_tf.tokenization.layer import FEATURE_NAMES
 
 CASED = small_squad.make_tokenizer(do_lower_case=False)
 CONFIG = BertConfig(vocab_size=CASED.vocab_size, max_position_embeddings=31)

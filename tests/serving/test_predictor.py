@@ -243,7 +243,7 @@ def test_answers_come_in_the_order_of_names():
 def fill(tokenizer: FullTokenizer, **options) -> Predictor:
     """Of a model whose weights are set by hand: every probability is known."""
     model = masked_by_place.make_model()
-    config = model.get_layer("embeddings").config
+    config = model.config
     options = ServingOptions(task="fill_mask", **options)
     return Predictor(of_weights(weights_of(model), config, tokenizer, options))
 

@@ -322,7 +322,7 @@ def test_what_cannot_be_scored(model, tokenizer):
 def test_the_commands(model, tmp_path, capsys):
     """score and fill-mask of the model by hand, as the folder of a run."""
     masked_by_place.make_tokenizer(tmp_path)
-    config = model.get_layer("embeddings").config
+    config = model.config
     (tmp_path / "bert_config.json").write_text(config.to_json_string())
     tensors, path = reference.take_weights(model), str(tmp_path / "bert_model.ckpt")
     write_checkpoint(path, tensors, temporary=str(tmp_path / "new"))

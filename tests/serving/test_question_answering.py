@@ -11,7 +11,7 @@ from bert_tf import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.serving import question_answering
-from bert_tf.serving.graph_text import FEATURE_NAMES, Sequences
+from bert_tf.serving.graph_text import Sequences
 from bert_tf.serving.options import ServingOptions
 from bert_tf.squad.answers import (
     CERTAINLY_NULL,
@@ -23,6 +23,7 @@ from bert_tf.squad.answers import (
 )
 from bert_tf.squad.answers import decide as decide_in_python
 from bert_tf.squad.windows import WindowSizes, prediction_windows
+from bert_tf.tokenization.layer import FEATURE_NAMES
 
 TOKENIZER = small_squad.make_tokenizer(do_lower_case=True)
 SIZES = WindowSizes(max_seq_length=13, doc_stride=3, max_query_length=4)

@@ -10,7 +10,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.config import Intervals
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
-from bert_tf.training.fine_tuning import BestCheckpoint, FineTuningSchedule, make_optimizer
+from bert_tf.training.fine_tuning import BestCheckpoint, FineTuningSchedule, optimizer_of
 from bert_tf.training.trainer import StopTraining
 
 # ------------------------------------------------------------------------------ order, settings
@@ -20,7 +20,7 @@ def test_steps_and_warm_up_of_mrpc():
     """As the original has them: int(3668 / 32 * 3.0), int(343 * 0.1)."""
     schedule = FineTuningSchedule()
     assert schedule.num_train_steps(3668) == 343
-    found = make_optimizer(schedule, 343).schedule
+    found = optimizer_of(schedule, 343).schedule
     assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
     assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
     with pytest.raises(InputError, match="--train_batch_size=32"):

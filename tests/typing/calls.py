@@ -27,8 +27,10 @@ def right(texts: list[str], config: BertConfig) -> list[dict[str, object]]:
     print(bert_tf.load_checkpoint(model, path, required="bert/").missing, bert_tf.__version__)
     BertModel(BertConfig(vocab_size=30522), all_layers=True).save("model.keras")
     ids = Input((None,), dtype="int32")
-    x = layers.EncoderBlock.from_bert_config(config, name="layer_0")(layers.Embeddings.from_bert_config(config)(ids, ids))
-    BertModel({"input_ids": ids}, heads.NextSentenceHead.from_bert_config(config)(layers.Pooler.from_bert_config(config)(x)))
+    block = layers.EncoderBlock(hidden_size=8, num_heads=2, intermediate_size=16, name="layer_0")
+    x = block(layers.Embeddings.from_bert_config(config)(ids), attention_mask=None)
+    BertModel({"input_ids": ids}, heads.NextSentenceHead()(layers.Pooler(8)(x))).blocks[0].sizes
+    print(layers.Tokenizer("vocab.txt", length=64)(texts)["input_ids"], model.config)
     pretraining = bert_tf.make_model("pretraining", config, with_losses=True)
     print(bert_tf.Scorer(pretraining, tokenizer, max_seq_length=128).score("a text").perplexity)
     try:
@@ -63,9 +65,9 @@ def wrong(tokenizer: FullTokenizer, model: BertModel, config: BertConfig) -> Non
     Predictor("export", batchsize=8)  # error: a misspelt option
     Predictor("export").predict("a")["label"]  # error: a list used as a dict
     bert_tf.Scorer(model, tokenizer, max_seq_length=8).score("a") + 1  # error: no number
-    layers.EncoderBlock(3)  # error: a number as a configuration
+    layers.EncoderBlock(8)  # error: missing sizes
     layers.EncodeBlock(config)  # error: a misspelt layer
-    heads.SequenceClassifier(config)  # error: a missing argument
+    heads.SequenceClassifier()  # error: a missing argument
     heads.Clasification()  # error: a misspelt head
     heads.register("own")  # error: a name as a head
     InputError("received")  # error: missing arguments

@@ -1,0 +1,211 @@
+"""Texts -> the batch that a model takes, as TensorFlow operations; a layer that does it.
+
+    a            [[who, founded, it], [why]]
+    b            [[ru, ##pre, ##cht], []]
+    input_ids    [CLS] who founded it [SEP] ru ##pre ##cht [SEP]
+                 [CLS] why [SEP]  0    0     0   0     0     0      padded to the longest row only
+
+The same sequences as `FullTokenizer` makes, and `bert_tf.tasks.features` in Python.
+
+Shapes: N runs or rows, S the longest sequence.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.declarations import check
+from bert_tf.tokenization.wordpiece import (
+    LEAST_LENGTH,
+    SPECIAL_PIECES,
+    FullTokenizer,
+    choose_case,
+    read_vocabulary,
+    utf8,
+)
+
+FEATURE_NAMES = ("input_ids", "input_mask", "segment_ids")
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Tokenizer(keras.layers.Layer):
+    """Raw texts -> input_ids, input_mask and segment_ids, int32 [..., S]: a layer on TensorFlow.
+
+        tokenize = bert_tf.layers.Tokenizer("vocab.txt", length=128)
+        tokenize(["a text", "another"], ["the second of the first", ""])            eagerly
+        dataset.map(lambda text, label: (tokenize(text), label))                    in tf.data
+        model(tokenize(keras.Input((), dtype="string")))                            in a model
+
+    The ids are those of `FullTokenizer`. A model with this layer is saved with its vocabulary,
+    takes texts in `fit`, `predict` and what `model.export` writes, and is not compiled by XLA,
+    which has no texts.
+
+    Attributes:
+      tokenizer: the `FullTokenizer`.
+    """
+
+    def __init__(
+        self,
+        vocabulary: str | os.PathLike | Sequence[str] | Mapping[str, Any] | FullTokenizer,
+        length: int | None = None,
+        *,
+        max_length: int = 512,
+        do_lower_case: bool | None = None,
+        **kwargs: Any,
+    ):
+        """With a vocabulary.
+
+        Args:
+          vocabulary: the path of a vocab.txt, its pieces, or a tokenizer, such as that of a model;
+            or what `FullTokenizer.get_config` gives.
+          length: S: of longer texts the end is cut off, of pairs that of the longer, and shorter
+            ones are padded with 0. None: cut to `max_length`, padded to the longest of the batch.
+          max_length: the ids of a sequence at most, without a `length`.
+          do_lower_case: of a path or pieces; None: as the vocabulary shows.
+          **kwargs: as of Keras's layers.
+
+        Raises:
+          InputError: the vocabulary cannot be read, lacks [CLS], [SEP] or [UNK], does not show its
+            case; or a length is below 5.
+        """
+        super().__init__(**{"trainable": False, **kwargs})
+        self._convert_input_args, self._allow_non_tensor_positional_args = False, True  # texts
+        self.supports_jit = False
+        for name, value in {"length": length, "max_length": max_length}.items():
+            check(name, value, int | None, low=LEAST_LENGTH)
+        self.length, self.max_length = length, max_length
+        self.tokenizer = _tokenizer(vocabulary, do_lower_case)
+        self.tokenizer.require_special_tokens("[CLS]", "[SEP]")
+        self._special = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+
+    def call(self, texts: Any, text_pairs: Any = None) -> dict[str, tf.Tensor]:
+        """Texts of any shape, and the second of each, "" for none -> int32 [..., S] each."""
+        first = _as_tensor(texts)  # [...]
+        flat = tf.reshape(first, [-1])  # [N]
+        if text_pairs is None:
+            features = self.of_runs(runs_of(self.tokenizer.tokenize_ids(flat)))
+        else:
+            second = tf.reshape(tf.reshape(_as_tensor(text_pairs), tf.shape(first)), [-1])
+            features = self.of_pairs(flat, second)
+        shape = tf.concat([tf.shape(first), [-1]], 0)
+        return {name: self._shaped(value, first, shape) for name, value in features.items()}
+
+    def _shaped(self, value: tf.Tensor, texts: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+        """[N, S] -> [..., S], padded to `length`."""
+        if self.length:
+            value = tf.pad(value, [[0, 0], [0, self.length - tf.shape(value)[1]]])
+        value = tf.reshape(value, shape)
+        value.set_shape([*texts.shape, self.length])  # as far as it is known
+        return value
+
+    def of_pairs(self, texts_a: tf.Tensor, texts_b: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Pairs of texts [N] as sequences; a second text without a piece counts as none."""
+        count = tf.shape(texts_a)[0]
+        # One call for both: tokenization has many small operations.
+        both = runs_of(self.tokenizer.tokenize_ids(tf.concat([texts_a, texts_b], 0)))
+        a = Runs(both.ids, both.starts[:count], both.lengths[:count])
+        b = Runs(both.ids, both.starts[count:], both.lengths[count:])
+        special = tf.where(b.lengths > 0, SPECIAL_PIECES, SPECIAL_PIECES - 1)  # [N]
+        return self.join(*cut_pair(a, b, (self.length or self.max_length) - special))
+
+    def of_runs(self, runs: "Runs") -> dict[str, tf.Tensor]:
+        """Runs of ids, each cut to length, as sequences."""
+        return self.join(runs.cut((self.length or self.max_length) - SPECIAL_PIECES + 1), None)
+
+    def join(self, a: "Runs", b: "Runs | None") -> dict[str, tf.Tensor]:
+        """[CLS] a [SEP] b [SEP] of N runs each; where b has no piece, [CLS] a [SEP].
+
+        Returns:
+          input_ids, input_mask, segment_ids, int32 [N, S] with S at least 1.
+        """
+        special = tf.constant([0, *self._special], tf.int32)  # padding is 0, as in the original
+        lengths = a.lengths + 2  # with [CLS] and [SEP]
+        first_end = lengths[:, tf.newaxis]  # [N, 1]
+        if b is not None:
+            lengths += tf.where(b.lengths > 0, b.lengths + 1, 0)
+        longest = tf.reduce_max(tf.concat([lengths, [1]], 0))  # of no row at all: 1
+        position = tf.range(longest)[tf.newaxis]  # [1, S]
+        # The index in [special, a.ids, b.ids] of each position's id; 2, [SEP], unless set below.
+        in_a = position <= a.lengths[:, tf.newaxis]
+        place = tf.where(in_a, 2 + a.starts[:, tf.newaxis] + position, 2)
+        values = [special, a.ids]
+        if b is not None:
+            shift = 3 + tf.size(a.ids) + b.starts[:, tf.newaxis] - first_end  # [N, 1]
+            in_b = (position >= first_end) & (position < first_end + b.lengths[:, tf.newaxis])
+            place = tf.where(in_b, shift + position, place)
+            values.append(b.ids)
+        mask = position < lengths[:, tf.newaxis]
+        place = tf.where(mask, tf.where(position == 0, 1, place), 0)
+        return {
+            "input_ids": tf.gather(tf.concat(values, 0), place),
+            "input_mask": tf.cast(mask, tf.int32),
+            "segment_ids": tf.cast(mask & (position >= first_end), tf.int32),
+        }
+
+    def compute_output_spec(self, texts: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        """int32 [..., S] each."""
+        shape = (*texts.shape, self.length)
+        return {name: keras.KerasTensor(shape, dtype="int32") for name in FEATURE_NAMES}
+
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments, the vocabulary's pieces among them."""
+        own = {"length": self.length, "max_length": self.max_length}
+        return {**super().get_config(), "vocabulary": self.tokenizer.get_config(), **own}
+
+
+def _tokenizer(vocabulary: Any, do_lower_case: bool | None) -> FullTokenizer:
+    if isinstance(vocabulary, FullTokenizer):
+        return vocabulary
+    if isinstance(vocabulary, Mapping):
+        return FullTokenizer(**vocabulary)
+    is_path = isinstance(vocabulary, str | os.PathLike)
+    name = os.fspath(vocabulary) if is_path else "the given pieces"
+    pieces = read_vocabulary(name) if is_path else list(vocabulary)
+    lower = choose_case(name, pieces, do_lower_case)
+    return FullTokenizer(name, lower, pieces=pieces)
+
+
+def _as_tensor(texts: Any) -> tf.Tensor:
+    if tf.is_tensor(texts):
+        return texts
+    array = np.asarray(texts, dtype=object)
+    return tf.reshape(tf.constant([utf8(text) for text in array.ravel()], tf.string), array.shape)
+
+
+# ---------------------------------------------------------------------------- runs of ids
+
+
+class Runs(NamedTuple):
+    """N runs of one flat list of ids, which may overlap.
+
+    Attributes:
+      ids: int32 [any].
+      starts, lengths: int32 [N].
+    """
+
+    ids: tf.Tensor
+    starts: tf.Tensor
+    lengths: tf.Tensor
+
+    def cut(self, most: int | tf.Tensor) -> "Runs":
+        """The first `most` ids of each run."""
+        return self._replace(lengths=tf.minimum(self.lengths, most))
+
+
+def runs_of(ragged: tf.RaggedTensor) -> Runs:
+    """The rows of a ragged tensor [N, (pieces)]."""
+    splits = tf.cast(ragged.row_splits, tf.int32)
+    return Runs(ragged.values, splits[:-1], splits[1:] - splits[:-1])
+
+
+def cut_pair(a: Runs, b: Runs, most: int | tf.Tensor) -> tuple[Runs, Runs]:
+    """Cuts pairs to `most` pieces, from the longer's end, from b's if equal.
+
+    The closed form of the original's loop `_truncate_seq_pair`.
+    """
+    of_a = tf.minimum(a.lengths, tf.maximum(most - b.lengths, (most + 1) // 2))
+    return a.cut(of_a), b.cut(most - of_a)
