@@ -127,14 +127,14 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 
 # Files and lines that hold code (no blank lines, comments, docstrings) that a script reaches by
 # imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
-# to be reached: 4,800; 6,400; 5,900; 2,700; 14,400; 18,000.
+# to be reached: 4,800; 6,400; 5,900; 2,700; 14,650; 18,000.
 BUDGET = {
-    "run_pretraining.py": (31, 5_270),
-    "run_classifier.py": (42, 7_365),
-    "run_squad.py": (38, 6_425),
-    "create_pretraining_data.py": (20, 2_910),
+    "run_pretraining.py": (31, 5_580),
+    "run_classifier.py": (42, 7_635),
+    "run_squad.py": (38, 6_690),
+    "create_pretraining_data.py": (20, 2_925),
 }
-WHOLE, TESTS = 15_730, 21_885
+WHOLE, TESTS = 16_120, 22_125
 
 
 @functools.cache

@@ -219,6 +219,8 @@ class SequenceClassifier(BertLayer):
     is that of the original's run_classifier.py and run_squad.py, whatever the configuration has.
     """
 
+    gives_logits = True  # for `BertModel.compile`
+
     def __init__(self, num_classes: int, *, dtype: Any = "float32", **kwargs: Any):
         super().__init__(dtype=dtype, **kwargs)
         check("num_classes", int(num_classes), int, low=1)  # NumPy's integers as well

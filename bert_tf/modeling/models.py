@@ -27,7 +27,6 @@ from keras import ops
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.modeling import layers
-from bert_tf.modeling.heads import SequenceClassifier
 
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -246,9 +245,8 @@ class BertModel(keras.Model):
           InputError: the loss takes the model's logits for probabilities.
         """
         given = inspect.signature(keras.Model.compile).bind(self, *args, **kwargs).arguments
-        of_logits = any(
-            isinstance(x._keras_history.operation, SequenceClassifier) for x in self.outputs
-        )
+        layers_of_outputs = [x._keras_history.operation for x in self.outputs]
+        of_logits = any(getattr(layer, "gives_logits", False) for layer in layers_of_outputs)
         for loss in keras.tree.flatten(given.get("loss")):
             name = loss if isinstance(loss, str) else type(loss).__name__
             takes_logits = getattr(loss, "_fn_kwargs", {}).get("from_logits", False)
