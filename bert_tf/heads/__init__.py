@@ -6,8 +6,8 @@ pretraining.py  masked words, and whether a text follows the other
 task_heads.py   labels of texts and words, answers in a text, the encoder alone
 tags.py         schemes of tags: which words are an entity
 
-The Keras layers of heads are here too: `heads.NextSentenceHead(config)`. Importing this module
-loads no TensorFlow.
+The Keras layers of heads are here too: `heads.SequenceClassifier(num_classes=3)`. Importing this
+module loads no TensorFlow.
 """
 
 import importlib
@@ -125,5 +125,6 @@ def make_model(
     config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
     model = head_named(head).model(config, **options)  # type: ignore[misc]  # with_losses: of one
     if tokenizer is not None:
+        config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         model.tokenizer = tokenizer
     return model

@@ -130,8 +130,9 @@ def classifier(
         model.fit(texts, names_of_labels, epochs=3)
         model.predict(texts)                                     logits [B, C]
 
-    Unless it is compiled, `fit` compiles it with the optimizer and schedule of run_classifier.py
-    for its steps, cross entropy, and accuracy.
+    Unless you compile it, each `fit` compiles it with the optimizer and schedule of
+    run_classifier.py for its steps, cross entropy, and accuracy. All weights are trainable,
+    whatever was frozen in the files.
 
     Args:
       path: as for `load`; the head of a model that has one for the same labels is kept.
@@ -153,9 +154,10 @@ def classifier(
     model.labels, model.tokenizer, model.metadata = whole.labels, tokenizer, whole.metadata
 
     def compile_for(num_steps: int) -> None:
-        optimizer = make_optimizer(num_train_steps=num_steps)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
+        with model.distribute_strategy.scope():
+            optimizer = make_optimizer(num_train_steps=num_steps)
+            model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
 
     model.compile_for = compile_for
     return model

@@ -5,6 +5,7 @@ sequences         [B, D]    -> [B, classes]     next sentence, sentence tasks, m
 tokens            [B, S, D] -> [B, S, classes]  tags, answer starts and ends
 """
 
+import operator
 from typing import Any
 
 import keras
@@ -47,6 +48,7 @@ class MaskedLmHead(BertLayer):
     a causal model each is predicted from the token before it.
     """
 
+    gives_logits = True
     takes = (*Transform.takes, "causal")
 
     def __init__(
@@ -99,8 +101,19 @@ class MaskedLmHead(BertLayer):
             raise InputError(received, "the table that it is tied to", remedy)
         if not isinstance(x, keras.KerasTensor):
             return ops.copy(embeddings.word_embeddings)
-        made = embeddings._inbound_nodes[0].arguments  # a functional model: the table is a tensor
-        return embeddings(*made.args, **{**made.kwargs, "with_table": "only"})
+        todo = [x]  # of a functional model, in which the table is a tensor, too
+        while todo:
+            history = todo.pop()._keras_history
+            made = history.operation._inbound_nodes[history.node_index]
+            if history.operation is embeddings:
+                arguments = {**made.arguments.kwargs, "with_table": "only"}
+                return embeddings(*made.arguments.args, **arguments)
+            todo += made.input_tensors
+        received, remedy = (
+            f"{self.name} on a tensor that is not made of its embeddings",
+            "call them",
+        )
+        raise InputError(received, "their vectors", f"{remedy} in this model, or give a word_table")
 
     def build(
         self,
@@ -223,8 +236,8 @@ class SequenceClassifier(BertLayer):
 
     def __init__(self, num_classes: int, *, dtype: Any = "float32", **kwargs: Any):
         super().__init__(dtype=dtype, **kwargs)
-        check("num_classes", int(num_classes), int, low=1)  # NumPy's integers as well
-        self.num_classes = num_classes
+        self.num_classes = operator.index(num_classes)  # NumPy's integers as well
+        check("num_classes", self.num_classes, int, low=1)
 
     def build(self, pooled_output_shape: Shape) -> None:
         """Makes weights and bias."""

@@ -550,6 +550,9 @@ class Embeddings(BertLayer):
         for a head that is tied to it: only what is read inside `call` takes part in the gradient,
         not what a functional model reads while it is built.
         """
+        if keras.backend.standardize_dtype(input_ids.dtype) in ("bfloat16", "float16"):
+            remedy = "give integers; a Sequential model needs keras.Input((None,), dtype='int32')"
+            raise InputError(f"ids of type {input_ids.dtype}", "whole numbers", remedy)
         input_ids = ops.cast(input_ids, "int32")
         length = ops.shape(input_ids)[1]
         if positions is None and isinstance(length, int) and length > self.max_positions:
@@ -580,6 +583,10 @@ class Embeddings(BertLayer):
         """Where ids are not padding, bool [B, S]; None without mask_zero."""
         ids = input_ids[0] if isinstance(input_ids, (list, tuple)) else input_ids
         return ops.not_equal(ids, 0) if self.mask_zero else None
+
+    def compute_output_shape(self, input_ids_shape: Shape, *_: Any, **__: Any) -> Shape:
+        """[B, S, D]."""
+        return (*input_ids_shape, self.hidden_size)
 
     def compute_output_spec(self, input_ids, *_, with_table=False, **__):
         """[B, S, D], that and [V, D], or [V, D]."""

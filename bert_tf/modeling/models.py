@@ -57,60 +57,110 @@ def _with_checked_arrays(name: str) -> Callable:
     def checked(self, *args, **kwargs):
         bound = inspect.signature(method).bind(self, *args, **kwargs)
         given = bound.arguments
-        given["x"], y = _prepared(self, given.get("x"), given.get("y"))
-        if y is not None:
-            given["y"] = y
+        given["x"] = _prepared(self, given.get("x"))
+        for argument in ("y", "sample_weight"):
+            if given.get(argument) is not None:
+                given[argument] = _numbers(self, given[argument])
+        if isinstance(weights := given.get("class_weight"), Mapping):
+            given["class_weight"] = {int(_numbers(self, [k])[0]): w for k, w in weights.items()}
         if isinstance(validation := given.get("validation_data"), tuple | list):
-            given["validation_data"] = (*_prepared(self, *validation[:2]), *validation[2:])
+            x, *others = validation
+            given["validation_data"] = (
+                _prepared(self, x),
+                *(_numbers(self, one) for one in others),
+            )
         if name == "fit":
-            if self.compile_for and not self.compiled:
-                self.compile_for(_num_steps(given))
-            if self.train_function is None and given.get("verbose", 1):
-                print("The first step compiles, which may take a minute.", flush=True)
+            _prepare_fit(self, given)
         return method(*bound.args, **bound.kwargs)
 
     return checked
 
 
-def _prepared(model: "BertModel", x: Any, y: Any) -> tuple[Any, Any]:
-    """Texts as ids, and names of labels as numbers; arrays are checked."""
+def _prepared(model: "BertModel", x: Any) -> Any:
+    """Texts as ids; arrays are checked."""
 
     def whole(x: Any) -> Any:  # floats as integers: in a graph their values are unknown
         return x.astype(np.int32) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
 
-    texts = x if isinstance(x, tuple) and len(x) == 2 else (x,)  # or the first and the second ones
-    if all(_are_texts(one) for one in texts):
-        x = model.tokenizer(*texts)
+    is_pair = isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], str | bytes)
+    columns = [_texts(one) for one in (x if is_pair else (x,))]
+    if None not in columns:
+        x = model.tokenizer(*columns)  # the first texts, and the second ones if there are any
     if all(hasattr(a, "shape") for a in keras.tree.flatten(x)):
         check_inputs(x, model)
         x = keras.tree.map_structure(whole, x)
-    if _are_texts(y):
-        numbers = {name: number for number, name in enumerate(model.labels or ())}
-        if unknown := [name for name in np.ravel(y) if name not in numbers]:
-            wanted = f"one of {', '.join(numbers)}" if numbers else "numbers of the logits"
-            remedy = "correct it" if numbers else "give numbers, or use bert_tf.classifier"
-            raise InputError(f"the label {str(unknown[0])!r}", wanted, remedy)
-        y = np.vectorize(numbers.get)(y)
-    return x, y
+    return x
 
 
-def _are_texts(x: Any) -> bool:
-    """Whether it is a text, or a column of texts."""
+def _numbers(model: "BertModel", y: Any) -> Any:
+    """Labels by name as their numbers, and lists of numbers as arrays."""
+    if isinstance(y, Mapping):
+        return {name: _numbers(model, value) for name, value in y.items()}
+    names = _texts(y)
+    if names is None:
+        is_numbers = isinstance(y, list) and y and isinstance(np.ravel(y[0])[0], int | float)
+        return np.asarray(y) if is_numbers else y
+    numbers = {name: number for number, name in enumerate(model.labels or ())}
+    if unknown := [name for name in names if name not in numbers]:
+        wanted = f"one of {', '.join(numbers)}" if numbers else "numbers of the logits"
+        remedy = "correct it" if numbers else "give numbers, or use bert_tf.classifier"
+        raise InputError(f"the label {str(unknown[0])!r}", wanted, remedy)
+    return np.array([numbers[name] for name in names])
+
+
+def _texts(x: Any) -> list[str] | None:
+    """A column of texts as a list; None if it is none.
+
+    Raises:
+      InputError: some of them are texts, and some are not.
+    """
     if isinstance(x, str | bytes):
-        return True
-    is_column = isinstance(x, list | tuple) or getattr(x, "ndim", 0) == 1
-    return is_column and len(x) > 0 and all(isinstance(one, str | bytes) for one in x)
+        return [x]
+    if "string" in str(getattr(x, "dtype", "")) and hasattr(x, "numpy"):
+        x = x.numpy()
+    if not (isinstance(x, list | tuple) or getattr(x, "ndim", 0) == 1):
+        return None
+    values = list(x)
+    others = [one for one in values if not isinstance(one, str | bytes)]
+    if len(others) == len(values):
+        return None
+    if others:
+        raise InputError(f"{others[0]!r:.80} among texts", "texts alone", "remove or replace it")
+    return values
+
+
+def _prepare_fit(model: "BertModel", given: Mapping[str, Any]) -> None:
+    """Compiles a model that compiles itself.
+
+    Raises:
+      InputError: its number of steps is not known; or the schedule of the optimizer is over.
+    """
+    compiles_itself = model.compile_for and (not model.compiled or model._compiles_itself)
+    if compiles_itself:
+        model.compile_for(_num_steps(given))
+        model._compiles_itself = True
+    schedule = getattr(getattr(model, "optimizer", None), "schedule", None)
+    steps = int(model.optimizer.iterations) if schedule else 0
+    if schedule and not (schedule.end_learning_rate or steps < schedule.num_train_steps):
+        received = f"an optimizer whose schedule of {schedule.num_train_steps} steps is over"
+        remedy = "compile with a new one: bert_tf.make_optimizer(num_train_steps)"
+        raise InputError(received, "a learning rate above 0", remedy)
+    if model.train_function is None and given.get("verbose", 1):
+        print("The first step compiles, which may take a minute.", flush=True)
 
 
 def _num_steps(given: Mapping[str, Any]) -> int:
     """The steps of a call of `fit`."""
     x, steps = given["x"], given.get("steps_per_epoch")
-    if steps is None:
-        arrays = keras.tree.flatten(x)
-        is_dataset = not all(hasattr(array, "shape") for array in arrays)
-        rows = len(x) if is_dataset else len(arrays[0]) * (1 - given.get("validation_split", 0))
-        steps = rows if is_dataset else math.ceil(rows / (given.get("batch_size") or 32))
-    return int(steps) * given.get("epochs", 1)
+    arrays = keras.tree.flatten(x)
+    if steps is None and all(hasattr(array, "shape") for array in arrays):
+        rows = len(arrays[0]) * (1 - given.get("validation_split", 0))
+        steps = math.ceil(rows / (given.get("batch_size") or 32))
+    try:
+        return int(len(x) if steps is None else steps) * given.get("epochs", 1)
+    except TypeError:
+        received, remedy = "data of unknown length", "give steps_per_epoch, or compile the model"
+        raise InputError(received, "the number of steps, for the schedule", remedy) from None
 
 
 def config_of_model(model: keras.Model) -> BertConfig | None:
@@ -147,7 +197,8 @@ class BertModel(keras.Model):
 
     It is called with a dict of ids [B, S], or with the ids alone. `fit`, `evaluate` and `predict`
     also take texts, or a tuple of first and second ones, of which the model's tokenizer makes ids,
-    and names of labels.
+    and names of labels. sequence_output has `input_ids != 0` as its mask of Keras, for pooling
+    layers and losses of tokens.
 
         input_ids                          of the word pieces; 0 is padding
         input_mask or attention_mask       1 for word pieces, 0 for padding; see num_sequences
@@ -170,8 +221,8 @@ class BertModel(keras.Model):
       tokenizer: the `FullTokenizer` of the model's vocabulary, which `load`, `classifier` and
         `keras.models.load_model` set; before, it is an AttributeError.
       metadata: what else belongs to the model, by the names in its model_facts.json.
-      compile_for: compiles the model for so many steps, which `fit` calls if nobody has done it;
-        None: Keras refuses.
+      compile_for: compiles the model for so many steps, which every `fit` calls unless somebody
+        else has compiled it; None: Keras refuses.
 
     All three are saved in a .keras file, which `keras.models.load_model` reads after
     `import bert_tf` and the use of any name of it.
@@ -181,6 +232,7 @@ class BertModel(keras.Model):
     _tokenizer: "FullTokenizer | None" = None
     metadata: Mapping[str, Any] = types.MappingProxyType({})
     compile_for: Callable[[int], None] | None = None
+    _compiles_itself = False  # whether `fit` has compiled it, and will again
     config = functools.cached_property(config_of_model)
 
     def __init__(
@@ -245,17 +297,19 @@ class BertModel(keras.Model):
           InputError: the loss takes the model's logits for probabilities.
         """
         given = inspect.signature(keras.Model.compile).bind(self, *args, **kwargs).arguments
-        layers_of_outputs = [x._keras_history.operation for x in self.outputs]
-        of_logits = any(getattr(layer, "gives_logits", False) for layer in layers_of_outputs)
-        for loss in keras.tree.flatten(given.get("loss")):
-            name = loss if isinstance(loss, str) else type(loss).__name__
-            takes_logits = getattr(loss, "_fn_kwargs", {}).get("from_logits", False)
-            if of_logits and "crossentropy" in name.lower() and not takes_logits:
-                remedy = (
-                    "give keras.losses.SparseCategoricalCrossentropy(from_logits=True) or alike"
-                )
-                raise InputError(f"the loss {name}, of probabilities", "one of logits", remedy)
+        loss, outputs = given.get("loss"), self.output
+        if not isinstance(loss, Mapping | list | tuple):
+            loss = keras.tree.map_structure(lambda _: loss, outputs)
+        if isinstance(outputs, Mapping):
+            pairs = [(outputs[name], loss[name]) for name in outputs if name in loss]
+        else:
+            pairs = list(zip(keras.tree.flatten(outputs), keras.tree.flatten(loss), strict=False))
+        for output, one in pairs:
+            if _gives_logits(output) and _is_of_probabilities(one):
+                remedy = "give keras.losses.SparseCategoricalCrossentropy(from_logits=True), say"
+                raise InputError(f"the loss {one!r:.60} of probabilities", "one of logits", remedy)
         super().compile(*args, **kwargs)
+        self._compiles_itself = False
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as the saved model was; Keras leaves that to classes with a `compile`."""
@@ -303,6 +357,24 @@ class BertModel(keras.Model):
             self.tokenizer.positions = getattr(self.config, "max_position_embeddings", None)
 
 
+def _gives_logits(output: Any) -> bool:
+    """Whether a functional model's output is that of a head, perhaps reshaped or cut."""
+    operation = output._keras_history.operation
+    while type(operation).__name__ in ("Reshape", "GetItem", "Squeeze"):
+        output = operation._inbound_nodes[output._keras_history.node_index].input_tensors[0]
+        operation = output._keras_history.operation
+    return getattr(operation, "gives_logits", False)
+
+
+def _is_of_probabilities(loss: Any) -> bool:
+    """Whether it is a cross entropy that takes no logits."""
+    if isinstance(loss, str):
+        loss = keras.losses.get(loss)
+    name = getattr(loss, "__name__", type(loss).__name__).lower()
+    takes_logits = getattr(loss, "_fn_kwargs", {}).get("from_logits", False)
+    return "crossentropy" in name and not takes_logits
+
+
 def _parts(model: keras.Model, kind: type) -> list[Any]:
     return [x for x in model._flatten_layers() if isinstance(x, kind)]
 
@@ -342,7 +414,7 @@ def encode(
         most = config.max_position_embeddings - 1
         places = ops.cumsum(ops.ones_like(numbers), axis=1) - 1  # [B, S], of a length not known yet
         positions = ops.minimum(places - layers.tokens_before(numbers, numbers), most)  # of padding
-    x, word_table = layers.Embeddings.from_bert_config(config, mask_zero=False)(
+    x, word_table = layers.Embeddings.from_bert_config(config, mask_zero=num_sequences == 1)(
         inputs["input_ids"], inputs["segment_ids"], positions, with_table=True
     )  # [B, S, D], [V, D]
     every_layer = {"embedding_output": x}

@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.declarations import check
+from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import (
     LEAST_LENGTH,
     SPECIAL_PIECES,
@@ -53,7 +54,7 @@ class Tokenizer(keras.layers.Layer):
         vocabulary: str | os.PathLike | Sequence[str] | Mapping[str, Any] | FullTokenizer,
         length: int | None = None,
         *,
-        max_length: int = 512,
+        max_length: int | None = None,
         do_lower_case: bool | None = None,
         **kwargs: Any,
     ):
@@ -64,8 +65,9 @@ class Tokenizer(keras.layers.Layer):
             or what `FullTokenizer.get_config` gives.
           length: S: of longer texts the end is cut off, of pairs that of the longer, and shorter
             ones are padded with 0. None: cut to `max_length`, padded to the longest of the batch.
-          max_length: the ids of a sequence at most, without a `length`.
-          do_lower_case: of a path or pieces; None: as the vocabulary shows.
+          max_length: the ids of a sequence at most, without a `length`; None: as of the tokenizer,
+            else 512.
+          do_lower_case: of a path or pieces, None: as these show; a tokenizer has its own.
           **kwargs: as of Keras's layers.
 
         Raises:
@@ -77,8 +79,11 @@ class Tokenizer(keras.layers.Layer):
         self.supports_jit = False
         for name, value in {"length": length, "max_length": max_length}.items():
             check(name, value, int | None, low=LEAST_LENGTH)
-        self.length, self.max_length = length, max_length
         self.tokenizer = _tokenizer(vocabulary, do_lower_case)
+        self.length, self.max_length = length, max_length or self.tokenizer.max_length or 512
+        most = self.tokenizer.positions
+        if most:
+            check("length", self.length or self.max_length, int, high=most)
         self.tokenizer.require_special_tokens("[CLS]", "[SEP]")
         self._special = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
 
@@ -158,10 +163,12 @@ class Tokenizer(keras.layers.Layer):
 
 
 def _tokenizer(vocabulary: Any, do_lower_case: bool | None) -> FullTokenizer:
-    if isinstance(vocabulary, FullTokenizer):
-        return vocabulary
-    if isinstance(vocabulary, Mapping):
-        return FullTokenizer(**vocabulary)
+    if isinstance(vocabulary, FullTokenizer | Mapping):
+        if do_lower_case is not None:
+            received = f"do_lower_case={do_lower_case} with a tokenizer, which has its own"
+            raise InputError(received, "one of the two", "give the path of the vocabulary")
+        is_made = isinstance(vocabulary, FullTokenizer)
+        return vocabulary if is_made else FullTokenizer(**vocabulary)
     is_path = isinstance(vocabulary, str | os.PathLike)
     name = os.fspath(vocabulary) if is_path else "the given pieces"
     pieces = read_vocabulary(name) if is_path else list(vocabulary)

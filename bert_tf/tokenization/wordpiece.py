@@ -100,6 +100,8 @@ class FullTokenizer:
         self.do_lower_case, self.max_length = do_lower_case, max_length
         self.strip_accents = None if strip_accents == do_lower_case else strip_accents
         lines = read_vocabulary(self.vocab_file) if pieces is None else list(pieces)
+        if pieces is None:
+            choose_case(self.vocab_file, lines, do_lower_case)  # refuses the wrong one
         self.vocab = {piece: number for number, piece in enumerate(lines)}
         self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)

@@ -83,15 +83,73 @@ def test_fit_and_predict_take_texts(folders, capsys):
         bert_tf.load(folders["classifier"])[0].fit(["w1"], np.array([1]), verbose=0)
 
 
-def test_a_loss_of_probabilities_is_refused(folders):
+WRONG = ("sparse_categorical_crossentropy", "bce", keras.losses.CategoricalCrossentropy())
+
+
+@pytest.mark.parametrize("loss", [*WRONG, keras.losses.sparse_categorical_crossentropy])
+def test_a_loss_of_probabilities_is_refused(folders, loss):
     """Keras would train on it without a word."""
     model = bert_tf.classifier(folders["encoder"], labels=LABELS)
-    for loss in ("sparse_categorical_crossentropy", keras.losses.CategoricalCrossentropy()):
+    choices = make_model("multiple_choice", small.CONFIG, num_choices=2)
+    words = make_model("fill_mask", small.CONFIG)
+    for one, of_it in ((model, loss), (choices, loss), (words, {"masked_lm_logits": loss})):
         with pytest.raises(InputError, match=r"of probabilities\n.*logits"):
-            model.compile("sgd", loss)
+            one.compile("sgd", of_it)
     probabilities = keras.ops.softmax(model.output)
-    bert_tf.BertModel(model.input, probabilities).compile("sgd", "sparse_categorical_crossentropy")
+    bert_tf.BertModel(model.input, probabilities).compile("sgd", loss)
+    both = {"a": model.output, "b": probabilities}
+    logits = keras.losses.CategoricalCrossentropy(from_logits=True)
+    bert_tf.BertModel(model.input, both).compile("sgd", {"a": logits, "b": loss})
     model.compile("sgd", keras.losses.MeanSquaredError())
+
+
+def test_outputs_have_the_mask_of_padding():
+    """So pooling layers and losses of tokens leave it out."""
+    model = make_model("token_labels", small.CONFIG, num_classes=3)
+    ids = np.array([[3, 1, 2, 0, 0], [5, 5, 5, 5, 5]])
+    x = model(ids)["sequence_output"]
+    mean = keras.layers.GlobalAveragePooling1D()(x)
+    small.close(mean[0], np.mean(x[0, :3], axis=0))
+    model.compile("sgd", {"logits": keras.losses.SparseCategoricalCrossentropy(from_logits=True)})
+    losses = {
+        model.evaluate(ids, {"logits": np.array([[0, 1, 2, n, n], [0, 0, 0, 0, 0]])}, verbose=0)
+        for n in range(3)
+    }
+    assert len(losses) == 1
+
+
+def test_every_fit_trains(folders, tmp_path):
+    """Each has a schedule of its own; one that is over is refused."""
+    model = bert_tf.classifier(folders["encoder"], labels=LABELS)
+    table = rows(8)
+    for _ in range(2):
+        before = model.get_weights()[0]
+        model.fit(table["text"], table["label"], epochs=2, verbose=0)
+        assert np.abs(model.get_weights()[0] - before).max() > 1e-5
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    for own in (again, compiled(bert_tf.classifier(folders["encoder"], labels=LABELS))):
+        with pytest.raises(InputError, match="schedule of .* steps is over"):
+            for _ in range(2):
+                own.fit(table["text"], table["label"], batch_size=1, verbose=0)
+    with pytest.raises(InputError, match="data of unknown length"):
+        model.fit(iter([(model.tokenizer(["w1"]), np.array([0]))]))
+
+
+def test_arguments_of_fit(folders):
+    """Lists of numbers, weights by the names of classes; what is neither is refused."""
+    model = bert_tf.classifier(folders["encoder"], labels=LABELS)
+    texts, none = ["w1", "w2 w3"], dict.fromkeys(LABELS, 0.0)
+    options = {"verbose": 0}
+    for labels in (["bad", "good"], [0, 2], np.array([0, 2])):
+        history = model.fit(texts, labels, class_weight=none, **options)
+        assert history.history["loss"] == [0.0]
+    model.fit(texts, [0, 2], sample_weight=[1.0, 0.0], **options)
+    asked = model.predict(texts, **options)
+    np.testing.assert_array_equal(model.predict(tuple(texts), **options), asked)
+    np.testing.assert_array_equal(model.predict(tf.constant(texts), **options), asked)
+    with pytest.raises(InputError, match="nan among texts"):
+        model.predict(["w1", float("nan")])
 
 
 # ---------------------------------------------------------------------------- what is loaded

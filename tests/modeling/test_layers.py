@@ -138,6 +138,7 @@ def test_numbers_are_enough_and_all_that_is_saved():
         (lambda: layers.EncoderBlock(small.CONFIG, 2, 9), "EncoderBlock.from_bert_config"),
         (lambda: layers.Embeddings(9, 8, max_positions=0), "max_positions 0\n"),
         (lambda: heads.MaskedLmHead(), "hidden_size None\n"),
+        (lambda: layers.Embeddings(9, 8)(np.ones([2, 4], "float16")), "ids of type"),
         (lambda: layers.EncoderBlock(**SIZES)(np.ones([2, 4, 6]), np.ones([2, 4, 4])), "2, 4, 4"),
     ],
 )  # fmt: skip
@@ -191,6 +192,7 @@ def test_embeddings_of_ids_alone():
     assert getattr(without, "_keras_mask", None) is None
     stack = keras.Sequential([embed, block, keras.layers.GlobalAveragePooling1D()])
     close(stack(ids)[1], np.mean(block(x)[1, :2], axis=0))
+    assert embed.compute_output_shape(input_ids_shape=(None, 4)) == (None, 4, 6)
 
 
 def test_a_head_tied_by_the_layer(tmp_path):
@@ -211,6 +213,10 @@ def test_a_head_tied_by_the_layer(tmp_path):
         (table,) = (w for w in one.weights if w.path.endswith("word_embeddings"))
         table.assign(np.array(table) * np.array([[1]] * 6 + [[2]]))  # piece 6 is none of the ids
         close(one([ids, positions]), before * [1, 1, 1, 1, 1, 1, 2])
+    other = keras.Input((None,), dtype="int32")  # in a second model of the same layers
+    keras.Model([other, inputs[1]], head(embed(other), inputs[1]))
+    with pytest.raises(ValueError, match="not made of its embeddings"):
+        head(keras.Input((None, 6)), inputs[1])
     with pytest.raises(ValueError, match="the table that it is tied to"):
         heads.MaskedLmHead(6)(embed(ids), positions)
 

@@ -102,3 +102,6 @@ def test_vocabularies(tmp_path):
             layers.Tokenizer(TOKENIZER, **wrong)
     with pytest.raises(InputError, match=r"without \[CLS\]"):
         layers.Tokenizer(["[PAD]", "[UNK]", "a"])
+    with pytest.raises(InputError, match="which has its own"):
+        layers.Tokenizer(TOKENIZER, do_lower_case=True)
+    assert layers.Tokenizer(TOKENIZER).max_length == TOKENIZER.max_length == 9
