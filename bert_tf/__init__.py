@@ -21,7 +21,7 @@ in bert_tf.training.trainer and bert_tf.squad.run; tasks from files in bert_tf.t
 The folders, in the order in which a batch meets them: tokenization, data, modeling, heads,
 training, checkpoints, tasks, squad, library, serving. Importing the package loads no TensorFlow
 and sets nothing; the first use of a name loads what it needs, and lets keras.models.load_model read
-files of ours: of BertConfig and InputError only if Keras is there.
+files of ours: of BertConfig, InputError and heads only if Keras is there.
 """
 
 import ast as _ast
@@ -38,7 +38,7 @@ _MODULES = {"heads": "bert_tf.heads", "layers": "bert_tf.modeling.layers"}
 # What registers classes with Keras; the second ones need TensorFlow, which its backend may be.
 _KERAS = ("bert_tf.modeling.models", "bert_tf.modeling.heads")
 _TENSORFLOW = ("bert_tf.training.optimization", "bert_tf.tokenization.layer")
-_PLAIN = {"BertConfig", "InputError"}
+_PLAIN = {"BertConfig", "InputError", "heads"}
 __all__ = [*_HOMES]
 
 
@@ -52,7 +52,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _importlib.import_module(_MODULES.get(name, _HOMES[name]))
     if name not in _PLAIN or "keras" in _sys.modules:
-        for other in (*_KERAS, *(_TENSORFLOW if "tensorflow" in _sys.modules else ())):
-            _importlib.import_module(other)
+        for other in (*_KERAS, *_TENSORFLOW):
+            if other in _KERAS or "tensorflow" in _sys.modules:
+                _importlib.import_module(other)
     globals()[name] = module if name in _MODULES else getattr(module, name)
     return globals()[name]

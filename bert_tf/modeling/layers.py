@@ -92,6 +92,7 @@ class BertLayer(keras.layers.Layer):
         self.supports_masking = True
         remedy = f"give numbers, or use {type(self).__name__}.from_bert_config(config)"
         for name, value in sizes.items():
+            sizes[name] = value = value.item() if isinstance(value, np.generic) else value
             check_field(BertConfig, SIZES[name], value, name=name, remedy=remedy)
         self.sizes = sizes
 
@@ -466,19 +467,16 @@ class EncoderBlock(Attending):
     ):
         """x [B, S, D] -> [B, S, D]; see `Attending`."""
         training, with_scores = drops(self, training), return_attention_scores
-        padding_mask = mask if padding_mask is None else padding_mask
-        masks = {"padding_mask": padding_mask, "attention_mask": attention_mask}
-        masks = {name: value for name, value in masks.items() if value is not None}
+        masks = (mask if padding_mask is None else padding_mask), attention_mask
 
-        def block(x: Tensor, *values: Tensor) -> Any:
-            options = dict(zip(masks, values, strict=True)) | {"training": training}
-            y = self.attention(x, **options, return_attention_scores=with_scores)
+        def block(x: Tensor) -> Any:
+            options = {"training": training, "return_attention_scores": with_scores}
+            y = self.attention(x, *masks, **options)
             y, *scores = y if with_scores else (y,)
             y = self.add_and_norm(self.intermediate(y, training=training), y, training=training)
             return (y, *scores) if with_scores else y
 
-        again = training and recomputes("blocks")
-        return recomputed(block, x, *masks.values()) if again else block(x, *masks.values())
+        return recomputed(block, x) if training and recomputes("blocks") else block(x)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -488,7 +486,12 @@ class Embeddings(BertLayer):
         x = Embeddings(vocab_size=30522, hidden_size=768)(input_ids, segment_ids)     [B, S, D]
 
     With mask_zero, id 0 is padding: the result has that as its mask of Keras.
+
+    Attributes:
+      config: the `BertConfig` that it was made of; None: of numbers.
     """
+
+    config: BertConfig | None = None
 
     takes = (
         *("vocab_size", "hidden_size", "max_positions", "type_vocab_size", "dropout"),
@@ -540,7 +543,27 @@ class Embeddings(BertLayer):
         self.norm.build((*input_ids_shape, self.hidden_size))
         self.dropout.build((*input_ids_shape, self.hidden_size))
 
-    def call(self, input_ids, segment_ids=None, positions=None, training=None, with_table=False):
+    @classmethod
+    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
+        """The layer of a model with that configuration, which is saved with it."""
+        layer = super().from_bert_config(config, **kwargs)
+        layer.config = config
+        return layer
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """As of every layer; those of older files made no mask."""
+        return super().from_config({"mask_zero": "config" not in config, **config})
+
+    def call(
+        self,
+        input_ids,
+        segment_ids=None,
+        positions=None,
+        training=None,
+        with_table=False,
+        sequence_numbers=None,
+    ):
         """input_ids, segment_ids, positions [B, S] -> embeddings [B, S, D].
 
         Segments that are left out are 0, positions 0, 1, 2, ... Ids are whole numbers; floats, with
@@ -548,8 +571,10 @@ class Embeddings(BertLayer):
 
         With `with_table` -> (embeddings, word table [V, D]), or the table alone if it is "only",
         for a head that is tied to it: only what is read inside `call` takes part in the gradient,
-        not what a functional model reads while it is built.
+        not what a functional model reads while it is built. Older files have `sequence_numbers`.
         """
+        if sequence_numbers is not None:
+            positions = ops.minimum(places_in_sequences(sequence_numbers), self.max_positions - 1)
         if keras.backend.standardize_dtype(input_ids.dtype) in ("bfloat16", "float16"):
             remedy = "give integers; a Sequential model needs keras.Input((None,), dtype='int32')"
             raise InputError(f"ids of type {input_ids.dtype}", "whole numbers", remedy)
@@ -584,7 +609,7 @@ class Embeddings(BertLayer):
         ids = input_ids[0] if isinstance(input_ids, (list, tuple)) else input_ids
         return ops.not_equal(ids, 0) if self.mask_zero else None
 
-    def compute_output_shape(self, input_ids_shape: Shape, *_: Any, **__: Any) -> Shape:
+    def compute_output_shape(self, input_ids_shape: Shape, *_: Any, **__: Any) -> Shape:  # type: ignore[override]  # Keras gives it by name
         """[B, S, D]."""
         return (*input_ids_shape, self.hidden_size)
 
@@ -596,7 +621,9 @@ class Embeddings(BertLayer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {**super().get_config(), "mask_zero": self.mask_zero}
+        own = {"mask_zero": self.mask_zero}
+        whole = {"config": self.config.to_dict()} if self.config else {}
+        return {**super().get_config(), **own, **whole}
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -15,6 +15,7 @@ import inspect
 import json
 import math
 import os
+import re
 import types
 import warnings
 from collections.abc import Callable, Mapping
@@ -96,19 +97,20 @@ def _numbers(model: "BertModel", y: Any) -> Any:
     """Labels by name as their numbers, and lists of numbers as arrays."""
     if isinstance(y, Mapping):
         return {name: _numbers(model, value) for name, value in y.items()}
-    names = _texts(y)
+    shape = np.shape(y) if isinstance(y, np.ndarray) else (-1,)
+    names = _texts(np.ravel(y) if isinstance(y, np.ndarray) else y)
     if names is None:
-        is_numbers = isinstance(y, list) and y and isinstance(np.ravel(y[0])[0], int | float)
+        is_numbers = isinstance(y, list) and np.asarray(y).dtype.kind in "biuf"
         return np.asarray(y) if is_numbers else y
     numbers = {name: number for number, name in enumerate(model.labels or ())}
     if unknown := [name for name in names if name not in numbers]:
         wanted = f"one of {', '.join(numbers)}" if numbers else "numbers of the logits"
         remedy = "correct it" if numbers else "give numbers, or use bert_tf.classifier"
         raise InputError(f"the label {str(unknown[0])!r}", wanted, remedy)
-    return np.array([numbers[name] for name in names])
+    return np.reshape([numbers[name] for name in names], shape)
 
 
-def _texts(x: Any) -> list[str] | None:
+def _texts(x: Any) -> Any:
     """A column of texts as a list; None if it is none.
 
     Raises:
@@ -135,8 +137,7 @@ def _prepare_fit(model: "BertModel", given: Mapping[str, Any]) -> None:
     Raises:
       InputError: its number of steps is not known; or the schedule of the optimizer is over.
     """
-    compiles_itself = model.compile_for and (not model.compiled or model._compiles_itself)
-    if compiles_itself:
+    if model.compile_for and (not model.compiled or model._compiles_itself):
         model.compile_for(_num_steps(given))
         model._compiles_itself = True
     schedule = getattr(getattr(model, "optimizer", None), "schedule", None)
@@ -164,9 +165,9 @@ def _num_steps(given: Mapping[str, Any]) -> int:
 
 
 def config_of_model(model: keras.Model) -> BertConfig | None:
-    """The configuration that a model's layers have; None unless ours are an encoder.
+    """The configuration of a model's encoder, the first of several; None without one.
 
-    Of several encoders that of the first.
+    It is what the embeddings were made of, or else what the layers have.
 
     Raises:
       InputError: it is no Keras model.
@@ -174,15 +175,13 @@ def config_of_model(model: keras.Model) -> BertConfig | None:
     if not isinstance(model, keras.Model):
         received, remedy = f"{model!r:.80} as a model", "give the model of bert_tf.load(path)"
         raise InputError(received, "a Keras model", remedy)
-    every = list(model._flatten_layers())
-    embeddings = next((x for x in every if isinstance(x, layers.Embeddings)), None)
-    beside = [
-        x for m in every if embeddings in (own := m._flatten_layers(False, False)) for x in own
-    ]
-    blocks = [x for x in beside or every if isinstance(x, layers.EncoderBlock)]
-    if embeddings is None or not blocks:
-        return None
-    sizes = {**blocks[0].sizes, **embeddings.sizes, "dropout": blocks[0].sizes["dropout"]}
+    embeddings = next(iter(_parts(model, layers.Embeddings)), None)
+    blocks = {x.name: x for x in _parts(model, layers.EncoderBlock)}
+    blocks = {name: x for name, x in blocks.items() if re.fullmatch(r"layer_\d+", name)} or blocks
+    if embeddings is None or embeddings.config or not blocks:
+        return embeddings and embeddings.config
+    first = next(iter(blocks.values()))
+    sizes = {**embeddings.sizes, **first.sizes}
     values = {layers.SIZES[name]: size for name, size in sizes.items()}
     values["attention"] = "causal" if values.pop("is_causal") else "bidirectional"
     return BertConfig(**values, num_hidden_layers=len(blocks))
@@ -269,9 +268,9 @@ class BertModel(keras.Model):
         inputs = complete_inputs(inputs, self)
         return super().__call__(inputs, **kwargs)
 
-    embeddings = property(lambda self: _parts(self, layers.Embeddings)[0])
-    blocks = property(lambda self: _parts(self, layers.EncoderBlock))
-    pooler = property(lambda self: _parts(self, layers.Pooler)[0])
+    embeddings = functools.cached_property(lambda x: next(iter(_parts(x, layers.Embeddings)), None))
+    blocks = functools.cached_property(lambda self: _parts(self, layers.EncoderBlock))
+    pooler = functools.cached_property(lambda x: next(iter(_parts(x, layers.Pooler)), None))
 
     @property
     def tokenizer(self) -> "FullTokenizer":
@@ -306,7 +305,7 @@ class BertModel(keras.Model):
             pairs = list(zip(keras.tree.flatten(outputs), keras.tree.flatten(loss), strict=False))
         for output, one in pairs:
             if _gives_logits(output) and _is_of_probabilities(one):
-                remedy = "give keras.losses.SparseCategoricalCrossentropy(from_logits=True), say"
+                remedy = "give a loss with from_logits=True; load such a file with compile=False"
                 raise InputError(f"the loss {one!r:.60} of probabilities", "one of logits", remedy)
         super().compile(*args, **kwargs)
         self._compiles_itself = False
@@ -370,7 +369,8 @@ def _is_of_probabilities(loss: Any) -> bool:
     """Whether it is a cross entropy that takes no logits."""
     if isinstance(loss, str):
         loss = keras.losses.get(loss)
-    name = getattr(loss, "__name__", type(loss).__name__).lower()
+    is_of_keras = (getattr(loss, "__module__", None) or "").startswith("keras.")
+    name = getattr(loss, "__name__", type(loss).__name__).lower() if is_of_keras else ""
     takes_logits = getattr(loss, "_fn_kwargs", {}).get("from_logits", False)
     return "crossentropy" in name and not takes_logits
 

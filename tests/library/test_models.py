@@ -128,10 +128,11 @@ def test_every_fit_trains(folders, tmp_path):
         assert np.abs(model.get_weights()[0] - before).max() > 1e-5
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
-    for own in (again, compiled(bert_tf.classifier(folders["encoder"], labels=LABELS))):
-        with pytest.raises(InputError, match="schedule of .* steps is over"):
-            for _ in range(2):
-                own.fit(table["text"], table["label"], batch_size=1, verbose=0)
+    other = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS))
+    other.fit(table["text"], table["label"], batch_size=1, verbose=0)
+    for own in (again, other):
+        with pytest.raises(InputError, match=r"schedule of \d+ steps is over"):
+            own.fit(table["text"], table["label"], verbose=0)
     with pytest.raises(InputError, match="data of unknown length"):
         model.fit(iter([(model.tokenizer(["w1"]), np.array([0]))]))
 

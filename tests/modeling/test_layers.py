@@ -158,6 +158,27 @@ def test_layers_of_older_files():
     assert scorer.get_config()["num_classes"] == 3
 
 
+@pytest.mark.parametrize("head", ["classification", "fill_mask", "question_answering"])
+def test_models_of_older_files(head):
+    """Their nodes give `sequence_numbers`; outputs have no mask of Keras."""
+    model = make_model(head, small.CONFIG)
+    saved = model.get_config()
+    for layer in saved["layers"]:
+        own = layer["config"]
+        if any(name in layers.SIZES for name in own) or "num_classes" in own:
+            kept = ("name", "trainable", "dtype", "num_classes")
+            layer["config"] = {name: own[name] for name in kept if name in own}
+            layer["config"]["config"] = small.CONFIG.to_dict()
+        if layer["class_name"] == "Embeddings":
+            layer["inbound_nodes"][0]["kwargs"]["sequence_numbers"] = None
+    older, ids = BertModel.from_config(saved), np.array([[3, 1, 2, 0]])
+    older.set_weights(model.get_weights())
+    for name, value in model(ids).items():
+        close(older(ids)[name], value)
+    assert older.config == small.CONFIG
+    assert getattr(older(ids)["sequence_output"], "_keras_mask", None) is None
+
+
 def test_who_sees_whom_and_how_much():
     """Of each head, of all heads, of padding: what the probabilities say."""
     x = np.random.default_rng(4).normal(size=(2, 5, 6)).astype(np.float32)
@@ -229,6 +250,19 @@ def test_the_parts_of_a_model():
     assert model.pooler.name == "pooler"
     towers = keras.Model(model.input, BertModel(small.CONFIG)(model.input)["pooled_output"])
     assert models.config_of_model(towers) == small.CONFIG
+    own = layers.EncoderBlock(small.CONFIG.hidden_size, 2, 3, name="own")(
+        model.embeddings.output[0]
+    )
+    assert models.config_of_model(keras.Model(model.input, own)) == small.CONFIG
+    made = {"max_positions": 9, "type_vocab_size": 3, "layer_norm_eps": 1e-6}
+    x = layers.Embeddings(7, 6, **made)(ids := keras.Input((None,), dtype="int32"))
+    for number in range(2):
+        x = layers.EncoderBlock(6, 3, 5, causal=True, name=f"layer_{number}")(x)
+    x = layers.EncoderBlock(6, 2, 5, name="own")(x)
+    found = models.config_of_model(keras.Model(ids, x))
+    sizes = (found.num_hidden_layers, found.num_attention_heads, found.max_position_embeddings)
+    assert (*sizes, found.type_vocab_size, found.attention) == (2, 3, 9, 3, "causal")
+    assert models.config_of_model(keras.Model(ids, layers.Embeddings(7, 6)(ids))) is None
 
 
 # ---------------------------------------------------------------------------- a model of layers

@@ -62,7 +62,7 @@ def test_in_a_dataset():
     same(batches[0][0], tokenize(TEXTS[:2]))
     assert batches[1][1].numpy().tolist() == [0]
     of_batches = next(iter(data.batch(3).map(lambda text, _: layers.Tokenizer(TOKENIZER)(text))))
-    assert of_batches["input_ids"].shape[1] == 13
+    assert of_batches["input_ids"].shape[1] == 9
 
 
 def test_a_model_of_texts(tmp_path):
