@@ -4,14 +4,14 @@
     outputs = model(tokenizer(["a text", "another"]))
     outputs["sequence_output"], outputs["pooled_output"]     # [B, S, D], [B, D]
 
-    bert_tf.classifier(PATH, labels=["bad", "good"])         # a model to compile and fit
+    bert_tf.classifier(PATH, labels=["bad", "good"]).fit(texts, names_of_labels)
     bert_tf.Predictor("models/topics").predict(["a text"])   # answers of a trained folder
 
 load, classifier, make_model, BertModel, BertConfig, add_lora    models
 FullTokenizer, make_dataset, make_optimizer                      what `fit` needs
 Predictor, Scorer                                                answers
 open_weights, load_checkpoint, save_weights                      weights of any format
-layers, heads                                                    parts of models
+layers, heads                                                    parts of models; layers.Tokenizer
 InputError                                                       what is raised for wrong input
 
 help(bert_tf.load) has the arguments of one name; on the command line: bert-tf --help.

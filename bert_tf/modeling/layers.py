@@ -609,7 +609,9 @@ class Embeddings(BertLayer):
         ids = input_ids[0] if isinstance(input_ids, (list, tuple)) else input_ids
         return ops.not_equal(ids, 0) if self.mask_zero else None
 
-    def compute_output_shape(self, input_ids_shape: Shape, *_: Any, **__: Any) -> Shape:  # type: ignore[override]  # Keras gives it by name
+    def compute_output_shape(  # type: ignore[override]  # Keras gives it by name
+        self, input_ids_shape: Shape, *_: Any, **__: Any
+    ) -> Shape:
         """[B, S, D]."""
         return (*input_ids_shape, self.hidden_size)
 

@@ -9,7 +9,7 @@ import pytest
 from generation import SETTINGS
 
 from data_gen import masking
-from data_gen.masking import choose_words, maskable_positions, number_to_mask, shuffle, words
+from data_gen.masking import choose_words, maskable_positions, number_to_mask, shuffle, words_of
 
 
 def test_the_drawn_positions():
@@ -35,7 +35,7 @@ def test_a_shuffle_is_that_of_python(length):
     ],
 )  # fmt: skip
 def test_words(tokens, positions, expected):
-    assert words(positions, np.array([token.startswith("##") for token in tokens])) == expected
+    assert words_of(positions, np.array([token.startswith("##") for token in tokens])) == expected
 
 
 @pytest.mark.parametrize(

@@ -139,7 +139,7 @@ def test_every_fit_trains(folders, tmp_path):
 
 def test_arguments_of_fit(folders):
     """Lists of numbers, weights by the names of classes; what is neither is refused."""
-    model = bert_tf.classifier(folders["encoder"], labels=LABELS)
+    model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), run_eagerly=True)
     texts, none = ["w1", "w2 w3"], dict.fromkeys(LABELS, 0.0)
     options = {"verbose": 0}
     for labels in (["bad", "good"], [0, 2], np.array([0, 2])):

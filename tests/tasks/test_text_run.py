@@ -22,7 +22,7 @@ from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.fine_tuning import FineTuningSchedule, make_optimizer
+from bert_tf.training.fine_tuning import FineTuningSchedule, optimizer_of
 
 CONFIG = BertConfig(
     vocab_size=23,
@@ -331,7 +331,7 @@ def test_a_model_for_something_else_does_not_predict(tokenizer, tmp_path, metada
 
 
 def weights_that_training_begins_with(run, seed: int = 5) -> dict[str, np.ndarray]:
-    run.make_trainer(make_optimizer(FineTuningSchedule(), 10), seed=seed)
+    run.make_trainer(optimizer_of(FineTuningSchedule(), 10), seed=seed)
     run.load_pretrained()
     return {checkpoint_name(v): v.numpy() for v in run.trainer.model.trainable_variables}
 
