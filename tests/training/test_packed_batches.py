@@ -73,6 +73,18 @@ def test_a_step_with_dropout_over_several_replicas(two_replicas):
     assert one == pytest.approx(two, rel=1e-5)
 
 
+@pytest.mark.parametrize("recompute", ["recompute", "recompute_attention"])
+def test_a_step_that_computes_again(recompute):
+    """In a graph, where masks of who sees whom are tensors without a gradient."""
+    batch = both_batches("classification", 8, 2)[1]
+    options = {"head": "classification", "pack": True}
+    plain, again = (
+        take_steps(make_trainer(DROPPING, **options, **more), batch, steps=2)
+        for more in ({}, {recompute: True})
+    )
+    assert again == pytest.approx(plain, rel=1e-5)
+
+
 def on_top(kind: str, num_sequences: int = 1) -> BertModel:
     """A head of the library's layers, which reads the encoder's tokens."""
     inputs = token_inputs()
