@@ -58,9 +58,8 @@ class Pretraining(Head):
         else:
             outputs["masked_lm_logits"] = predict(hidden, positions, word_table)  # [B, P, V]
         if "next_sentence" in self.terms:
-            logits = NextSentenceHead.from_bert_config(config)(
-                outputs["pooled_output"]
-            )  # [B, 2], or [B * K, 2]
+            is_next = NextSentenceHead.from_bert_config(config)
+            logits = is_next(outputs["pooled_output"])  # [B, 2], or [B * K, 2]
             if num_sequences > 1:
                 logits = keras.ops.reshape(logits, (-1, num_sequences, 2))
             outputs["next_sentence_logits"] = logits

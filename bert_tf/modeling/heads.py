@@ -101,19 +101,18 @@ class MaskedLmHead(BertLayer):
             raise InputError(received, "the table that it is tied to", remedy)
         if not isinstance(x, keras.KerasTensor):
             return ops.copy(embeddings.word_embeddings)
-        todo = [x]  # of a functional model, in which the table is a tensor, too
+        todo, seen = [x], set()  # of a functional model, in which the table is a tensor, too
         while todo:
             history = todo.pop()._keras_history
             made = history.operation._inbound_nodes[history.node_index]
             if history.operation is embeddings:
                 arguments = {**made.arguments.kwargs, "with_table": "only"}
                 return embeddings(*made.arguments.args, **arguments)
-            todo += made.input_tensors
-        received, remedy = (
-            f"{self.name} on a tensor that is not made of its embeddings",
-            "call them",
-        )
-        raise InputError(received, "their vectors", f"{remedy} in this model, or give a word_table")
+            todo += [] if made in seen else made.input_tensors
+            seen.add(made)
+        received = f"{self.name} on a tensor that is not made of its embeddings"
+        remedy = "call them in this model, or give a word_table"
+        raise InputError(received, "their vectors", remedy)
 
     def build(
         self,

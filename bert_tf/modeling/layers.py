@@ -133,11 +133,9 @@ class BertLayer(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """The layer of what `get_config` gave; what is inside of a frozen layer is frozen, too."""
-        kwargs, whole = dict(config), config.get("config")  # of files of older versions
-        if whole:
-            del kwargs["config"]
-            kwargs = {**kwargs, "config": BertConfig.from_dict(whole)}
-        layer = cls.from_bert_config(**kwargs) if whole else cls(**kwargs)
+        whole = config.get("config")  # of embeddings, and of every layer in older files
+        own = {name: value for name, value in config.items() if name != "config"}
+        layer = cls.from_bert_config(BertConfig.from_dict(whole), **own) if whole else cls(**own)
         for inner in layer._flatten_layers(include_self=False):
             inner.trainable = layer.trainable
         return layer
@@ -547,7 +545,8 @@ class Embeddings(BertLayer):
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer of a model with that configuration, which is saved with it."""
         layer = super().from_bert_config(config, **kwargs)
-        layer.config = config
+        own = {SIZES[name]: value for name, value in layer.sizes.items()}
+        layer.config = dataclasses.replace(config, **own)
         return layer
 
     @classmethod
@@ -571,7 +570,9 @@ class Embeddings(BertLayer):
 
         With `with_table` -> (embeddings, word table [V, D]), or the table alone if it is "only",
         for a head that is tied to it: only what is read inside `call` takes part in the gradient,
-        not what a functional model reads while it is built. Older files have `sequence_numbers`.
+        not what a functional model reads while it is built.
+
+        With `sequence_numbers`, of rows of several sequences, positions begin again in each.
         """
         if sequence_numbers is not None:
             positions = ops.minimum(places_in_sequences(sequence_numbers), self.max_positions - 1)

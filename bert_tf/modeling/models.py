@@ -120,7 +120,8 @@ def _texts(x: Any) -> Any:
         return [x]
     if "string" in str(getattr(x, "dtype", "")) and hasattr(x, "numpy"):
         x = x.numpy()
-    if not (isinstance(x, list | tuple) or getattr(x, "ndim", 0) == 1):
+    is_array = getattr(x, "ndim", 0) == 1 and getattr(x.dtype, "kind", "O") not in "biufc"
+    if not (isinstance(x, list | tuple) or is_array):
         return None
     values = list(x)
     others = [one for one in values if not isinstance(one, str | bytes)]
@@ -408,14 +409,12 @@ def encode(
       sequence_output [B, S, D] and pooled_output [B * K, D] by name; and the word table [V, D].
     """
     numbers = inputs["input_mask"]  # [B, S]
-    masks, positions = {"padding_mask": numbers}, None
-    if num_sequences > 1:
+    several = {"sequence_numbers": numbers} if num_sequences > 1 else {}
+    masks = {"padding_mask": numbers}
+    if several:
         masks = {"attention_mask": layers.same_sequence(numbers)}  # [B, S, S]
-        most = config.max_position_embeddings - 1
-        places = ops.cumsum(ops.ones_like(numbers), axis=1) - 1  # [B, S], of a length not known yet
-        positions = ops.minimum(places - layers.tokens_before(numbers, numbers), most)  # of padding
-    x, word_table = layers.Embeddings.from_bert_config(config, mask_zero=num_sequences == 1)(
-        inputs["input_ids"], inputs["segment_ids"], positions, with_table=True
+    x, word_table = layers.Embeddings.from_bert_config(config, mask_zero=not several)(
+        inputs["input_ids"], inputs["segment_ids"], with_table=True, **several
     )  # [B, S, D], [V, D]
     every_layer = {"embedding_output": x}
     for i in range(config.num_hidden_layers):

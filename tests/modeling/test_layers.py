@@ -254,6 +254,8 @@ def test_the_parts_of_a_model():
         model.embeddings.output[0]
     )
     assert models.config_of_model(keras.Model(model.input, own)) == small.CONFIG
+    wider = layers.Embeddings.from_bert_config(small.CONFIG, vocab_size=70)
+    assert type(wider).from_config(wider.get_config()).config.vocab_size == 70
     made = {"max_positions": 9, "type_vocab_size": 3, "layer_norm_eps": 1e-6}
     x = layers.Embeddings(7, 6, **made)(ids := keras.Input((None,), dtype="int32"))
     for number in range(2):
