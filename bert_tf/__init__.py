@@ -7,7 +7,8 @@
     bert_tf.classifier(PATH, labels=["bad", "good"]).fit(texts, names_of_labels)
     bert_tf.Predictor("models/topics").predict(["a text"])   # answers of a trained folder
 
-load, classifier, make_model, BertModel, BertConfig, add_lora    models
+load, make_model, BertModel, BertConfig, add_lora                models
+classifier, token_classifier, question_answerer                  models that `fit` compiles
 FullTokenizer, make_dataset, make_optimizer                      what `fit` needs
 Predictor, Scorer                                                answers
 open_weights, load_checkpoint, save_weights                      weights of any format

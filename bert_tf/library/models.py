@@ -2,17 +2,12 @@
 
 model, tokenizer = bert_tf.load("uncased_L-12_H-768_A-12")
 outputs = model(tokenizer(["a text"], ["a second one"]))
-
-model = bert_tf.classifier("all-MiniLM-L6-v2", labels=["bad", "good"])
-model.fit(["A fine film.", "Two hours lost."], ["good", "bad"], epochs=3)
 """
 
 import os
-import re
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 from absl import logging
 
 from bert_tf.checkpoints import loading
@@ -29,7 +24,6 @@ from bert_tf.heads.pretraining import Pretraining
 from bert_tf.library.datasets import checked_names
 from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.training.optimization import make_optimizer
 
 DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
 # Metadata that the model's own parts say, that are of the weights before they are trained, or of
@@ -72,12 +66,12 @@ def load(
         another model's, or labels are missing or no list of different names.
     """
     files = bert_config_file, vocab_file, do_lower_case
-    model, tokenizer, new = _loaded(path, head, labels, *files)
-    _log_new(logging.WARNING, path, new)
+    model, tokenizer, new = loaded(path, head, labels, *files)
+    log_new(logging.WARNING, path, new)
     return model, tokenizer
 
 
-def _loaded(
+def loaded(
     path: str | os.PathLike,
     head: str | None,
     labels: Sequence[str] | None,
@@ -117,52 +111,6 @@ def length_of(weights: Weights, config: BertConfig) -> int:
     return min(weights.metadata.max_seq_length or longest, longest)
 
 
-def classifier(
-    path: str | os.PathLike,
-    *,
-    labels: Sequence[str],
-    bert_config_file: str | None = None,
-    vocab_file: str | None = None,
-    do_lower_case: bool | None = None,
-) -> BertModel:
-    """A model with one output, logits [B, C] of the labels, to `fit`.
-
-        model.fit(texts, names_of_labels, epochs=3)
-        model.predict(texts)                                     logits [B, C]
-
-    Unless you compile it, each `fit` compiles it with the optimizer and schedule of
-    run_classifier.py for its steps, cross entropy, and accuracy. All weights are trainable,
-    whatever was frozen in the files.
-
-    Args:
-      path: as for `load`; the head of a model that has one for the same labels is kept.
-      labels: the names of the C classes, in the order of the logits.
-      bert_config_file, vocab_file, do_lower_case: as for `load`.
-
-    Returns:
-      A model from the inputs of `BertModel`, such as `model.tokenizer` gives, and from texts. Its
-      loss is `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, of labels int [B].
-
-    Raises:
-      InputError: as `load`.
-    """
-    files = bert_config_file, vocab_file, do_lower_case
-    whole, tokenizer, new = _loaded(path, "classification", labels, *files)
-    is_expected = all(re.match(OUTPUT, name) for name in new)  # not so if it has no pooler
-    _log_new(logging.INFO if is_expected else logging.WARNING, path, new)
-    model = BertModel(whole.input, whole.output["logits"], name=whole.name)
-    model.labels, model.tokenizer, model.metadata = whole.labels, tokenizer, whole.metadata
-
-    def compile_for(num_steps: int) -> None:
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        with model.distribute_strategy.scope():
-            optimizer = make_optimizer(num_train_steps=num_steps)
-            model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
-
-    model.compile_for = compile_for
-    return model
-
-
 def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
     """What belongs to the model besides labels and tokenizer; `same`: with the head it had."""
     metadata = weights.metadata
@@ -191,7 +139,7 @@ def _put_weights(model: BertModel, weights: Weights, head: Head, is_kept: bool) 
     return load_checkpoint(model, weights, required=required, skip=skip).missing
 
 
-def _log_new(level: int, path: str | os.PathLike, new: Sequence[str]) -> None:
+def log_new(level: int, path: str | os.PathLike, new: Sequence[str]) -> None:
     """Logs that weights are new; nothing if none is."""
     if new:
         text = "%s: these weights are new, train them before you use the model: %s"

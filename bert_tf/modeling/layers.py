@@ -15,6 +15,7 @@ Layers and weights are named so that a variable's path is its name in the origin
 less the leading `bert/`, `bert/encoder/` or `cls/` (checkpoints/tf1.py).
 """
 
+import contextlib
 import dataclasses
 import importlib
 import math
@@ -97,6 +98,8 @@ class BertLayer(keras.layers.Layer):
         self.sizes = sizes
 
     def __getattr__(self, name: str) -> Any:
+        with contextlib.suppress(AttributeError):
+            return super().__getattr__(name)  # where PyTorch's modules keep their parts
         if name in SIZES and name in (sizes := self.__dict__.get("sizes", {})):
             return sizes[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -13,7 +13,6 @@ import functools
 import importlib
 import inspect
 import json
-import math
 import os
 import re
 import types
@@ -43,6 +42,7 @@ DEFAULTS = {
     "input_mask": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),
     "segment_ids": ops.zeros_like,
     "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
+    "word_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
 }
 REMEDY = 'give what the tokenizer returns, model(tokenizer(["a text"])), or cast numbers to int32'
 
@@ -57,112 +57,11 @@ def _with_checked_arrays(name: str) -> Callable:
     @functools.wraps(method)
     def checked(self, *args, **kwargs):
         bound = inspect.signature(method).bind(self, *args, **kwargs)
-        given = bound.arguments
-        given["x"] = _prepared(self, given.get("x"))
-        for argument in ("y", "sample_weight"):
-            if given.get(argument) is not None:
-                given[argument] = _numbers(self, given[argument])
-        if isinstance(weights := given.get("class_weight"), Mapping):
-            given["class_weight"] = {int(_numbers(self, [k])[0]): w for k, w in weights.items()}
-        if isinstance(validation := given.get("validation_data"), tuple | list):
-            x, *others = validation
-            given["validation_data"] = (
-                _prepared(self, x),
-                *(_numbers(self, one) for one in others),
-            )
-        if name == "fit":
-            _prepare_fit(self, given)
+        # Imported here: commands, which have loops of their own, need none of it.
+        importlib.import_module("bert_tf.modeling.fit_data").prepare(self, name, bound.arguments)
         return method(*bound.args, **bound.kwargs)
 
     return checked
-
-
-def _prepared(model: "BertModel", x: Any) -> Any:
-    """Texts as ids; arrays are checked."""
-
-    def whole(x: Any) -> Any:  # floats as integers: in a graph their values are unknown
-        return x.astype(np.int32) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
-
-    is_pair = isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], str | bytes)
-    columns = [_texts(one) for one in (x if is_pair else (x,))]
-    if None not in columns:
-        x = model.tokenizer(*columns)  # the first texts, and the second ones if there are any
-    if all(hasattr(a, "shape") for a in keras.tree.flatten(x)):
-        check_inputs(x, model)
-        x = keras.tree.map_structure(whole, x)
-    return x
-
-
-def _numbers(model: "BertModel", y: Any) -> Any:
-    """Labels by name as their numbers, and lists of numbers as arrays."""
-    if isinstance(y, Mapping):
-        return {name: _numbers(model, value) for name, value in y.items()}
-    shape = np.shape(y) if isinstance(y, np.ndarray) else (-1,)
-    names = _texts(np.ravel(y) if isinstance(y, np.ndarray) else y)
-    if names is None:
-        is_numbers = isinstance(y, list) and np.asarray(y).dtype.kind in "biuf"
-        return np.asarray(y) if is_numbers else y
-    numbers = {name: number for number, name in enumerate(model.labels or ())}
-    if unknown := [name for name in names if name not in numbers]:
-        wanted = f"one of {', '.join(numbers)}" if numbers else "numbers of the logits"
-        remedy = "correct it" if numbers else "give numbers, or use bert_tf.classifier"
-        raise InputError(f"the label {str(unknown[0])!r}", wanted, remedy)
-    return np.reshape([numbers[name] for name in names], shape)
-
-
-def _texts(x: Any) -> Any:
-    """A column of texts as a list; None if it is none.
-
-    Raises:
-      InputError: some of them are texts, and some are not.
-    """
-    if isinstance(x, str | bytes):
-        return [x]
-    if "string" in str(getattr(x, "dtype", "")) and hasattr(x, "numpy"):
-        x = x.numpy()
-    is_array = getattr(x, "ndim", 0) == 1 and getattr(x.dtype, "kind", "O") not in "biufc"
-    if not (isinstance(x, list | tuple) or is_array):
-        return None
-    values = list(x)
-    others = [one for one in values if not isinstance(one, str | bytes)]
-    if len(others) == len(values):
-        return None
-    if others:
-        raise InputError(f"{others[0]!r:.80} among texts", "texts alone", "remove or replace it")
-    return values
-
-
-def _prepare_fit(model: "BertModel", given: Mapping[str, Any]) -> None:
-    """Compiles a model that compiles itself.
-
-    Raises:
-      InputError: its number of steps is not known; or the schedule of the optimizer is over.
-    """
-    if model.compile_for and (not model.compiled or model._compiles_itself):
-        model.compile_for(_num_steps(given))
-        model._compiles_itself = True
-    schedule = getattr(getattr(model, "optimizer", None), "schedule", None)
-    steps = int(model.optimizer.iterations) if schedule else 0
-    if schedule and not (schedule.end_learning_rate or steps < schedule.num_train_steps):
-        received = f"an optimizer whose schedule of {schedule.num_train_steps} steps is over"
-        remedy = "compile with a new one: bert_tf.make_optimizer(num_train_steps)"
-        raise InputError(received, "a learning rate above 0", remedy)
-    if model.train_function is None and given.get("verbose", 1):
-        print("The first step compiles, which may take a minute.", flush=True)
-
-
-def _num_steps(given: Mapping[str, Any]) -> int:
-    """The steps of a call of `fit`."""
-    x, steps = given["x"], given.get("steps_per_epoch")
-    arrays = keras.tree.flatten(x)
-    if steps is None and all(hasattr(array, "shape") for array in arrays):
-        rows = len(arrays[0]) * (1 - given.get("validation_split", 0))
-        steps = math.ceil(rows / (given.get("batch_size") or 32))
-    try:
-        return int(len(x) if steps is None else steps) * given.get("epochs", 1)
-    except TypeError:
-        received, remedy = "data of unknown length", "give steps_per_epoch, or compile the model"
-        raise InputError(received, "the number of steps, for the schedule", remedy) from None
 
 
 def config_of_model(model: keras.Model) -> BertConfig | None:
@@ -204,6 +103,7 @@ class BertModel(keras.Model):
         input_mask or attention_mask       1 for word pieces, 0 for padding; see num_sequences
         segment_ids or token_type_ids      0 for the first text, 1 for the second
         masked_lm_positions                of models that predict masked tokens
+        word_positions                     of `bert_tf.token_classifier`
 
     All but the first may be left out. A mask that is left out is `input_ids != 0`: the same as the
     ones that the original and transformers take, but for padded ids, whose padding they would read
@@ -223,6 +123,8 @@ class BertModel(keras.Model):
       metadata: what else belongs to the model, by the names in its model_facts.json.
       compile_for: compiles the model for so many steps, which every `fit` calls unless somebody
         else has compiled it; None: Keras refuses.
+      reads: makes arrays of what the methods of Keras are given, (x, y, sample_weight) of
+        (x, y, sample_weight), before texts and names of labels are looked for; None: nothing does.
 
     All three are saved in a .keras file, which `keras.models.load_model` reads after
     `import bert_tf` and the use of any name of it.
@@ -232,6 +134,7 @@ class BertModel(keras.Model):
     _tokenizer: "FullTokenizer | None" = None
     metadata: Mapping[str, Any] = types.MappingProxyType({})
     compile_for: Callable[[int], None] | None = None
+    reads: Callable[[Any, Any, Any], tuple[Any, Any, Any]] | None = None
     _compiles_itself = False  # whether `fit` has compiled it, and will again
     config = functools.cached_property(config_of_model)
 
@@ -478,9 +381,9 @@ def check_inputs(inputs: Any, model: BertModel) -> dict[str, Any]:
                 received = f"a list as {name} that is no array, such as one of unequal rows"
             raise InputError(received, "ids of word pieces: rows of whole numbers", REMEDY)
     shapes = {name: tuple(x.shape) for name, x in known.items()}
-    ids = shapes["input_ids"]
+    ids, positions = shapes["input_ids"], "masked_lm_positions"
     for name, shape in shapes.items():
-        like = ids if name in TOKEN_INPUTS else ids[:1] + shapes.get("masked_lm_positions", ids)[1:]
+        like = ids if name in TOKEN_INPUTS else ids[:1] + shapes.get(positions, shape)[1:]
         if not (_fit(shape, expected[name].shape) and _fit(shape, like)):
             beside = f", with input_ids of {list(ids)}" if name != "input_ids" else ""
             received = f"{name} of shape {list(shape)}{beside}"
@@ -499,6 +402,7 @@ def check_inputs(inputs: Any, model: BertModel) -> dict[str, Any]:
         "segment_ids": config.type_vocab_size,
         "masked_lm_positions": ids[-1],
         "masked_lm_ids": config.vocab_size,
+        "word_positions": ids[-1],
     }
     for name, x in known.items():
         if isinstance(x, np.ndarray) and x.size and not 0 <= x.min() <= x.max() < bounds[name]:

@@ -7,6 +7,7 @@ returns as JSON. An `InputError` is printed in its three parts, and the exit cod
 """
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -66,11 +67,24 @@ def add_lora(model: str, inputs: str, out: str) -> list:
     return of_model(found, tokenizer)  # its factors begin at 0
 
 
+def of_new_head(found: Any) -> list:
+    """Of a model whose head has random weights nothing but its shapes."""
+    tensors = [digest(v) for v in found.weights if not re.search("classifier|squad", v.path)]
+    outputs = found.output if isinstance(found.output, dict) else {"": found.output}
+    shapes = [list(x.shape) for x in outputs.values()]
+    return [tensors, found.labels, found.tokenizer.pieces, shapes]
+
+
 def classifier(model: str, inputs: str, out: str) -> list:
-    """Of a new head, whose weights are random, nothing but the shape."""
-    found = bert_tf.classifier(model, labels=["w", "x", "y", "z"])
-    tensors = [digest(v) for v in found.weights if "classifier" not in v.path]
-    return [tensors, found.labels, found.tokenizer.pieces, list(found.output.shape)]
+    return of_new_head(bert_tf.classifier(model, labels=["w", "x", "y", "z"]))
+
+
+def token_classifier(model: str, inputs: str, out: str) -> list:
+    return of_new_head(bert_tf.token_classifier(model, labels=["w", "x", "y", "z"]))
+
+
+def question_answerer(model: str, inputs: str, out: str) -> list:
+    return of_new_head(bert_tf.question_answerer(model))
 
 
 def make_dataset(model: str, inputs: str, out: str) -> list:
