@@ -158,7 +158,7 @@ def question_answerer(
 
 def _loaded(path: Any, head: str, labels: Sequence[str] | None, *files: Any) -> BertModel:
     """The model of a head, whose weights may be new."""
-    whole, whole.tokenizer, new = loaded(path, head, labels, *files)
+    whole, _, new = loaded(path, head, labels, *files)
     is_expected = all(re.match(rf"{OUTPUT}|cls/squad/", name) for name in new)  # else no pooler
     log_new(logging.INFO if is_expected else logging.WARNING, path, new)
     return whole
@@ -203,7 +203,8 @@ def _sentences(model: BertModel, x: Any, y: Any, weights: Any) -> Triple:
             raise InputError(received, "a list of words", "split it into words: text.split()")
     ids = tokenizer.iter_ids(word for sentence in x for word in sentence)
     cls, sep, unknown = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
-    rows, firsts = [], []
+    rows: list[tuple[list[int], list[int]]] = []
+    firsts = []
     for row, sentence in enumerate(x):
         pieces = [next(ids) or [unknown] for _ in sentence]  # as many as words have
         firsts.append(np.cumsum([1, *map(len, pieces)])[:-1])
@@ -221,7 +222,7 @@ def _sentences(model: BertModel, x: Any, y: Any, weights: Any) -> Triple:
     if y is None:
         return inputs, None, weights
     tags = np.zeros(words.shape, np.int32)
-    numbers = {name: number for number, name in enumerate(model.labels)}
+    numbers = {name: number for number, name in enumerate(model.labels or ())}
     for row, (sentence, names) in enumerate(zip(x, y, strict=True)):
         if len(sentence) != len(names) or not {*names} <= {*numbers, *numbers.values()}:
             received = f"the tags {names!r:.80} of sentence {row}, {sentence!r:.80}"
@@ -240,7 +241,8 @@ def _questions(
     tokenizer: FullTokenizer, sizes: WindowSizes, x: Any, y: Any, weights: Any
 ) -> Triple:
     """Windows of (questions, contexts), and where their answers are; else as given."""
-    columns = [texts_of(one) for one in x] if isinstance(x, tuple) and len(x) == 2 else [None]
+    is_pair = isinstance(x, tuple) and len(x) == 2
+    columns: list[Any] = [texts_of(one) for one in x] if is_pair else [None]
     if None in columns:
         return x, y, weights
     if y is None or weights is not None:
@@ -248,7 +250,7 @@ def _questions(
         remedy = "save the model and ask bert_tf.Predictor(path), which joins windows"
         raise InputError(received, "answers to train on", remedy)
     articles = []
-    for row, (question, context, answer) in enumerate(zip(*columns, y, strict=True)):
+    for row, (question, context, answer) in enumerate(zip(columns[0], columns[1], y, strict=True)):
         given = answer or {"text": [], "answer_start": []}
         given = {name: np.atleast_1d(values)[:1] for name, values in given.items()}
         asked = {"id": f"{row}, counted from 0", "question": question, "context": context}
