@@ -13,12 +13,13 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from bert_tf import files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
 from bert_tf.cli.flags import FLAGS
 from bert_tf.errors import InputError
-from bert_tf.tasks import registry
+from bert_tf.tasks import examples, registry
 from bert_tf.tasks.examples import OWN_FORMATS
 
 OWN_FILES = [field.name for field in dataclasses.fields(registry.OwnFiles)]
@@ -29,7 +30,7 @@ class ClassifierFlags:
     """The flags of this script.
 
     Attributes:
-      task_name: One of:
+      task_name: Of your own files by default what their content shows; else one of:
       data_dir: The folder of the task's files.
       xnli_language: The language of the task xnli.
       do_eval: Evaluate on the dev data; after training, if both.
@@ -39,6 +40,10 @@ class ClassifierFlags:
       eval_batch_size: Examples of an evaluation step.
       learning_rate: The peak learning rate; several for a grid.
       num_trials: Seeds for each learning rate: --seed, --seed + 1, ...
+      best_metric: The result by which the best checkpoint, the end of training and the best trial
+        are chosen: macro_f1, say, or loss. Default: the task's first metric.
+      class_weights: How often a label counts in the loss of training: balanced, for labels of one
+        number of examples to count alike; or a JSON file, {"label": weight, ...}.
       doc_stride: Read texts longer than --max_seq_length whole, in windows: tokens from the start
         of a window to the start of the next. A text's logits are the mean over its windows, each of
         which is an example in training. 0: cut long texts, as the original does.
@@ -46,7 +51,7 @@ class ClassifierFlags:
         as in the paper; documents begin with -DOCSTART-.
     """
 
-    _recorded = "doc_stride document_context"
+    _recorded = "doc_stride document_context best_metric"
     _most_used = (
         "task_name data_dir init_checkpoint output_dir do_train do_eval do_predict learning_rate "
         "train_batch_size num_train_epochs max_seq_length"
@@ -60,6 +65,8 @@ class ClassifierFlags:
     eval_batch_size = 8
     learning_rate = shared_flags.Numbers((5e-5,), shared_flags.ABOVE_0)
     num_trials = 1
+    best_metric = None
+    class_weights = shared_flags.Path()
     doc_stride = shared_flags.Count(0, 0)
     document_context = False
 
@@ -67,7 +74,6 @@ class ClassifierFlags:
 def define_flags() -> None:
     """The flags of this script and those that fine-tuning shares."""
     model_flags.define_fine_tuning(ClassifierFlags, registry.OwnFiles, max_seq_length=128)
-    shared_flags.mark_required("task_name")
     FLAGS["task_name"].help += f"\n{registry.describe_tasks()}"
 
 
@@ -76,13 +82,25 @@ def check_flags(words: Sequence[str]) -> None:
     shared_flags.refuse_words(words)
     model_flags.check_fine_tuning("do_eval", "do_predict")
     shared_flags.require("report", "do_eval")
+    shared_flags.require("dev_share", "do_eval")
     if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
+    if not FLAGS.task_name:
+        FLAGS.task_name = _own_format()
     model_flags.require_one_of("data_dir", "tfds_name")
     _refuse_unread_files()
     if len(FLAGS.learning_rate) * FLAGS.num_trials > 1 and not FLAGS.do_eval:
         expected = "dev data, by which the best is chosen"
         raise InputError("several trials without --do_eval", expected, "add --do_eval")
+
+
+def _own_format() -> str:
+    """The format of the files that are named."""
+    path = next((FLAGS[name].value for name in FILE_FLAGS if FLAGS[name].value), None)
+    if not path:
+        expected = "--task_name=mrpc, say, or a file of your own: --train_file=tickets.csv"
+        raise InputError("no --task_name", expected, "add one of the two")
+    return examples.format_of(files.gfile().join(FLAGS.data_dir, path), FLAGS.encoding)
 
 
 def _refuse_unread_files() -> None:
@@ -91,6 +109,10 @@ def _refuse_unread_files() -> None:
     source = f"--tfds_name={FLAGS.tfds_name}"
     if not unread and registry.find_name(FLAGS.task_name) not in OWN_FORMATS:
         unread, source = [*FILE_FLAGS], f"--task_name={FLAGS.task_name}"
+    if FLAGS.dev_share and (unread or FLAGS.dev_file):
+        what = f"--dev_file={FLAGS.dev_file}" if FLAGS.dev_file else source
+        expected = "dev data of one source: a file, or a share of your own training file"
+        raise InputError(f"--dev_share with {what}", expected, "leave out one of the two")
     for name in unread:
         if FLAGS[name].value:
             received = f"--{name}={FLAGS[name].value} with {source}, which does not read it"
@@ -106,9 +128,14 @@ from absl import logging
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
 from bert_tf.files import locked
-from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
+from bert_tf.tasks.results import (
+    check_libraries,
+    write_examples,
+    write_probabilities,
+    write_submission,
+)
 from bert_tf.tasks.task import Split, Task
-from bert_tf.tasks.text_run import TextData, TextRun, train_trials
+from bert_tf.tasks.text_run import TextData, TextRun, class_weights, train_trials
 from bert_tf.training.trainer import write_eval_results, write_final_evaluation
 
 
@@ -126,6 +153,8 @@ def main(_: Sequence[str]) -> None:
             task=task,
             doc_stride=FLAGS.doc_stride if task.labels.takes_windows else 0,
             document_context=FLAGS.document_context,
+            best_metric=best_metric(),
+            class_weights=class_weights(FLAGS.class_weights, task.labels, train),
             **fine_tuning.of_run(model, strategy),
         )
         if FLAGS.do_train:
@@ -153,25 +182,37 @@ def make_task() -> Task:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
     task = registry.get_task(name, **options)
     task = task.with_choices_in(FLAGS.data_dir) if FLAGS.data_dir else task
+    task = task.with_metric(best_metric())
     if FLAGS.do_eval:
         of_report = ["accuracy"] if FLAGS.report else []  # its page needs scikit-learn as well
         check_libraries([*task.metrics, *of_report])
     return task
 
 
+def best_metric() -> str:
+    """--best_metric as the results have it, without eval_."""
+    return (FLAGS.best_metric or "").removeprefix("eval_")
+
+
 def read_split(task: Task, split: Split) -> TextData:
     """The examples of a split, from files or a dataset."""
+    is_cut = FLAGS.dev_share and split.kind in ("train", "dev")
     if FLAGS.tfds_name:
-        examples = task.read_tfds(FLAGS.tfds_name, split.name, data_dir=FLAGS.tfds_data_dir)
+        found = task.read_tfds(FLAGS.tfds_name, split.name, data_dir=FLAGS.tfds_data_dir)
     else:
-        examples = task.read(FLAGS.data_dir, split.name)
-    if FLAGS.document_context and not all(example.document for example in examples):
+        found = task.read(FLAGS.data_dir, "train" if is_cut else split.name)
+    if is_cut:
+        train, dev = examples.split_by_class(found, FLAGS.dev_share, FLAGS.seed)
+        found = train if split.kind == "train" else dev
+        text = "%s data: %d of the %d examples of the training data, by --dev_share and --seed"
+        logging.info(text, split.name, len(found), len(train) + len(dev))
+    if FLAGS.document_context and not all(example.document for example in found):
         received = f"--document_context, and {split.name} data with sentences of no document"
         expected = "a line with -DOCSTART- before the sentences of each document"
         raise InputError(received, expected, "give CoNLL-2003 as published, or leave the flag out")
     is_test = split.kind == "test"
     batch_size = FLAGS.predict_batch_size if is_test else FLAGS.eval_batch_size
-    return TextData(split=split, examples=examples, batch_size=batch_size)
+    return TextData(split=split, examples=found, batch_size=batch_size)
 
 
 def wanted(task: Task, kind: str, is_wanted: bool) -> tuple[Split, ...]:
@@ -220,6 +261,8 @@ def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None
 def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
     """eval_results.txt, and the predictions for each dev example beside its label."""
     results = {"global_step": run.step}
+    if FLAGS.dev_share:
+        write_examples(f"{FLAGS.output_dir}/dev.jsonl", dev[0].examples)
     for data in dev:
         ending = run.task.ending(data.split)
         scores = run.evaluate(data)

@@ -186,7 +186,7 @@ def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def read_lines(path: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
+def read_lines(path: str, *, limit: int = LONGEST_LINE, encoding: str = "") -> Iterator[bytes]:
     """The lines of a file with their ends, one at a time; only the line feed ends a line.
 
     In UTF-8, without byte order mark, as of `lines_of`. Read in blocks: `GFile.readline` leaves out
@@ -195,16 +195,16 @@ def read_lines(path: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
     Raises:
       InputError: it cannot be read, or a line is longer than `limit` bytes.
     """
-    return lines_of(read_blocks(path), path, limit=limit)
+    return lines_of(read_blocks(path), path, limit=limit, encoding=encoding)
 
 
-def read_text_lines(path: str, **limit: int) -> Iterator[str]:
-    """The lines of a text file, as `read_lines` with its `limit`.
+def read_text_lines(path: str, **options: Any) -> Iterator[str]:
+    """The lines of a text file, as `read_lines` with its `limit` and `encoding`.
 
     Raises:
       InputError: likewise, or a line is not UTF-8.
     """
-    lines = enumerate(read_lines(path, **limit), 1)
+    lines = enumerate(read_lines(path, **options), 1)
     return (decoded(line, path, number) for number, line in lines)
 
 
@@ -216,7 +216,8 @@ def decoded(line: bytes, name: str, number: int) -> str:
         wrong = line[error.start : error.start + 8]
         received = f"{name}, line {number}: bytes that are not UTF-8 ({wrong!r})"
         remedy = "convert it from its encoding, which may be WINDOWS-1252 (Western Europe) or GBK "
-        remedy += "(China), and look at the result: iconv -f ENCODING -t UTF-8 IN > OUT"
+        remedy += "(China), and look at the result: iconv -f ENCODING -t UTF-8 IN > OUT; for your "
+        remedy += "own tables there is --encoding"
         raise InputError(received, "text in UTF-8, or in UTF-16 with its mark", remedy) from None
 
 
@@ -228,17 +229,20 @@ def refuse_no_text(name: str, content: bytes) -> None:
             raise InputError(received, "an uncompressed, plain file", remedy)
 
 
-def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -> Iterator[bytes]:
+def lines_of(
+    blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE, encoding: str = ""
+) -> Iterator[bytes]:
     """The lines in a stream of blocks, with their ends; no more than a line is held in memory.
 
-    A byte order mark is taken off; text in UTF-16 with its mark becomes UTF-8.
+    A byte order mark is taken off; text in UTF-16 with its mark, or in the `encoding` if there is
+    one, becomes UTF-8.
 
     Raises:
       InputError: it is no text, or a line is longer than `limit` bytes; `name` says where.
     """
     begun: list[bytes] = []  # parts of a line whose end is yet to come
     number = 1
-    for block in _in_utf8(blocks, name):
+    for block in _in_utf8(blocks, name, encoding):
         *ended, rest = block.split(b"\n")
         for place, part in enumerate((*ended, rest)):
             begun.append(part)
@@ -253,19 +257,20 @@ def lines_of(blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE) -
         yield b"".join(begun)
 
 
-def _in_utf8(blocks: Iterable[bytes], name: str) -> Iterator[bytes]:
-    """The blocks of a text without byte order mark, in UTF-8 if they were in UTF-16."""
+def _in_utf8(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
+    """The blocks of a text without byte order mark, in UTF-8."""
     blocks = iter(blocks)
     first = next(blocks, b"")
     refuse_no_text(name, first)
     blocks = itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks)
-    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        blocks = codecs.iterencode(codecs.iterdecode(blocks, "utf-16"), "utf-8")
+    is_marked = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    kind = "utf-16" if is_marked else encoding
     try:
-        yield from blocks
-    except UnicodeError as error:
-        received = f"{name}, which begins as UTF-16 and is not ({error})"
-        raise InputError(received, "text in UTF-16 or UTF-8", "save the file as UTF-8") from None
+        yield from codecs.iterencode(codecs.iterdecode(blocks, kind), "utf-8") if kind else blocks
+    except (UnicodeError, LookupError) as error:
+        begins = "begins as" if is_marked else "is said to be"
+        received = f"{name}, which {begins} {kind.upper()} and is not ({error})"
+        raise InputError(received, "text in its encoding", "save the file as UTF-8") from None
 
 
 def digest_of(path: str) -> str:

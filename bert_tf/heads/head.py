@@ -5,6 +5,7 @@ spread over replicas or cut into micro-batches: sums are added up first and divi
 loss is that of the whole batch.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -34,6 +35,7 @@ class Head:
       has_names: whether its classes have names.
       reads_windows: whether a library's or served model reads long texts in windows.
       serving: the class of its signatures in an export, as "module:class"; None: not served.
+      class_weights: of heads of one label for an item, as `weighted` has set them.
     """
 
     name: str
@@ -45,6 +47,15 @@ class Head:
     has_names: bool = False
     reads_windows: bool = False
     serving: str | None = "bert_tf.serving.signatures:ServingTask"
+    class_weights: tuple[float, ...] = ()
+
+    def weighted(self, class_weights: Sequence[float]) -> "Head":
+        """This head, with the items of a class counting so often in the loss; (): each once."""
+        if not class_weights:
+            return self
+        head = copy.copy(self)
+        head.class_weights = tuple(class_weights)
+        return head
 
     @property
     def is_ambiguous(self) -> bool:
@@ -131,6 +142,14 @@ def _weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
     """Of values of the weights' shape; others are refused, which would be broadcast."""
     tf.TensorShape(values.shape).assert_is_compatible_with(weights.shape)
     return tf.reduce_sum(weights * values)
+
+
+def of_classes(weights: tf.Tensor, labels: tf.Tensor, class_weights: Sequence[float]) -> tf.Tensor:
+    """Weights of items times those of their classes, label_ids; negative ones are of no class."""
+    if not class_weights:
+        return weights
+    of_class = tf.gather(tf.constant(class_weights, tf.float32), tf.maximum(labels, 0))
+    return weights * tf.reshape(of_class, tf.shape(weights))
 
 
 def of_tokens(values: tf.Tensor, batch: Batch) -> tf.Tensor:

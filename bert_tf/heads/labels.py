@@ -17,6 +17,7 @@ L labels, C choices. Nothing here loads TensorFlow: --help lists the tasks.
 
 import dataclasses
 import decimal
+import difflib
 import functools
 import itertools
 import json
@@ -124,7 +125,10 @@ class Labels:
         """The name that a name or synonym stands for; raises `ValueError` if there is none."""
         name = self.synonyms.get(text, text)
         if self.names and name not in self.names:
-            raise ValueError(self.describe())
+            folded = {name.casefold(): name for name in self.names}
+            alike = difflib.get_close_matches(name.casefold(), folded, 1, 0.7)
+            hint = f" (did you mean {folded[alike[0]]!r}?)" if alike else ""
+            raise ValueError(self.describe() + hint)
         return name
 
     def describe(self) -> str:

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_tf.data.records import GREATEST_FLOAT, Feature
 from bert_tf.heads import ENCODER, OUTPUT
-from bert_tf.heads.head import Head, cross_entropy, is_likeliest, of_tokens
+from bert_tf.heads.head import Head, cross_entropy, is_likeliest, of_classes, of_tokens
 from bert_tf.heads.labels import UNKNOWN
 from bert_tf.modeling.heads import MergeChoices, SequenceClassifier, TokenClassifier
 from bert_tf.modeling.layers import MASKED_SCORE, Dropout, last_at_first, tokens_before
@@ -59,6 +59,11 @@ class Classification(LabelHead):
             "probabilities": "float [B, L], the probability of each",
         }
     )
+
+    def item_weights(self, batch):
+        """1 for an example, or the weight of its class: [B], or [B, K] of packed rows."""
+        real = batch["is_real_example"]
+        return {self.terms[0]: of_classes(real, batch["label_ids"], self.class_weights)}
 
     def losses(self, outputs, batch):
         """Cross entropies of logits [B * K, L] and label_ids int32 [B, K]."""
@@ -207,7 +212,8 @@ class TokenLabels(LabelHead):
     def item_weights(self, batch):
         """1 for each labelled token of a real example, [B, S]."""
         labelled = tf.cast(batch["label_ids"] >= 0, tf.float32)
-        return {"token": labelled * of_tokens(batch["is_real_example"], batch)}
+        labelled *= of_tokens(batch["is_real_example"], batch)
+        return {"token": of_classes(labelled, batch["label_ids"], self.class_weights)}
 
     def losses(self, outputs, batch):
         """Cross entropies [B, S] of logits [B, S, L] and label_ids int32 [B, S]."""

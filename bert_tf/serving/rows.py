@@ -275,6 +275,8 @@ def read_table(
     wanted = examples.Columns(by_field, {"id"} - {*columns.values()}, {}, hint=_HINT)
     rows = examples.read_rows(path, file_format, wanted)
     for row in examples.refuse_header(rows, hint=_HINT) if _are_positions(columns) else rows:
+        if row.flaw:
+            raise row.flaw
         cells = row.cells
         if file_format == "conll":
             cells = {"text": " ".join(cells["words"])}

@@ -23,6 +23,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 from absl import logging
 
 from bert_tf import files
@@ -43,6 +44,8 @@ HEADER_WORD = (
     "review|score|sentiment|target|title|tweet"
 )
 CORRECT = "correct or delete the row"
+MOST_SHOWN = 20  # rows of a message
+DELIMITERS = ",;\t|"  # of csv files; the first that gives the columns is taken
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
 
@@ -88,12 +91,14 @@ AnyExample = Example | ChoiceExample | WordsExample
 class Row:
     """Some cells of a row by field, and where the row is ("train.tsv, line 7").
 
-    A sentence in words has a line for each word: `word_places` are the places of these lines.
+    A sentence in words has a line for each word: `word_places` are the places of these lines. A row
+    that cannot be read has the error in place of its cells.
     """
 
     place: str
     cells: Mapping[str, Any]
     word_places: tuple[str, ...] = ()
+    flaw: InputError | None = None
 
 
 class Columns(NamedTuple):
@@ -136,6 +141,8 @@ class Layout:
       skip_flawed: leave out, with a warning, labelled rows with an empty text or another number
         of columns than the header, for published files that have such rows. Every row without
         label must be predicted: there an empty text is kept.
+      skip_bad_rows: leave out all rows that cannot be used, with a warning.
+      encoding: of the file; "" for UTF-8, or UTF-16 with its mark.
     """
 
     label: Column | None = None
@@ -148,6 +155,8 @@ class Layout:
     disputed: str | None = None
     hint: str = ""
     skip_flawed: bool = False
+    skip_bad_rows: bool = False
+    encoding: str = ""
     example: ClassVar[type]
 
     def read(self, path: str, labels: Labels, *, labelled: str = REQUIRED) -> list[AnyExample]:
@@ -157,8 +166,7 @@ class Layout:
           InputError: the file has no example, or one that cannot be used.
         """
         columns = self._columns(labelled)
-        skip_broken = self.skip_flawed and labelled == REQUIRED
-        rows = read_rows(path, self.file_format, columns, skip_broken=skip_broken)
+        rows = read_rows(path, self.file_format, columns, encoding=self.encoding)
         if any(isinstance(column, int) for column in columns.by_field.values()):
             rows = refuse_header(rows, labels.names, hint=self.hint)
         return self._examples(path, rows, labels, labelled)
@@ -219,29 +227,34 @@ class Layout:
     def _examples(
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
     ) -> list[AnyExample]:
-        examples, left_out = [], []
+        examples, left_out, flaws = [], [], []
         others: set[str] = set()  # the values of `only` in other rows
         places: dict[str, str] = {}  # of the ids in the file
+        skip_broken = self.skip_flawed and labelled == REQUIRED
         for row in rows:
-            if self.only and row.cells["only"] != self.only[1]:
-                others.add(str(row.cells["only"]))
-                continue
-            is_disputed = self.disputed and row.cells.get("label") == self.disputed
-            texts = None if is_disputed else self._texts(row, labelled)
-            if texts is None:
-                left_out.append(row.place)
-                continue
-            label, guid = self._label(row, labels, labelled), str(len(examples))
-            if "id" in row.cells and (self.id_required or row.cells["id"] is not None):
-                guid = text_of(row.cells["id"])
-                if not guid or guid in places:
-                    where = f", which {places[guid]} has too" if guid else ""
-                    received = f"{row.place}: the id {row.cells['id']!r:.80}{where}"
-                    raise InputError(received, "a text or number of its own in every row", CORRECT)
-                places[guid] = row.place
-            examples.append(self.example(guid, *texts, label=label))
+            try:
+                if row.flaw:
+                    raise row.flaw
+                if self.only and row.cells["only"] != self.only[1]:
+                    others.add(str(row.cells["only"]))
+                    continue
+                is_disputed = self.disputed and row.cells.get("label") == self.disputed
+                texts = None if is_disputed else self._texts(row, labelled)
+                if texts is None:
+                    left_out.append(row.place)
+                    continue
+                label, guid = self._label(row, labels, labelled), str(len(examples))
+                if "id" in row.cells and (self.id_required or row.cells["id"] is not None):
+                    guid = self._own_id(row, places)
+                examples.append(self.example(guid, *texts, label=label))
+            except InputError as flaw:
+                if flaw is row.flaw and skip_broken:
+                    left_out.append(row.place)
+                else:
+                    flaws.append(flaw)
+        self._refuse(source, flaws)
         if left_out:
-            text = "%d rows without text or agreed label left out: %s"
+            text = "%d rows that are broken, or without text or agreed label, are left out: %s"
             logging.warning(text, len(left_out), left_out[0])
         if not examples:
             where = f" with {self.only[0]} {self.only[1]!r}" if self.only else ""
@@ -249,6 +262,31 @@ class Layout:
             received = f"{source}: no example{where}{found}"
             raise InputError(received, "at least one", "check that it is the right file")
         return examples
+
+    def _own_id(self, row: Row, places: dict[str, str]) -> str:
+        """The id in a row's cell; its place is noted."""
+        guid = text_of(row.cells["id"])
+        if not guid or guid in places:
+            where = f", which {places[guid]} has too" if guid else ""
+            received = f"{row.place}: the id {row.cells['id']!r:.80}{where}"
+            raise InputError(received, "a text or number of its own in every row", CORRECT)
+        places[guid] = row.place
+        return guid
+
+    def _refuse(self, source: str, flaws: Sequence[InputError]) -> None:
+        """Raises `InputError` for all rows that cannot be used, or warns that they are left out."""
+        shown = [f"{one.received}; expected: {one.expected}" for one in flaws[:MOST_SHOWN]]
+        shown += [f"and {len(flaws) - MOST_SHOWN} more"] if len(flaws) > MOST_SHOWN else []
+        if self.skip_bad_rows and flaws:
+            says = "%s: %d rows that cannot be used are left out:\n%s"
+            logging.warning(says, source, len(flaws), "\n".join(shown))
+        elif len(flaws) == 1:
+            raise flaws[0]
+        elif flaws:
+            received = f"{source}, with {len(flaws)} rows that cannot be used:\n" + "\n".join(shown)
+            remedy = f"correct or delete the rows{self.hint}"
+            remedy += "; --skip_bad_rows goes on without them" if self.hint else ""
+            raise InputError(received, "rows of texts and labels", remedy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -293,7 +331,7 @@ class ChoiceColumns(Layout):
         first = str(self.endings[0])
         if self.file_format != "csv" or not first.endswith("0") or first.isdecimal():
             return self
-        stem, (_, header) = first[:-1], next(_csv_lines(path), ("", ()))
+        stem, (_, header) = first[:-1], next(_csv_lines(path, (), ""), ("", ()))
         count = len([x for x in header if re.fullmatch(rf"{re.escape(stem)}\d+", x.strip())])
         endings = tuple(f"{stem}{number}" for number in range(max(count, len(self.endings[:2]))))
         return dataclasses.replace(self, endings=endings)
@@ -371,9 +409,9 @@ class WordColumns(Layout):
 
 
 def read_rows(
-    path: str, file_format: str, columns: Columns, *, skip_broken: bool = False
+    path: str, file_format: str, columns: Columns, *, encoding: str = ""
 ) -> Iterator[Row]:
-    """Yields the rows of a file with the cells of `columns`.
+    """Yields the rows of a file with the cells of `columns`; broken ones with their flaw.
 
     Windows line ends, a byte order mark and empty lines at the end are accepted, in csv everywhere.
 
@@ -382,40 +420,36 @@ def read_rows(
       file_format: tsv, where quotes are text (original: `_read_tsv`); csv, where they enclose
         cells; jsonl, an object a line; or conll, see `bert_tf.tasks.conll`.
       columns: names, if the file has a header or is jsonl; or positions, if it has no header.
-      skip_broken: leave out rows with too few or too many columns, with a warning.
+      encoding: of the file; "" for UTF-8, or UTF-16 with its mark.
 
     Raises:
-      InputError: a column is missing, a row is broken, or the header is repeated.
+      InputError: a column is missing, or the file is no text or no csv.
     """
     if file_format == "conll":
-        for cells, places in read_sentences(path, _lines(path)):
+        for cells, places in read_sentences(path, _lines(path, encoding)):
             yield Row(places[0], cells, places)
         return
     if file_format == "jsonl":
-        yield from _json_rows(path, columns)
+        yield from _json_rows(path, columns, encoding)
         return
     # TSV not by the csv module: there a carriage return inside a cell ends the row, and a cell of
     # more than 131,072 characters is an error.
-    tsv = ((place, line.split("\t")) for place, line in _lines(path))
-    lines = tsv if file_format == "tsv" else _csv_lines(path)
+    tsv = ((place, line.split("\t")) for place, line in _lines(path, encoding))
+    needed = columns.by_field.keys() - {*columns.optional}
+    names = {columns.by_field[field] for field in needed if file_format == "csv"}
+    lines = tsv if file_format == "tsv" else _csv_lines(path, names, encoding)
     first = next(lines, (f"{path}, line 1", [""]))
     header, positions, least, most = _places(*first, columns)
-    broken = []
     for place, cells in lines if header else itertools.chain([first], lines):
         is_whole = least <= len(cells) and not any(cells[most:])
         if is_whole and cells != header:
             yield Row(place, {field: _cell(cells, at) for field, at in positions.items()})
-        elif skip_broken:
-            broken.append(place)
-        else:
-            raise InputError(
-                f"{place}: {len(cells)} columns: {_preview(cells)}",
-                (f"{least} columns" if least == most else f"{least} to {most} columns")
-                + (", and the header only in the first line" if header else ", as in the first"),
-                f"{CORRECT}; a line end or a tab inside a text makes such rows",
-            )
-    if broken:
-        logging.warning("%d broken rows are left out, the first: %s", len(broken), broken[0])
+            continue
+        expected = f"{least} columns" if least == most else f"{least} to {most} columns"
+        expected += ", and the header only in the first line" if header else ", as in the first"
+        received = f"{place}: {len(cells)} columns: {_preview(cells)}"
+        remedy = f"{CORRECT}; a line end or a tab inside a text makes such rows"
+        yield Row(place, {}, flaw=InputError(received, expected, remedy))
 
 
 def _places(
@@ -435,6 +469,40 @@ def _places(
     if filled > most:  # the first row has columns that are not read
         least = most = filled
     return None, positions, least, most
+
+
+def format_of(path: str, encoding: str = "") -> str:
+    """The format of a user's own file, by its content: jsonl, tsv or csv.
+
+    Raises:
+      InputError: it cannot be read.
+    """
+    first = next(filter(str.strip, files.read_text_lines(path, encoding=encoding)), "")
+    if first.lstrip().startswith("{"):
+        return "jsonl"
+    return "tsv" if "\t" in first and '"' not in first else "csv"
+
+
+def split_by_class(
+    examples: Sequence[AnyExample], share: float, seed: int
+) -> tuple[list[AnyExample], list[AnyExample]]:
+    """Training and dev examples, in their order: of each label about `share` are for dev.
+
+    Of a label with two examples or more each part has one. Scores, sets of labels and tags count
+    as one label.
+    """
+    groups: dict[Any, list[int]] = {}
+    for number, example in enumerate(examples):
+        label = example.label if isinstance(example.label, str) else None
+        groups.setdefault(label, []).append(number)
+    chosen: set[int] = set()
+    for label in sorted(groups, key=str):
+        members = groups[label]
+        count = min(max(round(share * len(members)), 1), len(members) - 1)
+        drawn = np.random.default_rng([seed, len(chosen)]).permutation(members)
+        chosen.update(drawn[:count].tolist())
+    kept = [example for number, example in enumerate(examples) if number not in chosen]
+    return kept, [examples[number] for number in sorted(chosen)]
 
 
 def refuse_header(
@@ -485,23 +553,28 @@ def _find_columns(place: str, header: list[str], columns: Columns) -> dict[str, 
     return {field: names.index(c) if c in names else None for field, c in wanted.items()}
 
 
-def _lines(path: str) -> Iterator[tuple[str, str]]:
+def _lines(path: str, encoding: str) -> Iterator[tuple[str, str]]:
     """Place and text of each line of a file in UTF-8; at least one.
 
     Only the line feed ends one: U+2028 and others are text.
     """
-    for number, line in enumerate(_text_of(path).split("\n"), 1):
+    for number, line in enumerate(_text_of(path, encoding).split("\n"), 1):
         yield f"{path}, line {number}", line.removesuffix("\r")
 
 
-def _text_of(path: str) -> str:
+def _text_of(path: str, encoding: str) -> str:
     """A file's text, without empty lines at its end."""
-    return "".join(files.read_text_lines(path)).rstrip("\r\n")
+    return "".join(files.read_text_lines(path, encoding=encoding)).rstrip("\r\n")
 
 
-def _csv_lines(path: str) -> Iterator[tuple[str, list[str]]]:
+def _csv_lines(path: str, names: Collection[str], encoding: str) -> Iterator[tuple[str, list[str]]]:
+    """Place and cells of each row; what parts them is what gives a header with the `names`."""
     csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
-    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
+    text = _text_of(path, encoding)
+    delimiter = next((one for one in DELIMITERS if _has_columns(text, one, names)), DELIMITERS[0])
+    if delimiter != DELIMITERS[0]:
+        logging.info("%s is read as csv with %r between cells", path, delimiter)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     while True:
         place = f"{path}, line {reader.line_num + 1}"
         try:
@@ -517,8 +590,18 @@ def _csv_lines(path: str) -> Iterator[tuple[str, list[str]]]:
             yield place, cells
 
 
-def _json_rows(path: str, columns: Columns) -> Iterator[Row]:
-    for place, line in _lines(path):
+def _has_columns(text: str, delimiter: str, names: Collection[str]) -> bool:
+    """Whether a csv text's first row has all of these cells."""
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    try:
+        cells = next(filter(None, rows), [])
+    except csv.Error:
+        return False
+    return {*names} <= {cell.strip() for cell in cells}
+
+
+def _json_rows(path: str, columns: Columns, encoding: str) -> Iterator[Row]:
+    for place, line in _lines(path, encoding):
         try:
             values = json.loads(line, object_pairs_hook=files.each_key_once)
         except (ValueError, RecursionError) as error:
@@ -526,8 +609,12 @@ def _json_rows(path: str, columns: Columns) -> Iterator[Row]:
         if not isinstance(values, dict):
             received = f"{place}: {_preview([line])} ({type(values).__name__}: {values!s:.80})"
             expected = 'a JSON object with each key once, such as {"text_a": "...", "label": "..."}'
-            raise InputError(received, expected, CORRECT)
-        yield _pick(place, values, columns)
+            yield Row(place, {}, flaw=InputError(received, expected, CORRECT))
+            continue
+        try:
+            yield _pick(place, values, columns)
+        except InputError as flaw:
+            yield Row(place, {}, flaw=flaw)
 
 
 def _pick(place: str, values: Mapping, columns: Columns) -> Row:

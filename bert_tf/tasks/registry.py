@@ -251,9 +251,14 @@ class OwnFiles:
       train_file: Default: train.<task_name> in --data_dir; so for the others.
       dev_file: The dev data.
       test_file: The test data.
+      dev_share: The share of each label's training rows that is dev data instead of a file: chosen
+        by --seed, and written to dev.jsonl in --output_dir. 0: a file has them.
+      encoding: Of the files, such as cp1252. Default: UTF-8, or UTF-16 with its mark.
+      skip_bad_rows: Leave out rows that cannot be used, instead of refusing the file.
     """
 
-    _title = "Of the tasks csv, tsv, jsonl"
+    _title = "Of your own files (the tasks csv, tsv, jsonl)"
+    _recorded = "dev_share"
     text_a_column: str = "text_a"
     text_b_column: str | None = None
     label_column: str = "label"
@@ -265,6 +270,9 @@ class OwnFiles:
     train_file: str | None = declared(None, path=True)
     dev_file: str | None = declared(None, path=True)
     test_file: str | None = declared(None, path=True)
+    dev_share: float = declared(0.0, low=0, high=0.9)
+    encoding: str = ""
+    skip_bad_rows: bool = False
 
     def __post_init__(self):
         check_fields(self)
@@ -290,7 +298,14 @@ def _own_files(file_format: str, **flags) -> Task:
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
-        layout=TextColumns(**columns, id_required=True, file_format=file_format, hint=hint),
+        layout=TextColumns(
+            **columns,
+            id_required=True,
+            file_format=file_format,
+            hint=hint,
+            skip_bad_rows=own.skip_bad_rows,
+            encoding=own.encoding,
+        ),
         labels=kind(names=tuple(own.labels), **options),
         metrics=metrics,
         splits=splits(

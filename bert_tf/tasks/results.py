@@ -15,6 +15,7 @@ N examples, L labels, C choices, W words of a sentence.
 """
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -162,6 +163,17 @@ def write_probabilities(path: str, probabilities: Iterable[np.ndarray]) -> None:
     for row in probabilities:
         rows += [*map(_numbers, row), []] if np.ndim(row) == 2 else [_numbers(row)]
     write_table(path, rows)
+
+
+def write_examples(path: str, examples: Sequence[AnyExample]) -> None:
+    """A line of JSON for each text or pair: id, text_a, text_b, label; to read with jsonl."""
+    fields = {"guid": "id", "text_a": "text_a", "text_b": "text_b", "label": "label"}
+    lines = []
+    for example in examples:
+        values = {key: getattr(example, name) for name, key in fields.items()}
+        known = {key: value for key, value in values.items() if value is not None}
+        lines.append(json.dumps(known, ensure_ascii=False) + "\n")
+    write_text(path, "".join(lines))
 
 
 def write_labeled(

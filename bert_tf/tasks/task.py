@@ -92,6 +92,19 @@ class Task:
         """Whether an example may have a second text."""
         return isinstance(self.layout, TextColumns) and self.layout.text_b is not None
 
+    def with_metric(self, name: str) -> "Task":
+        """This task with one metric more, unless it has it or it is the loss, or "".
+
+        Raises:
+          InputError: there is none of that name.
+        """
+        if name in ("", "loss", *self.metrics):
+            return self
+        if name not in METRICS:
+            expected = f"loss or one of {', '.join(METRICS)}"
+            raise InputError(f"--best_metric={name}", expected, "correct --best_metric")
+        return dataclasses.replace(self, metrics=(*self.metrics, name))
+
     def with_choices_in(self, data_dir: str) -> "Task":
         """This task with as many endings, if it has such, as its first file in a folder."""
         paths = (self.find_file(data_dir, split) for split in self.splits)

@@ -15,8 +15,11 @@ evaluations during training.
 N examples (records of token_labels), S positions, L labels, C choices, W words of a sentence.
 """
 
+import collections
 import dataclasses
+import itertools
 import json
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -34,6 +37,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.heads.head import Head
+from bert_tf.heads.labels import Labels, Tags
 from bert_tf.tasks.examples import OWN_FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
@@ -94,14 +98,19 @@ class TextRun(Run):
       task: with its label names.
       doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
       document_context: whether sentences in words stand in their document.
+      best_metric: as of --best_metric; "": the task's first.
+      class_weights: of each label, in the loss of training; (): all are 1.
     """
 
     task: Task
     doc_stride: int = 0
+    best_metric: str = ""
+    class_weights: tuple[float, ...] = ()
     document_context: bool = False
 
     def __post_init__(self):
-        self.head, self.metric = self.task.head, f"eval_{self.task.metrics[0]}"
+        self.head = self.task.head.weighted(self.class_weights)
+        self.metric = f"eval_{self.best_metric or self.task.metrics[0]}"
         self.num_classes, self.num_choices = self.task.labels.size, self.task.num_choices
 
     # ------------------------------------------------------------------------ records
@@ -145,6 +154,11 @@ class TextRun(Run):
     def num_examples(self, train: TextData) -> int:
         """Examples; with windows, each of them."""
         return len(self.prepare(train).files if self.doc_stride else train.examples)
+
+    def settings_of(self, config: TrainingConfig, train: TextData, dev: TextData | None) -> dict:
+        """As of `Run`, with the weights of classes if there are any."""
+        weights = {"class_weights": self.class_weights} if self.class_weights else {}
+        return super().settings_of(config, train, dev) | weights
 
     # ------------------------------------------------------------------------ the model
 
@@ -254,7 +268,7 @@ class TextRun(Run):
         task, ids = self.task, data.label_ids
         if self.doc_stride:
             ids = [ids[first] for first in first_windows(data.guids)]
-        loss = mean_loss(self.head, *map(task.labels.unscaled, (logits, ids)))
+        loss = mean_loss(task.head, *map(task.labels.unscaled, (logits, ids)))
         if task.labels.is_per_word:
             ids = [example.label for example in data.examples]  # of the words, as probabilities
         compared = task.labels.for_metrics(ids, data.probabilities)
@@ -311,7 +325,7 @@ def train_trials(
         schedule = dataclasses.replace(config.schedule, learning_rate=rate)
         trial = dataclasses.replace(config, schedule=schedule, seed=seed)
         results[rate, seed] = train_or_read(run, trial, train, dev)
-    write_sweep(results, task=run.task, output_dir=run.output_dir)
+    write_sweep(results, run=run)
     keep_best(run, results)
     for point in results:
         for folder in (trial_folder(run, *point), f"{trial_folder(run, *point)}/{BEST}"):
@@ -368,7 +382,7 @@ def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> Non
     saved = own.latest()
     settings = run_settings_of(saved)
     kept = settings.get("learning_rate"), settings.get("seed")
-    ranks = {point: fine_tuning.ranked(results[point][run.metric]) for point in results}
+    ranks = {point: run.rank(results[point][run.metric]) for point in results}
     best = max(ranks, key=lambda point: (ranks[point], point == kept))
     folder = trial_folder(run, *best)
     logging.info("The best trial: learning rate %g, seed %d", *best)
@@ -397,27 +411,24 @@ def read_trial(path: str) -> TrialFile:
     return typed(TrialFile, read_json(path, remedy=REMEDY), source=path)
 
 
-def write_sweep(
-    results: Mapping[Point, Mapping[str, float]], *, task: Task, output_dir: str
-) -> None:
+def write_sweep(results: Mapping[Point, Mapping[str, float]], *, run: TextRun) -> None:
     """Writes trials.tsv and trials_summary.tsv.
 
     Args:
       results: of every trial, by learning rate and seed.
-      task: of all; its first metric is shown.
-      output_dir: the folder.
+      run: of all; its metric is shown.
     """
-    metric = task.metrics[0]
+    metric, output_dir = run.metric.removeprefix("eval_"), run.output_dir
     names = sorted(set.intersection(*map(set, results.values())))
     rows = [["learning_rate", "seed", *names]]
     scores: dict[float, list[float]] = {}
     for (rate, seed), found in results.items():
         rows.append([f"{rate:g}", seed, *(found[name] for name in names)])
-        scores.setdefault(rate, []).append(found[f"eval_{metric}"])
+        scores.setdefault(rate, []).append(found[run.metric])
     write_table(f"{output_dir}/trials.tsv", rows)
     rows = [["learning_rate", "trials", f"mean_{metric}", "deviation", "best"]]
     for rate, values in scores.items():
-        best = max(values, key=fine_tuning.ranked)
+        best = max(values, key=run.rank)
         numbers = (statistics.fmean(values), _deviation(values), best)
         rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
     write_table(f"{output_dir}/trials_summary.tsv", rows)
@@ -427,3 +438,35 @@ def write_sweep(
 def _deviation(values: Sequence[float]) -> float:
     """The standard deviation of a sample; 0 for one value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def class_weights(given: str | None, labels: Labels, train: TextData | None) -> tuple[float, ...]:
+    """The weight of each label, as of `TextRun`.
+
+    Args:
+      given: --class_weights: "balanced", for N / (L * examples of the label); or the path of a JSON
+        file with the weight of each label; None for none.
+      labels: with their names.
+      train: the training data; None if nothing is trained.
+
+    Raises:
+      InputError: the labels are no single names, or the file lacks one or has another.
+    """
+    if not given or not train:
+        return ()
+    if type(labels) not in (Labels, Tags):
+        received = f"--class_weights={given} for the labels of {labels.head}"
+        raise InputError(received, "labels of which a text has one", "leave it out")
+    if given != "balanced":
+        found = typed(dict[str, float], read_json(given), source=given)
+        if found.keys() != {*labels.names} or not all(0 < w < math.inf for w in found.values()):
+            expected = f"a weight above 0 for each of {', '.join(labels.names)}"
+            raise InputError(f"{given} with {found}", expected, "correct the file")
+        return tuple(found[name] for name in labels.names)
+    named = [one.label for one in train.examples]
+    counts = collections.Counter(itertools.chain(*named) if labels.is_per_word else named)
+    each = sum(counts.values()) / len(labels.names)
+    weights = {name: each / counts[name] if counts[name] else 1.0 for name in labels.names}
+    shown = ", ".join(f"{name} {weight:.3g}" for name, weight in weights.items())
+    logging.info("Weights of the labels in training: %s", shown)
+    return tuple(weights.values())

@@ -144,7 +144,8 @@ class Run:
       output_dir: the folder of the run.
       step_config: how steps are computed, as for `Trainer`.
       head: of the model; this and the next are the subclass's.
-      metric: the result of `evaluate` by which the best model is chosen.
+      metric: the result of `evaluate` by which the best model is chosen: the greatest, but the
+        least eval_loss.
       trainer: with the model that predicts; None before `train` or `restore`.
       step: of that model.
     """
@@ -182,6 +183,12 @@ class Run:
     def num_examples(self, train: SplitData) -> int:
         """What is counted in an epoch."""
         return len(train.examples)
+
+    def rank(self, score: float) -> float:
+        """The metric for comparisons: the greatest is best, and NaN, undefined, below all."""
+        if math.isnan(score):
+            return -math.inf
+        return -score if self.metric == "eval_loss" else score
 
     # ------------------------------------------------------------------------ data
 
@@ -573,6 +580,7 @@ class BestCheckpoint:
             return results
         earlier = {at: value for at, value in self.values.items() if at < step}
         value = results[run.metric]
+        ranked = run.rank
         best = max(map(ranked, earlier.values()), default=-math.inf)
         # All processes agree: sums may differ in the last bit from one machine to another.
         if runtime.any_process(best == -math.inf or ranked(value) > best):
@@ -585,7 +593,7 @@ class BestCheckpoint:
     @property
     def has_stopped(self) -> bool:
         """Whether none of the last `early_stopping` evaluations was better than all before."""
-        patience, values = self.early_stopping, [*map(ranked, self.values.values())]
+        patience, values = self.early_stopping, [*map(self.run.rank, self.values.values())]
         if not patience or len(values) <= patience:
             return False
         best = max(values[:-patience])
@@ -611,11 +619,6 @@ def read_evaluations(path: str) -> dict[int, float]:
     if wrong := [step for step in values if not (step.isdecimal() and len(step) < 19)]:
         raise InputError(f"{path} with {wrong[0]!r:.80}", 'a number for each step, "100"', REMEDY)
     return {int(step): value for step, value in with_nan(values).items()}
-
-
-def ranked(score: float) -> float:
-    """The score for comparisons: one that is undefined, NaN, is below all others."""
-    return -math.inf if math.isnan(score) else score
 
 
 def with_null(scores: Mapping[Any, float]) -> dict[Any, float | None]:
