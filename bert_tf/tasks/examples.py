@@ -227,7 +227,7 @@ class Layout:
     def _examples(
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
     ) -> list[AnyExample]:
-        examples, left_out, flaws = [], [], []
+        examples, left_out, broken, flaws = [], [], [], []
         others: set[str] = set()  # the values of `only` in other rows
         places: dict[str, str] = {}  # of the ids in the file
         skip_broken = self.skip_flawed and labelled == REQUIRED
@@ -249,12 +249,15 @@ class Layout:
                 examples.append(self.example(guid, *texts, label=label))
             except InputError as flaw:
                 if flaw is row.flaw and skip_broken:
-                    left_out.append(row.place)
+                    broken.append(row.place)
                 else:
                     flaws.append(flaw)
         self._refuse(source, flaws)
+        if broken:
+            text = "%d broken rows are left out, the first: %s"
+            logging.warning(text, len(broken), broken[0])
         if left_out:
-            text = "%d rows that are broken, or without text or agreed label, are left out: %s"
+            text = "%d rows without text or agreed label left out: %s"
             logging.warning(text, len(left_out), left_out[0])
         if not examples:
             where = f" with {self.only[0]} {self.only[1]!r}" if self.only else ""

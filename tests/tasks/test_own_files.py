@@ -1,0 +1,249 @@
+"""A table as people have it: any separator and encoding, bad rows, unequal labels, no dev file."""
+
+import collections
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from walking import in_process, read_results, write_encoder
+
+from bert_tf import heads
+from bert_tf.errors import InputError
+from bert_tf.heads.labels import Labels, LabelSets, Tags
+from bert_tf.tasks import examples
+from bert_tf.tasks.examples import Example, TextColumns, WordsExample, split_by_class
+from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.task import Split
+from bert_tf.tasks.text_run import TextData, class_weights
+
+OWN = {"text_a_column": "Message", "label_column": "Class"}
+ANY = Labels()
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "cp1252"])
+def test_any_separator_and_encoding(write, delimiter, encoding):
+    rows = [["Nr", "Message", "Class"], ["1", f'"Größe{delimiter} bitte"', "A"], ["2", "é", "B"]]
+    text = "\r\n".join(map(delimiter.join, rows)) + "\r\n"
+    path = write(text.encode(encoding), "t.csv")
+    said = encoding if encoding in ("utf-16-le", "cp1252") else ""
+    found = get_task("csv", **OWN, encoding=said).layout.read(path, ANY)
+    assert [(one.text_a, one.label) for one in found] == [
+        (f"Größe{delimiter} bitte", "A"), ("é", "B")
+    ]  # fmt: skip
+
+
+def test_a_comma_is_what_parts_cells_where_it_can_be(write):
+    """Whatever else the texts have in them; test data may lack the labels."""
+    path = write("Message,Class\na;b;c,x;y\n", "t.csv")
+    (one,) = get_task("csv", **OWN).layout.read(path, ANY)
+    assert (one.text_a, one.label) == ("a;b;c", "x;y")
+    layout = TextColumns(text_a=0, label=1, file_format="csv")
+    (one,) = layout.read(write("a;b,c\n", "t.csv"), ANY)
+    assert (one.text_a, one.label) == ("a;b", "c")
+    (one,) = get_task("csv", **OWN).layout.read(
+        write("Nr;Message\n1;a, b\n", "t.csv"), ANY, labelled=examples.OPTIONAL
+    )
+    assert (one.text_a, one.label) == ("a, b", None)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-32", "no such one"])
+def test_another_encoding_than_the_file_has(write, encoding):
+    path = write("Message,Class\né,x\n".encode(), "t.csv")
+    with pytest.raises(InputError, match=f"is said to be {encoding.upper()} and is not"):
+        get_task("csv", **OWN, encoding=encoding).layout.read(path, ANY)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ('\n{"a": 1}\n', "jsonl"),
+        ("a\tb\nc\td\n", "tsv"),
+        ('"a"\tb\n', "csv"),
+        ("a;b\n", "csv"),
+        ("", "csv"),
+    ],
+)
+def test_the_format_is_what_the_content_shows(write, content, kind):
+    assert examples.format_of(write(content, "t.txt")) == kind
+
+
+BAD = {
+    "csv": 'Message,Class\na,x\n" ",x\nb\nc,\nd,y\nMessage,Class\n',
+    "tsv": "Message\tClass\na\tx\n \tx\nb\nc\t\nd\ty\nMessage\tClass\n",
+    "jsonl": '{"Message": "a", "Class": "x"}\n{"Message": " ", "Class": "x"}\n{"Message": "b"}\n'
+    '{"Message": "c", "Class": ""}\n{"Message": "d", "Class": "y"}\n[]\n',
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_all_bad_rows_are_in_one_message(write, kind, caplog):
+    path = write(BAD[kind], "t")
+    with pytest.raises(InputError) as caught:
+        get_task(kind, **OWN).layout.read(path, ANY)
+    first, *lines = caught.value.received.splitlines()
+    assert first == f"{path}, with 4 rows that cannot be used:"
+    numbers = [int(line.split(", line ")[1].partition(":")[0]) for line in lines]
+    assert numbers == ([2, 3, 4, 6] if kind == "jsonl" else [3, 4, 5, 7])
+    assert "in the column 'Message'" in lines[0]
+    assert "--skip_bad_rows" in caught.value.remedy
+    found = get_task(kind, **OWN, skip_bad_rows=True).layout.read(path, ANY)
+    assert [(one.guid, one.text_a, one.label) for one in found] == [
+        ("0", "a", "x"), ("1", "d", "y")
+    ]  # fmt: skip
+    assert "4 rows that cannot be used are left out" in caplog.text
+
+
+def test_of_many_bad_rows_twenty_are_shown(write):
+    with pytest.raises(InputError) as caught:
+        get_task("csv", **OWN).layout.read(write("Message,Class\n" + "a,\n" * 50, "t"), ANY)
+    lines = caught.value.received.splitlines()
+    assert len(lines) == 1 + 20 + 1
+    assert lines[-1] == "and 30 more"
+
+
+def test_a_label_that_only_dev_has(write):
+    labels, path = Labels(names=("Billing", "Other")), write("Message,Class\na,biling\n", "t")
+    with pytest.raises(InputError) as caught:
+        get_task("csv", **OWN).layout.read(path, labels)
+    assert caught.value.expected.endswith("(did you mean 'Billing'?)")
+
+
+# ---------------------------------------------------------------------------- a share for dev
+
+
+def texts(**counts: int) -> list[Example]:
+    labels = [label for label, count in counts.items() for _ in range(count)]
+    order = np.random.default_rng(1).permutation(len(labels))
+    return [Example(str(n), f"text {n}", label=labels[at]) for n, at in enumerate(order)]
+
+
+def test_of_every_label_a_share_is_for_dev():
+    given = texts(a=40, b=21, c=5, d=2, e=1)
+    train, dev = split_by_class(given, 0.2, seed=3)
+    assert sorted([*train, *dev], key=lambda one: int(one.guid)) == given
+    assert collections.Counter(one.label for one in dev) == {"a": 8, "b": 4, "c": 1, "d": 1}
+    for part in (train, dev):
+        assert [int(one.guid) for one in part] == sorted(int(one.guid) for one in part)
+    assert split_by_class(given, 0.2, seed=3) == (train, dev)
+    assert split_by_class(given, 0.2, seed=4) != (train, dev)
+
+
+@pytest.mark.parametrize("label", [1.5, ("a", "b"), ("O",)])
+def test_scores_sets_and_tags_are_one_group(label):
+    kind = WordsExample if label == ("O",) else Example
+    given = [kind(str(n), ("w",), label=label) for n in range(30)]
+    assert [*map(len, split_by_class(given, 0.1, 1))] == [27, 3]
+
+
+# ---------------------------------------------------------------------------- unequal labels
+
+
+def data(examples: list) -> TextData:
+    return TextData(split=Split("train", "", ""), examples=examples)
+
+
+def test_balanced_weights_make_labels_count_alike(tmp_path):
+    given, labels = texts(a=6, b=3, c=1), Labels(names=("a", "b", "c"))
+    found = class_weights("balanced", labels, data(given))
+    assert found == pytest.approx((10 / 18, 10 / 9, 10 / 3))
+    tags = [WordsExample("0", ("u", "v", "w"), label=("O", "O", "B"))]
+    assert class_weights("balanced", Tags(names=("O", "B")), data(tags)) == (0.75, 1.5)
+    (tmp_path / "w.json").write_text(json.dumps({"b": 1, "a": 2, "c": 0.5}))
+    assert class_weights(str(tmp_path / "w.json"), labels, data(given)) == (2, 1, 0.5)
+    assert class_weights(None, labels, data(given)) == ()
+    assert class_weights("balanced", labels, None) == ()
+    for wrong in ({"a": 1}, {"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 1, "c": 1, "d": 1}):
+        (tmp_path / "w.json").write_text(json.dumps(wrong))
+        with pytest.raises(InputError, match=r"w\.json with"):
+            class_weights(str(tmp_path / "w.json"), labels, data(given))
+    with pytest.raises(InputError, match="labels of multi_label"):
+        class_weights("balanced", LabelSets(names=("a", "b")), data(given))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["classification", "token_labels"])
+def test_the_loss_is_the_mean_by_the_weights(name, packed):
+    """As scikit-learn's and PyTorch's are."""
+    plain, weights = heads.head_named(name), np.array([0.5, 2.0, 7.0])
+    assert plain.weighted(()) is plain
+    head, rng = plain.weighted(weights.tolist()), np.random.default_rng(2)
+    assert (head.class_weights, plain.class_weights) == (tuple(weights), ())
+    labels = rng.integers(0, 3, (4, 5)).astype(np.int32)
+    labels[:, -1] = -1 if name == "token_labels" else 0
+    real = np.ones((4, 5), np.float32)
+    real[1, 3:] = 0
+    logits = rng.normal(size=(4, 5, 3)).astype(np.float32)
+    batch = {"label_ids": labels, "is_real_example": real}
+    counts = real * (labels >= 0)
+    if name == "token_labels":
+        batch["is_real_example"] = real[:, 0]
+        counts = (labels >= 0) * real[:, :1]
+        if packed:
+            batch["input_mask"] = np.ones((4, 5), np.int32)
+            batch["is_real_example"] = real[:, :1]
+    elif packed:
+        logits = logits.reshape(20, 3)
+    else:
+        batch = {key: value[:, 0] for key, value in batch.items()}
+        labels, counts, logits = labels[:, 0], counts[:, 0], logits[:, 0]
+    batch = {key: tf.constant(value) for key, value in batch.items()}
+    sums = head.loss_sums({"logits": tf.constant(logits)}, batch)
+    found = head.loss(sums, head.denominators(batch))
+    each = logits.reshape(-1, 3) - np.log(np.exp(logits.reshape(-1, 3)).sum(1, keepdims=True))
+    each = -np.take_along_axis(each, np.maximum(labels, 0).reshape(-1, 1), 1).ravel()
+    of_class = weights[np.maximum(labels, 0)].ravel() * counts.ravel()
+    assert float(found) == pytest.approx((each * of_class).sum() / of_class.sum(), rel=1e-5)
+
+
+# ---------------------------------------------------------------------------- the command
+
+
+@pytest.mark.walk
+def test_one_file_from_a_spreadsheet(tmp_path, caplog):
+    """Balanced, by the best loss; then evaluated again on the same rows."""
+    write_encoder(tmp_path, num_hidden_layers=1, scale=5)
+    rng = np.random.default_rng(1)
+    rows = ["Nr;Message;Class"]
+    for number in range(60):
+        label = ["Rare", "Often"][int(number % 6 > 0)]
+        words = [f"w{n}" for n in rng.integers(3, 60, 6)] + ["w1"] * (label == "Rare")
+        rows.append(f"{number};{' '.join(words)};{label}")
+    (tmp_path / "t.csv").write_bytes("\r\n".join(rows).encode("utf-16"))
+    out = tmp_path / "out"
+    given = {
+        "train_file": tmp_path / "t.csv", "text_a_column": "Message", "label_column": "Class",
+        "id_column": "Nr", "dev_share": 0.25, "output_dir": out, "max_seq_length": 17,
+        "do_eval": True,
+    }  # fmt: skip
+    training = {
+        "do_train": True, "init_checkpoint": tmp_path, "class_weights": "balanced",
+        "best_metric": "eval_loss", "eval_steps": 4, "train_batch_size": 9, "num_train_epochs": 3,
+        "learning_rate": "2e-3", "xla": "false",
+    }  # fmt: skip
+    with in_process("classify") as classify:
+        classify(**given, **training)
+        results = read_results(out)
+        scores = json.loads((out / "best/evaluations.json").read_text())
+        assert results["eval_loss"] == pytest.approx(min(scores.values()))
+        dev = [*map(json.loads, (out / "dev.jsonl").read_text().splitlines())]
+        assert collections.Counter(one["label"] for one in dev) == {"Often": 12, "Rare": 2}
+        assert {one["id"] for one in dev} == {
+            line.split("\t")[0] for line in (out / "dev_predictions.tsv").read_text().splitlines()
+        } - {"id"}
+        classify(**given)
+        assert read_results(out)["eval_loss"] == pytest.approx(results["eval_loss"], abs=1e-6)
+        classify(
+            task_name="jsonl", dev_file=out / "dev.jsonl", id_column="id", output_dir=out,
+            max_seq_length=17, do_eval=True,
+        )  # fmt: skip
+        assert read_results(out)["eval_loss"] == pytest.approx(results["eval_loss"], abs=1e-6)
+        for wrong, says in (
+            ({"dev_file": "x.csv"}, "--dev_share with --dev_file=x.csv"),
+            ({"task_name": "mrpc", "train_file": None, "data_dir": tmp_path}, "--dev_share with"),
+            ({"best_metric": "recall"}, "--best_metric=recall"),
+            ({"train_file": None}, "no --task_name"),
+        ):
+            with pytest.raises(InputError, match=says):
+                classify(**given | wrong)
