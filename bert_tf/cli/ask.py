@@ -4,7 +4,9 @@ Their functions import what loads TensorFlow: flags are parsed first.
 """
 
 import contextlib
+import csv
 import dataclasses
+import io
 import itertools
 import json
 import sys
@@ -16,12 +18,15 @@ from absl import flags, logging
 from bert_tf import files
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import model_flags
-from bert_tf.cli.flags import YES_OR_NO, Choice, Count, Path, verb
+from bert_tf.cli.flags import YES_OR_NO, Choice, Count, Number, Path, verb
 from bert_tf.errors import InputError
 from bert_tf.serving.options import INPUT_FORMATS, MASK, STDIN, TASKS
 from bert_tf.terminal import Progress, counted, number_of
 
 FLAGS = flags.FLAGS
+TABLES = {"csv": ",", "tsv": "\t"}  # outputs of `predict`, and what is between their cells
+ANSWERED = ("classification", "multi_label", "regression")  # with a cell or some, unless empty
+UNSURE = "unsure"
 
 
 class Files:
@@ -82,62 +87,131 @@ class Predict:
         else text, or tsv for models of several texts.
       text_a_column: The column of the text; default: as in training.
       text_b_column: The column of the second text; default: as in training.
+      id_column: The column that is passed on as `id`.
+      encoding: Of the input, such as cp1252. Default: UTF-8, or UTF-16 with its mark.
+      probabilities: In a .csv or .tsv, also a column for the probability of each label.
+      min_probability: Of one of several labels: below it the answer is "unsure".
     """
 
     model = Path(required=True)
     input_format = Choice(None, INPUT_FORMATS)
     text_a_column = None
     text_b_column = None
+    id_column = "id"
+    encoding = ""
+    probabilities = False
+    min_probability = Number(0.0, 0.0, 1.0)
 
 
 @verb(Predict, Files, Model, model_flags.ModelFiles)
 def predict(_: Sequence[str]) -> None:
-    """Answers of a model to texts: a line in, a line of JSON out.
+    """Answers of a model to texts: for a line a line of JSON, or for a table its columns and more.
 
         bert-tf predict --model=/serving/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
-        bert-tf predict --model=/models/topics --input_file=test.csv
+        bert-tf predict --model=/models/topics --input_file=test.csv --output_file=answers.csv
         bert-tf predict --model=/serving/squad < questions.jsonl
         echo "A fine film." | bert-tf predict --model=/models/sst2
 
     The model is an export of bert-tf export, or the folder of a checkpoint. A file of any size
-    takes the same memory, but for csv, conll and tsv with columns, read whole as in training.
+    takes the same memory, but for csv, conll and tsv with columns, read whole as in training. A
+    text without a word has no label and no score: null, or an empty cell.
     """
     from bert_tf.serving import rows
 
     path, columns = FLAGS.input_file, (FLAGS.text_a_column, FLAGS.text_b_column)
-    with open_output() as file:  # before the model is loaded: it may be refused
+    with open_output(*TABLES) as file:  # before the model is loaded: it may be refused
         predictor = make_predictor(FLAGS.model, batch_size=FLAGS.batch_size)
-        metadata, kind = predictor.model.metadata, FLAGS.input_format
-        items = rows.read_inputs(path, metadata, input_format=kind, given=columns)
-        answers = answer(predictor, items)
+        told = {"input_format": FLAGS.input_format, "given": columns}
+        told |= {"id_column": FLAGS.id_column, "encoding": FLAGS.encoding}
+        items = rows.read_inputs(path, predictor.model.metadata, **told)
+        answers = answer(predictor, items, least=FLAGS.min_probability)
         if FLAGS.output_file:  # otherwise the answers themselves show how far it is
             total = len(items) if isinstance(items, list) else path and rows.num_lines(path)
             answers = counted(answers, "answer", total, "inputs")
-        count = write_lines(file, answers)
+        kind = shared_flags.format_of(FLAGS.output_file or "", ("jsonl", *TABLES))
+        if kind in TABLES:
+            count = write_table(file, predictor, items, answers, TABLES[kind])
+        else:
+            count = write_lines(file, answers)
     if FLAGS.output_file:
         logging.info("Wrote %s to %s", number_of(count, "answers"), FLAGS.output_file)
 
 
-def answer(predictor: Any, items: Iterable[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The answer to each item, of which the place is given too, with its `id` if it has one."""
+def answer(
+    predictor: Any, items: Iterable[tuple[str, Any]], *, least: float = 0.0
+) -> Iterator[dict[str, Any]]:
+    """The answer to each item, of which the place is given too, with its `id` if it has one.
+
+    One whose probability is below `least` is UNSURE; of texts without a word there is none.
+    """
     from bert_tf.serving.rows import RowReader
 
+    if least and predictor.task != "classification":
+        received = f"--min_probability={least} for a model of {predictor.task}"
+        raise InputError(received, "a model of one of several labels", "leave it out")
     reader, (asked, again) = RowReader(predictor.model.metadata), itertools.tee(items)
-    found = predictor.stream(reader.read(item, place) for place, item in asked)
-    for one, (_, item) in zip(found, again, strict=True):  # the answer first: it reads the item
+    rows, held = itertools.tee(reader.read(item, place) for place, item in asked)
+    for one, row, (_, item) in zip(predictor.stream(rows), held, again, strict=True):
         has_id = isinstance(item, Mapping) and "id" in item
+        if predictor.task in ANSWERED and not any(text.strip() for text in row.values()):
+            one = dict.fromkeys(one)
+        elif least and one["probability"] < least:
+            one = one | {"label": UNSURE}
         yield ({"id": item["id"]} if has_id else {}) | one
 
 
+def write_table(
+    file: BinaryIO,
+    predictor: Any,
+    items: Iterable[tuple[str, Any]],
+    answers: Iterable[dict[str, Any]],
+    delimiter: str,
+) -> int:
+    """Writes the columns of a table, and behind them what is answered; returns the rows.
+
+    Raises:
+      InputError: the items are no rows of a table, or the answers no cells.
+    """
+    if predictor.task not in ANSWERED or not isinstance(items, list):
+        received = f"{FLAGS.output_file} for answers of {predictor.task} to {FLAGS.input_file}"
+        wanted = "a table with columns, and a model that labels or scores its texts"
+        raise InputError(received, wanted, "write JSON lines: name the output .jsonl")
+    columns, count = list(items[0][1].columns), 0
+
+    def write(*cells: Any) -> None:
+        row = io.StringIO(newline="")
+        csv.writer(row, delimiter=delimiter).writerow(cells)
+        file.write(row.getvalue().encode())
+
+    for count, ((_, item), one) in enumerate(zip(items, answers, strict=True), 1):
+        cells = cells_of(one, predictor.model.metadata["options"].get("labels") or ())
+        if count == 1:
+            own = {name: f"predicted_{name}" if name in columns else name for name in cells}
+            write(*columns, *own.values())
+        write(*item.columns.values(), *cells.values())
+    return count
+
+
+def cells_of(answer: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """The cells of an answer: label or labels, probability, score; with --probabilities each."""
+    shares = answer.get("probabilities") or [None] * len(names)
+    cells = {name: answer[name] for name in ("label", "probability", "score") if name in answer}
+    if "applies" in answer:
+        cells = {"labels": ";".join(itertools.compress(names, answer["applies"] or ()))}
+    if FLAGS.probabilities:
+        cells |= {f"probability_{name}": share for name, share in zip(names, shares, strict=True)}
+    return cells
+
+
 @contextlib.contextmanager
-def open_output() -> Iterator[BinaryIO]:
+def open_output(*tables: str) -> Iterator[BinaryIO]:
     """--output_file, which appears when it is whole, or standard output."""
     import tensorflow as tf
 
     if not FLAGS.output_file:
         yield sys.stdout.buffer
         return
-    shared_flags.written_format(FLAGS.output_file, ("jsonl",))
+    shared_flags.written_format(FLAGS.output_file, ("jsonl", *tables))
     with (
         files.whole_file(FLAGS.output_file) as temporary,
         tf.io.gfile.GFile(temporary, "wb") as file,

@@ -38,6 +38,14 @@ from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
 Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
+
+
+class Item(dict[str, Any]):
+    """The texts of a table's row by their names; `columns`: all its cells, by column."""
+
+    columns: Mapping[str, str]
+
+
 # The output that counts a row's real columns: the outputs with such columns.
 _COUNTED = {
     "num_words": ("words", "labels", "probabilities", "starts", "ends"),
@@ -174,6 +182,8 @@ def read_inputs(
     *,
     input_format: str | None = None,
     given: Sequence[str | None] = (),
+    id_column: str = "id",
+    encoding: str = "",
 ) -> Iterable[tuple[str, Any]]:
     """The place and the item of each row of a file, a list, or line of it, as they are read.
 
@@ -182,6 +192,8 @@ def read_inputs(
       metadata: of the model, as in export.json.
       input_format: one of INPUT_FORMATS; None: see `format_of`.
       given: columns of the model's texts, as for `columns_of`.
+      id_column: of a table, whose cells are passed on as `id`.
+      encoding: of a file; "" for UTF-8, or UTF-16 with its mark.
 
     Raises:
       InputError: the file cannot be read so.
@@ -196,8 +208,9 @@ def read_inputs(
             remedy = "name it with --input_file, or give JSON lines"
             raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
         logging.info("%s is read as %s with columns", path, kind)
-        return [*read_table(path, columns, kind)]
-    lines = files.read_lines(path) if path else lines_of(sys.stdin.buffer, STDIN)
+        return [*read_table(path, columns, kind, id_column=id_column, encoding=encoding)]
+    stream = lines_of(sys.stdin.buffer, STDIN)
+    lines = files.read_lines(path, encoding=encoding) if path else stream
     told = {"input_format": kind, "name": path or STDIN, "columns": columns}
     return read_items(lines, metadata, **told, has_columns=has_columns)
 
@@ -262,25 +275,33 @@ def _are_positions(columns: Mapping[str, str | int]) -> bool:
 
 
 def read_table(
-    path: str, columns: Mapping[str, str | int], file_format: str
-) -> Iterator[tuple[str, dict[str, str]]]:
+    path: str,
+    columns: Mapping[str, str | int],
+    file_format: str,
+    *,
+    id_column: str = "id",
+    encoding: str = "",
+) -> Iterator[tuple[str, Item]]:
     """The place and the item of each row, or in CoNLL's format of each sentence.
 
-    A column `id` is passed on.
+    The cells of `id_column` are passed on as `id`.
 
     Raises:
       InputError: the file lacks a column, or has a broken row.
     """
-    by_field = {**({} if _are_positions(columns) else {"id": "id"}), **columns}
-    wanted = examples.Columns(by_field, {"id"} - {*columns.values()}, {}, hint=_HINT)
-    rows = examples.read_rows(path, file_format, wanted)
+    by_field = {**({} if _are_positions(columns) else {"id": id_column}), **columns}
+    may_lack = {"id"} if id_column == "id" and "id" not in columns.values() else ()
+    wanted = examples.Columns(by_field, may_lack, {}, hint=_HINT)
+    rows = examples.read_rows(path, file_format, wanted, encoding=encoding)
     for row in examples.refuse_header(rows, hint=_HINT) if _are_positions(columns) else rows:
         if row.flaw:
             raise row.flaw
         cells = row.cells
         if file_format == "conll":
             cells = {"text": " ".join(cells["words"])}
-        yield row.place, {name: cell for name, cell in cells.items() if cell is not None}
+        item = Item({name: cell for name, cell in cells.items() if cell is not None})
+        item.columns = row.whole
+        yield row.place, item
 
 
 def lines_of(stream: BinaryIO, name: str) -> Iterator[bytes]:

@@ -92,13 +92,15 @@ class Row:
     """Some cells of a row by field, and where the row is ("train.tsv, line 7").
 
     A sentence in words has a line for each word: `word_places` are the places of these lines. A row
-    that cannot be read has the error in place of its cells.
+    that cannot be read has the error in place of its cells. A table's row has all cells as `whole`,
+    by the names of the columns, or their numbers if there is no header.
     """
 
     place: str
     cells: Mapping[str, Any]
     word_places: tuple[str, ...] = ()
     flaw: InputError | None = None
+    whole: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 class Columns(NamedTuple):
@@ -446,7 +448,9 @@ def read_rows(
     for place, cells in lines if header else itertools.chain([first], lines):
         is_whole = least <= len(cells) and not any(cells[most:])
         if is_whole and cells != header:
-            yield Row(place, {field: _cell(cells, at) for field, at in positions.items()})
+            found = {field: _cell(cells, at) for field, at in positions.items()}
+            names = map(str, range(len(cells))) if header is None else map(str.strip, header)
+            yield Row(place, found, whole=dict(zip(names, cells, strict=False)))
             continue
         expected = f"{least} columns" if least == most else f"{least} to {most} columns"
         expected += ", and the header only in the first line" if header else ", as in the first"
