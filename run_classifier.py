@@ -44,6 +44,8 @@ class ClassifierFlags:
         are chosen: macro_f1, say, or loss. Default: the task's first metric.
       class_weights: How often a label counts in the loss of training: balanced, for labels of one
         number of examples to count alike; or a JSON file, {"label": weight, ...}.
+      calibrate: Divide the logits by a temperature, so that the probabilities of the dev data are
+        closer to how often predictions are right; recorded with the model.
       doc_stride: Read texts longer than --max_seq_length whole, in windows: tokens from the start
         of a window to the start of the next. A text's logits are the mean over its windows, each of
         which is an example in training. 0: cut long texts, as the original does.
@@ -67,6 +69,7 @@ class ClassifierFlags:
     num_trials = 1
     best_metric = None
     class_weights = shared_flags.Path()
+    calibrate = False
     doc_stride = shared_flags.Count(0, 0)
     document_context = False
 
@@ -83,6 +86,7 @@ def check_flags(words: Sequence[str]) -> None:
     model_flags.check_fine_tuning("do_eval", "do_predict")
     shared_flags.require("report", "do_eval")
     shared_flags.require("dev_share", "do_eval")
+    shared_flags.require("calibrate", "do_eval")
     if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
     if not FLAGS.task_name:
@@ -261,6 +265,8 @@ def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None
 def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
     """eval_results.txt, and the predictions for each dev example beside its label."""
     results = {"global_step": run.step}
+    if FLAGS.calibrate:
+        results |= run.calibrate(dev[0])
     if FLAGS.dev_share:
         write_examples(f"{FLAGS.output_dir}/dev.jsonl", dev[0].examples)
     for data in dev:

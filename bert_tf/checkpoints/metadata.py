@@ -84,6 +84,7 @@ class ModelMetadata:
     columns: tuple[str | int, ...] | None = declared(None, filled=True, distinct=True)
     score_mean: float | None = None  # of regression, whose weights give (score - mean) / deviation
     score_deviation: float | None = declared(None, above=0)
+    temperature: float | None = declared(None, above=0)  # by which logits of classes are divided
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
     max_seq_length: int | None = size(None)  # word pieces of a sequence at most
     doc_stride: int | None = size(None)  # from the beginning of a window to that of the next
@@ -164,8 +165,13 @@ class Weights:
         return any(self.shapes.get(weight) == self.shapes[name] for weight in weights)
 
     def in_scores(self) -> "Weights":
-        """These weights; those of a head that learned (score - mean) / deviation give scores."""
+        """These weights; those of a head that learned (score - mean) / deviation give scores.
+
+        And those of one that is calibrated give logits divided by its temperature.
+        """
         mean, deviation = self.metadata.score_mean or 0.0, self.metadata.score_deviation
+        if temperature := self.metadata.temperature:
+            deviation = 1 / temperature
         if not deviation:
             return self
 
@@ -174,7 +180,8 @@ class Weights:
             is_scaled = re.fullmatch(OUTPUT, name)
             return value * deviation + mean * (name == "output_bias") if is_scaled else value
 
-        metadata = dataclasses.replace(self.metadata, score_mean=None, score_deviation=None)
+        done = dict.fromkeys(("score_mean", "score_deviation", "temperature"))
+        metadata = dataclasses.replace(self.metadata, **done)
         return dataclasses.replace(self, read=read, metadata=metadata)
 
 

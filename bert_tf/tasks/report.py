@@ -24,7 +24,7 @@ from absl import logging
 from sklearn import metrics
 
 from bert_tf.files import write_text
-from bert_tf.tasks.results import METRICS
+from bert_tf.tasks.results import METRICS, by_confidence, calibration_error
 from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.terminal import aligned
 from bert_tf.training.report import page
@@ -95,7 +95,19 @@ def _compared(run: TextRun, data: TextData) -> tuple[str, Sequence, Sequence, di
     if decided.ndim > 1 and len(labels.columns) > 1:
         each = _each(ids, decided, target_names=labels.columns)
         return "several", golds, answers, {"Scores of each label": each}
-    return "classes", golds, answers, _matrix(golds, answers)
+    sections = _matrix(golds, answers)
+    if len(labels.columns) > 1 and np.ndim(shares) == 2:
+        sections["How sure, how often right"] = _calibration(np.asarray(shares), ids.ravel())
+    return "classes", golds, answers, sections
+
+
+def _calibration(shares: np.ndarray, gold: np.ndarray) -> str:
+    """How often predictions of each confidence are right."""
+    rows = [["probability", "examples", "right"]]
+    for mean, count, right in by_confidence(shares, gold):
+        rows.append([f"{mean:.1%}", f"{count:,}", f"{right:.1%}"])
+    error = f"calibration error: {calibration_error(shares, gold):.4f}"
+    return "\n".join([*aligned(rows), "", error])
 
 
 def _each(golds: Any, answers: Any, **names: Any) -> str:

@@ -165,6 +165,49 @@ def write_probabilities(path: str, probabilities: Iterable[np.ndarray]) -> None:
     write_table(path, rows)
 
 
+def by_confidence(probabilities: np.ndarray, gold: np.ndarray) -> list[tuple[float, int, float]]:
+    """How often predictions are right whose probability is 0 to 0.1, 0.1 to 0.2, ... 0.9 to 1.
+
+    Args:
+      probabilities: [N, L].
+      gold: label ids [N].
+
+    Returns:
+      For each tenth that has any: their mean probability, their number, the share that is right.
+    """
+    sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == gold
+    tenths = np.minimum((sure * 10).astype(int), 9)
+    members = (tenths == tenth for tenth in range(10))
+    return [(sure[m].mean(), int(m.sum()), right[m].mean()) for m in members if m.any()]
+
+
+def calibration_error(probabilities: np.ndarray, gold: np.ndarray) -> float:
+    """By how much, on average, a prediction's probability is not the share that is right.
+
+    Over `by_confidence` (Guo et al., 2017, "On Calibration of Modern Neural Networks", ECE).
+    """
+    found = by_confidence(probabilities, gold)
+    return sum(count * abs(mean - right) for mean, count, right in found) / len(gold)
+
+
+def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
+    """The number by which logits [N, L] are to be divided for the least cross entropy.
+
+    Guo et al., section 4.2.
+    """
+    optimize = import_extra(
+        "scipy.optimize", package="scipy", extra="tasks", needed_by="--calibrate"
+    )
+
+    def loss(exponent: float) -> float:
+        scaled = logits.astype(np.float64) / np.exp(exponent)
+        most = scaled.max(axis=1)
+        sums = np.log(np.exp(scaled - most[:, None]).sum(axis=1)) + most
+        return float(np.mean(sums - scaled[np.arange(len(gold)), gold]))
+
+    return float(np.exp(optimize.minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
+
+
 def write_examples(path: str, examples: Sequence[AnyExample]) -> None:
     """A line of JSON for each text or pair: id, text_a, text_b, label; to read with jsonl."""
     fields = {"guid": "id", "text_a": "text_a", "text_b": "text_b", "label": "label"}

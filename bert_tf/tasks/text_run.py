@@ -20,6 +20,7 @@ import dataclasses
 import itertools
 import json
 import math
+import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -31,11 +32,12 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import classes, tf1
 from bert_tf.checkpoints.loading import load_weights
-from bert_tf.checkpoints.metadata import ModelMetadata, Weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights, read_model_files
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
+from bert_tf.heads import OUTPUT
 from bert_tf.heads.head import Head
 from bert_tf.heads.labels import Labels, Tags
 from bert_tf.tasks.examples import OWN_FORMATS
@@ -46,7 +48,13 @@ from bert_tf.tasks.features import (
     join_words,
     make_features,
 )
-from bert_tf.tasks.results import compute_metrics, write_labeled, write_table
+from bert_tf.tasks.results import (
+    calibration_error,
+    compute_metrics,
+    fit_temperature,
+    write_labeled,
+    write_table,
+)
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
 from bert_tf.training import fine_tuning
@@ -106,6 +114,7 @@ class TextRun(Run):
     doc_stride: int = 0
     best_metric: str = ""
     class_weights: tuple[float, ...] = ()
+    temperature: float | None = dataclasses.field(default=None, init=False)  # as in the metadata
     document_context: bool = False
 
     def __post_init__(self):
@@ -181,7 +190,8 @@ class TextRun(Run):
         """As of `Run`, with the columns that predict reads as well."""
         texts = (getattr(self.task.layout, field, None) for field in ("text_a", "text_b"))
         columns = tuple(column for column in texts if column is not None)
-        return dataclasses.replace(super().metadata(), columns=columns or None)
+        more = {"columns": columns or None, "temperature": self.temperature}
+        return dataclasses.replace(super().metadata(), **more)
 
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
@@ -201,6 +211,7 @@ class TextRun(Run):
             source = classes.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
+        self.temperature = read_model_files(self.output_dir)["metadata"].temperature  # is in them
 
     def load_pretrained(self) -> None:
         """Loads the initial weights of training.
@@ -247,6 +258,40 @@ class TextRun(Run):
         if labels.is_per_word:
             data.probabilities = join_words(data.guids, data.label_ids, data.probabilities)
         return logits
+
+    def calibrate(self, data: TextData) -> dict[str, float]:
+        """Divides the head's weights by the temperature that is best for labelled data.
+
+        Only if the probabilities then are closer to how often predictions are right: the folder's
+        metadata then say it, and what loads the model does the same.
+
+        Returns:
+          eval_calibration_error before and after, and the temperature.
+
+        Raises:
+          InputError: the labels are no single names.
+        """
+        if type(self.task.labels) is not Labels:
+            received = f"--calibrate for the labels of {self.task.labels.head}"
+            raise InputError(received, "labels of which a text has one", "leave it out")
+        logits = self.predict(data)
+        gold = np.array([self.task.labels.numbers[one.label] for one in data.examples])
+        found, shares = fit_temperature(logits, gold), self.task.labels.probabilities
+        before, after = (calibration_error(shares(logits / t), gold) for t in (1.0, found))
+        results = {"eval_calibration_error_before": before, "eval_calibration_error": before}
+        if after < before:
+            results |= {"eval_calibration_error": after}
+            self.temperature = found * (self.temperature or 1.0)
+            for variable in self.trainer.model.trainable_variables:
+                if re.fullmatch(OUTPUT, tf1.checkpoint_name(variable)):
+                    variable.assign(variable / found)
+            for folder in (self.output_dir, f"{self.output_dir}/{BEST}"):
+                if tf1.has_checkpoints(folder):
+                    self.write_model_files(folder)
+        says = "Calibration by the %s data: temperature %.3f, error %.4f, before %.4f%s."
+        kept = "" if after < before else "; left as it is"
+        logging.info(says, data.split.name, found, after, before, kept)
+        return results
 
     def evaluate(self, data: TextData) -> dict[str, float]:
         """Loss and metrics of the model on a split.

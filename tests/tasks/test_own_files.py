@@ -8,12 +8,14 @@ import pytest
 import tensorflow as tf
 from walking import in_process, read_results, write_encoder
 
+import bert_tf
 from bert_tf import heads
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Labels, LabelSets, Tags
 from bert_tf.tasks import examples
 from bert_tf.tasks.examples import Example, TextColumns, WordsExample, split_by_class
 from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.results import by_confidence, calibration_error, fit_temperature
 from bert_tf.tasks.task import Split
 from bert_tf.tasks.text_run import TextData, class_weights
 
@@ -247,3 +249,63 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
         ):
             with pytest.raises(InputError, match=says):
                 classify(**given | wrong)
+
+
+# ---------------------------------------------------------------------------- calibration
+
+
+def test_the_error_is_the_distance_of_probability_and_truth():
+    shares = np.array([[0.95, 0.05], [0.05, 0.95], [0.92, 0.08], [0.6, 0.4]])
+    found = by_confidence(shares, np.array([0, 1, 1, 0]))
+    assert found == [(0.6, 1, 1.0), (pytest.approx(0.94), 3, pytest.approx(2 / 3))]
+    expected = (0.4 + 3 * (0.94 - 2 / 3)) / 4
+    assert calibration_error(shares, np.array([0, 1, 1, 0])) == pytest.approx(expected)
+
+
+def test_the_temperature_that_made_the_logits_is_found():
+    rng = np.random.default_rng(4)
+    logits = rng.normal(size=(40_000, 3))
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    gold = (rng.random((40_000, 1)) > shares.cumsum(axis=1)).sum(axis=1)
+    assert fit_temperature(logits * 3, gold) == pytest.approx(3, rel=0.05)
+    assert fit_temperature(logits / 2, gold) == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.walk
+def test_probabilities_are_calibrated_wherever_the_model_is_used(tmp_path):
+    """Labels without a reason, learned by heart: so it is far too sure of the others."""
+    write_encoder(tmp_path, num_hidden_layers=1, scale=5)
+    rng = np.random.default_rng(1)
+    texts = [" ".join(f"w{n}" for n in rng.integers(0, 90, 9)) for _ in range(60)]
+    rows = [f"{text},{'xy'[rng.integers(2)]}" for text in texts]
+    (tmp_path / "train.csv").write_text("\n".join(["text_a,label", *rows]))
+    out = tmp_path / "out"
+    given = {
+        "train_file": tmp_path / "train.csv", "dev_share": 0.4, "output_dir": out,
+        "max_seq_length": 17, "do_eval": True,
+    }  # fmt: skip
+    training = {
+        "do_train": True, "init_checkpoint": tmp_path, "train_batch_size": 12,
+        "learning_rate": "5e-3", "num_train_epochs": 20, "xla": "false",
+    }  # fmt: skip
+
+    def facts() -> dict:
+        return json.loads((out / "model_facts.json").read_text())
+
+    with in_process("classify") as classify:
+        classify(**given, **training, calibrate=True)
+        results = read_results(out)
+        assert results["eval_calibration_error"] < results["eval_calibration_error_before"]
+        assert facts()["temperature"] > 1.5
+        classify(**given)
+        again = read_results(out)
+        assert again["eval_loss"] == pytest.approx(results["eval_loss"], abs=1e-5)
+        assert facts()["temperature"] > 1.5
+        lines = (out / "dev_predictions.tsv").read_text().splitlines()[1:]
+        predictor = bert_tf.Predictor(out)
+        for line in lines:
+            number, _, _, *shares = line.split("\t")
+            (answer,) = predictor.predict([texts[int(number)]])
+            assert answer["probabilities"] == pytest.approx([*map(float, shares)], abs=1e-5)
+        classify(**given, **training | {"num_train_epochs": 21})
+        assert "temperature" not in facts()
