@@ -96,14 +96,14 @@ def main(_: Sequence[str]) -> None:
 
 def read_model() -> Companions:
     """The configuration and, as flags and data say, what belongs to the model."""
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
+    config, vocab_file = config_and_vocabulary()
     train = FLAGS.do_train or not FLAGS.eval_input_file
     patterns = (FLAGS.input_file if train else "", FLAGS.do_eval and FLAGS.eval_input_file)
     paths = [path for pattern in filter(None, patterns) for path in shards.record_paths(pattern)]
     model = companions.of_data(
         paths,
         config,
-        vocab_file=FLAGS.vocab_file,
+        vocab_file=vocab_file,
         do_lower_case=FLAGS.do_lower_case,
         output_dir=FLAGS.output_dir,
         is_exported=bool(FLAGS.export_dir),
@@ -114,6 +114,17 @@ def read_model() -> Companions:
     config.check_sequence_length(FLAGS.max_seq_length)
     architecture, length = head(config).architecture, FLAGS.max_seq_length
     return model.with_facts(architecture=architecture, max_seq_length=length)
+
+
+def config_and_vocabulary() -> tuple[BertConfig, str | None]:
+    """Those of the flags; without --bert_config_file those of the model of --init_checkpoint."""
+    if FLAGS.bert_config_file:
+        return BertConfig.from_json_file(FLAGS.bert_config_file), FLAGS.vocab_file
+    if not FLAGS.init_checkpoint:
+        remedy = "add --bert_config_file, or --init_checkpoint with a model that has such a file"
+        raise InputError("no --bert_config_file", "the sizes of the model", remedy)
+    weights = loading.open_weights(FLAGS.init_checkpoint)
+    return loading.config_of(weights), FLAGS.vocab_file or weights.vocab_file
 
 
 def head(config: BertConfig) -> Pretraining:

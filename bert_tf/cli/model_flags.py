@@ -91,7 +91,8 @@ class Pretraining:
     """How a model is pre-trained, as in the original's run_pretraining.
 
     Attributes:
-      bert_config_file: The bert_config.json of the model.
+      bert_config_file: The bert_config.json of the model. Default: that of --init_checkpoint, and
+        then so --vocab_file.
       input_file: TFRecord files: paths or globs, separated by commas.
       eval_input_file: Files to evaluate on: --max_eval_steps batches at most, each example once.
         Without it: --input_file, as in the original.
@@ -123,7 +124,7 @@ class Pretraining:
     _most_used = (
         "input_file bert_config_file vocab_file output_dir do_train do_eval num_train_steps"
     )
-    bert_config_file = Path(required=True)
+    bert_config_file = Path()
     input_file = Path(required=True)
     eval_input_file = Path()
     vocab_file = Path()
