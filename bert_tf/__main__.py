@@ -31,6 +31,7 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "check": ("bert_tf.cli.check:check", "does this machine compute what the original does?"),
     "plan": ("bert_tf.cli.plan:plan", "memory of a training, and the largest batch that fits"),
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
+    "serve": ("bert_tf.cli.ask:serve", "a server with TensorFlow Serving's REST interface"),
     "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
 }
 MOVED = {  # what was a verb: what does the same

@@ -249,7 +249,51 @@ def one_path(words: Sequence[str]) -> None:
     """Refuses all but one path."""
     if len(words) != 1:
         expected = "one: an export, or a folder with weights"
-        raise InputError(f"{len(words)} paths", expected, "write bert-tf playground PATH")
+        raise InputError(f"{len(words)} paths", expected, "write the verb, then PATH")
+
+
+class Service:
+    """What a client of the model says.
+
+    Attributes:
+      name: The model's name in paths, /v1/models/NAME; default: that of its folder.
+      host: The address to listen on; 0.0.0.0: all of this machine. The page is on loopback alone.
+      port: The port to listen on; 0: one that is free.
+    """
+
+    name = None
+    host = "127.0.0.1"
+    port = Count(8501, 0, 2**16 - 1)
+
+
+@verb(Service, Model, model_flags.ModelFiles, check=one_path)
+def serve(argv: Sequence[str]) -> None:
+    """Answers requests as TensorFlow Serving does, by its REST interface, with a page to try it.
+
+        bert-tf serve models/topics --name=topics
+        curl -d '{"instances": ["Rain in May"]}' http://localhost:8501/v1/models/topics:predict
+
+    Takes an export of `bert-tf export`, or a folder with weights. Requests that come while the
+    model runs are answered together. There is no log-in and no TLS: put a proxy before it.
+    """
+    from bert_tf.playground.api import Playground
+    from bert_tf.playground.rest import RestModel
+    from bert_tf.playground.server import Server
+
+    path = argv[1].rstrip("/")
+    parts = [part for part in path.split("/") if not part.isdecimal()]  # versions
+    with Server(host=FLAGS.host, port=FLAGS.port, is_open=True) as server:  # the port may be taken
+        predictor = make_predictor(path)
+        page = Playground(predictor)
+        with Progress("compile"):
+            page.warm_up()
+        server.playground = page
+        server.rest = RestModel(predictor.model, FLAGS.name or parts[-1])
+        url = f"{server.url}v1/models/{server.rest.name}:predict"
+        print(f"{path} is served at {url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+        print(file=sys.stderr)
 
 
 @verb(Address, Model, model_flags.ModelFiles, check=one_path)

@@ -1,8 +1,9 @@
-"""The HTTP server of the page, for the browser of this machine alone.
+"""The HTTP server of one model: its page, and TensorFlow Serving's REST interface (rest.py).
 
-It listens on a loopback address only. Other sites' pages in the same browser cannot use it either:
-the Host header must name this server (against DNS rebinding), the Origin must be this page, and the
-body must be JSON, for which a browser first sends a preflight request, which is refused.
+It listens on a loopback address unless told otherwise; the page is shown on one alone. Other sites'
+pages in the same browser cannot use it there: the Host header must name this server (against DNS
+rebinding), the Origin must be this page, and what the page sends must be JSON, for which a browser
+first sends a preflight request, which is refused.
 """
 
 import http.server
@@ -18,8 +19,9 @@ from absl import logging
 
 from bert_tf.errors import InputError
 from bert_tf.playground.api import Playground
+from bert_tf.playground.rest import RestError, RestModel
 
-MOST_BYTES_OF_BODY = 1 << 20
+MOST_BYTES_OF_BODY, MOST_BYTES_OF_REST = 1 << 20, 64 << 20
 SECONDS_TO_WAIT = 20  # for the other end to send or to read
 JSON_TYPE = "application/json; charset=utf-8"
 _FILES = {
@@ -48,33 +50,46 @@ class HttpError(Exception):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves the page and the API of one model, which runs one request at a time."""
+    """Serves the page and the API of one model; the page's requests run one at a time.
+
+    Attributes:
+      rest: the model's REST interface; None: there is none.
+    """
 
     daemon_threads = True
+    request_queue_size = 128  # connections that wait to be accepted
 
     def __init__(
-        self, playground: Playground | None = None, *, host: str = "127.0.0.1", port: int = 0
+        self,
+        playground: Playground | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        is_open: bool = False,
     ):
         """Begins to listen.
 
         Args:
           playground: of the model; None if the attribute is set before requests are answered.
-          host: a loopback address.
+          host: an address of this machine.
           port: 0 for any that is free.
+          is_open: whether it may be other than a loopback address; then no page is shown there.
 
         Raises:
-          InputError: this is no loopback address of this machine, or the port is taken.
+          InputError: this is no such address, or the port is taken.
         """
+        self.rest: RestModel | None = None
         try:
             address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
         except ValueError:
             address = None
-        if address is None or not address.is_loopback:
+        if address is None or not (address.is_loopback or is_open):
             raise InputError(
                 f"--host={host}",
                 "a loopback address such as 127.0.0.1 or ::1: the page has no log-in",
                 "leave out --host; from another machine, forward the port with ssh -L",
             )
+        self.has_page = address.is_loopback
         self.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
         self.playground, self.model_lock = playground, threading.Lock()
         try:
@@ -115,6 +130,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._respond(self._post)
 
     def _get(self) -> tuple[bytes, str]:
+        if self.path.startswith("/v1/"):
+            return self._rest(lambda rest: rest.get(self.path))
+        if not self.server.has_page:
+            raise HttpError(404, "there is nothing here")
         if self.path == "/api/model":
             return _json(self.server.playground.describe()), JSON_TYPE
         if self.path not in _FILES:
@@ -123,17 +142,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return importlib.resources.files(__package__).joinpath(name).read_bytes(), kind
 
     def _post(self) -> tuple[bytes, str]:
-        if self.path not in _VIEWS:
+        is_rest = self.path.startswith("/v1/")
+        if not is_rest and not (self.server.has_page and self.path in _VIEWS):
             raise HttpError(404, "there is nothing here")
         kind, length = self.headers.get_content_type(), self.headers.get("Content-Length", "")
-        if kind != "application/json":
+        most = MOST_BYTES_OF_REST if is_rest else MOST_BYTES_OF_BODY
+        if kind != "application/json" and not is_rest:
             raise HttpError(415, f"received {kind}, expected application/json")
         if not length.isdecimal() or "Transfer-Encoding" in self.headers:
             raise HttpError(411, "expected a Content-Length")
-        if len(length) > 12 or int(length) > MOST_BYTES_OF_BODY:
-            raise HttpError(413, f"received {length} bytes, expected at most {MOST_BYTES_OF_BODY}")
+        if len(length) > 12 or int(length) > most:
+            raise HttpError(413, f"received {length} bytes, expected at most {most}")
+        body = self.rfile.read(int(length))
+        if is_rest:
+            return self._rest(lambda rest: rest.post(self.path, body))
         try:
-            request = json.loads(self.rfile.read(int(length)))
+            request = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"expected JSON ({error})") from None
         if not isinstance(request, dict):
@@ -142,14 +166,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
             view = getattr(self.server.playground, _VIEWS[self.path])
             return _json(view(request)), JSON_TYPE
 
+    def _rest(self, answer: Callable[[RestModel], Any]) -> tuple[bytes, str]:
+        if self.server.rest is None:
+            raise HttpError(404, "there is nothing here")
+        try:
+            return _json(answer(self.server.rest)), "application/json"
+        except RestError as error:
+            raise HttpError(error.status, str(error)) from None
+
     def _respond(self, make: Callable[[], tuple[bytes, str]]) -> None:
         status, error = 200, None
         try:
             # Refuses requests of other sites' pages.
             origin = self.headers.get("Origin")
-            if self.headers.get("Host") not in self.server.hosts:
+            if self.server.has_page and self.headers.get("Host") not in self.server.hosts:
                 raise HttpError(421, f"this server is {self.server.url}")
-            if origin is not None and origin.removeprefix("http://") not in self.server.hosts:
+            is_own = origin is None or origin.removeprefix("http://") in self.server.hosts
+            if self.server.has_page and not is_own:
                 raise HttpError(403, f"only the page of {self.server.url} may ask")
             body, kind = make()
         except HttpError as refusal:

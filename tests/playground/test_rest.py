@@ -1,0 +1,239 @@
+"""The REST interface: what TensorFlow Serving's documents say of each request, over HTTP."""
+
+import base64
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import threading
+
+import numpy as np
+import pytest
+
+from bert_tf.playground.rest import Queue, RestModel
+from bert_tf.playground.server import Server
+
+KINDS = ("classification", "pairs", "regression", "multiple_choice", "token_labels")
+
+
+@pytest.fixture(scope="module")
+def models():
+    """The helper, which starts TensorFlow, after devices are configured."""
+    import served_models
+
+    return served_models
+
+
+@pytest.fixture(scope="module")
+def loaded(models, tmp_path_factory) -> dict:
+    """Models by kind."""
+    folder = tmp_path_factory.mktemp("served")
+    return {
+        kind: models.open_kind(models.write_folder(kind, folder / kind), kind) for kind in KINDS
+    }
+
+
+@contextlib.contextmanager
+def serving(model, **address):
+    with Server(**address, is_open=True) as server:
+        server.rest = RestModel(model, "m")
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[:2]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def ask(address, path: str, body=None, method: str | None = None, **headers) -> tuple[int, dict]:
+    connection = http.client.HTTPConnection("localhost", address[1], timeout=60)
+    content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    connection.request(method or ("GET" if body is None else "POST"), path, content, headers)
+    with contextlib.closing(connection):
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+
+
+@pytest.fixture(scope="module")
+def of_texts(loaded):
+    with serving(loaded["classification"]) as address:
+        yield address
+
+
+TEXTS = ["who founded it", "Ruprecht (1386)", "café 中", ""]
+
+
+def test_rows_and_columns(of_texts, loaded):
+    wanted = loaded["classification"].run({"text": np.array([t.encode() for t in TEXTS], object)})
+    rows = [{"text": text} for text in TEXTS]
+    coded = [{"b64": base64.b64encode(text.encode()).decode()} for text in TEXTS]
+    by_row = [{"instances": x} for x in (TEXTS, rows, coded, [{"text": x} for x in coded])]
+    for request in by_row:
+        status, found = ask(of_texts, "/v1/models/m:predict", request)
+        assert (status, [*found]) == (200, ["predictions"])
+        assert [one["label"].encode() for one in found["predictions"]] == wanted["label"].tolist()
+        shares = [one["probabilities"] for one in found["predictions"]]
+        np.testing.assert_allclose(shares, wanted["probabilities"], atol=1e-6)
+    for request in ({"inputs": TEXTS}, {"inputs": {"text": TEXTS}, "signature_name": ""}):
+        status, found = ask(of_texts, "/v1/models/m/versions/1:predict", request)
+        assert status == 200
+        np.testing.assert_allclose(
+            found["outputs"]["probability"], wanted["probability"], atol=1e-6
+        )
+    # curl sends another type of content; other keys of a request say nothing here.
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    body = json.dumps({"instances": TEXTS, "note": 1}).encode()
+    assert ask(of_texts, "/v1/models/m:predict", body, **form)[0] == 200
+
+
+def test_a_single_output_has_no_name(loaded):
+    with serving(loaded["regression"]) as address:
+        rows = [{"text_a": text, "text_b": "it"} for text in TEXTS]
+        found = ask(address, "/v1/models/m:predict", {"instances": rows})[1]["predictions"]
+        given = {"text_a": TEXTS, "text_b": ["it"] * len(TEXTS)}
+        columns = ask(address, "/v1/models/m:predict", {"inputs": given})[1]["outputs"]
+    assert found == pytest.approx(columns)
+    assert all(isinstance(score, float) for score in found)
+
+
+def test_status_and_metadata(of_texts):
+    ok = {"error_code": "OK", "error_message": ""}
+    status = {"version": "1", "state": "AVAILABLE", "status": ok}
+    for path in ("/v1/models/m", "/v1/models/m/versions/1"):
+        assert ask(of_texts, path) == (200, {"model_version_status": [status]})
+    _, found = ask(of_texts, "/v1/models/m/metadata")
+    assert found["model_spec"] == {"name": "m", "signature_name": "", "version": "1"}
+    signatures = found["metadata"]["signature_def"]["signature_def"]
+    assert {"serving_default", "ids", "examples"} <= signatures.keys()
+    text = signatures["serving_default"]["inputs"]["text"]
+    shape = {"dim": [{"size": "-1", "name": ""}], "unknown_rank": False}
+    assert (text["dtype"], text["tensor_shape"]) == ("DT_STRING", shape)
+    assert signatures["serving_default"]["outputs"]["probability"]["dtype"] == "DT_FLOAT"
+    assert signatures["ids"]["inputs"]["input_ids"]["dtype"] == "DT_INT32"
+
+
+IDS = {"input_ids": [2, 7, 3], "input_mask": [1, 1, 1], "segment_ids": [0, 0, 0]}
+WRONG = [
+    (b"{", 400, "JSON Parse error"),
+    (b"[" * 100_000, 400, "JSON Parse error"),
+    ([1], 400, "must be a JSON object"),
+    ({}, 400, "Missing 'inputs' or 'instances' key"),
+    ({"instances": ["a"], "inputs": ["a"]}, 400, "Both"),
+    ({"instances": []}, 400, "non-empty list"),
+    ({"instances": [7]}, 400, "not of expected type: string"),
+    ({"instances": [["a"]]}, 400, "expected 1 dimensions"),
+    ({"instances": [{"b64": "%"}]}, 400, "input 'text'"),
+    ({"instances": [{"txt": "a"}]}, 400, "element: 0 of 'instances' list"),
+    ({"inputs": {"txt": ["a"]}}, 400, "named inputs: text"),
+    ({"instances": ["a"], "signature_name": "no"}, 400, '"no" not found'),
+    ({"instances": ["a"], "signature_name": "ids"}, 400, "multiple input tensors required"),
+    ({"instances": [IDS | {"input_ids": [2, 99_999, 3]}], "signature_name": "ids"}, 400,
+     "assertion failed: [input_ids must be"),
+    ({"instances": [IDS | {"input_ids": [2, 1.5, 3]}], "signature_name": "ids"}, 400,
+     "not of expected type: int32"),
+    ({"instances": [IDS | {"input_ids": [2, 2**40, 3]}], "signature_name": "ids"}, 400,
+     "input 'input_ids'"),
+    ({"instances": [IDS, IDS | {"input_ids": [2]}], "signature_name": "ids"}, 400,
+     "rows of different lengths"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("body", "status", "says"), WRONG)
+def test_wrong_requests(of_texts, body, status, says):
+    found = ask(of_texts, "/v1/models/m:predict", body)
+    assert found[0] == status
+    assert [*found[1]] == ["error"]
+    assert says in found[1]["error"]
+    assert ".py" not in found[1]["error"]  # nothing of this machine
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "says"),
+    [
+        ("GET", "/v1/models/x", 404, "Could not find any versions of model x"),
+        ("GET", "/v1/models/m/versions/7", 404, "Could not find version 7 of model m"),
+        ("GET", "/v1/models/x/metadata", 404, "Servable not found for request: Latest(x)"),
+        ("POST", "/v1/models/x:predict", 404, "Servable not found for request: Latest(x)"),
+        ("POST", "/v1/models/m/versions/7:predict", 404, "request: Specific(m, 7)"),
+        ("GET", "/v1/models/m:predict", 400, "Malformed request: GET /v1/models/m:predict"),
+        ("POST", "/v1/models/m", 400, "Malformed request: POST /v1/models/m"),
+        ("POST", "/v1/models/m:classify", 400, "Malformed request"),
+        ("GET", "/v1/nothing", 400, "Malformed request"),
+    ],
+)
+def test_wrong_paths(of_texts, method, path, status, says):
+    body = {"instances": ["a"]} if method == "POST" else None
+    found = ask(of_texts, path, body, method)
+    assert found[0] == status
+    assert says in found[1]["error"]
+
+
+@pytest.mark.parametrize("kind", ["pairs", "multiple_choice", "token_labels"])
+def test_other_models(models, loaded, kind):
+    row = models.ROWS[kind]
+    arrays = {name: np.array([text], object) for name, text in row.items()}
+    if kind == "multiple_choice":
+        arrays["endings"] = np.array([[*map(str.encode, row["endings"])]], object)
+    arrays = {n: x if n == "endings" else np.array([row[n].encode()], object)
+              for n, x in arrays.items()}  # fmt: skip
+    wanted = loaded[kind].run(arrays)
+    with serving(loaded[kind]) as address:
+        status, found = ask(address, "/v1/models/m:predict", {"instances": [row]})
+    assert status == 200
+    (answer,) = found["predictions"]
+    for name, value in wanted.items():
+        if value.dtype == np.float32:
+            np.testing.assert_allclose(answer[name], value[0], atol=1e-5)
+
+
+def test_who_may_ask(loaded):
+    """On a loopback address those who name this server; on all addresses every one, but no page."""
+    request = {"instances": ["a"]}
+    with serving(loaded["classification"]) as address:
+        assert ask(address, "/v1/models/m:predict", request, Host="evil.example")[0] == 421
+        assert ask(address, "/v1/models/m:predict", request, Origin="http://evil.example")[0] == 403
+    with serving(loaded["classification"], host="0.0.0.0") as address:
+        assert ask(address, "/v1/models/m:predict", request, Host="models.example")[0] == 200
+        assert ask(address, "/")[0] == 404
+
+
+# ---------------------------------------------------------------------------- together
+
+
+class Counted:
+    """A model that waits until it is let go, and notes how many rows it is given."""
+
+    def __init__(self, model):
+        self._model, self.rows, self.may_run = model, [], threading.Event()
+
+    def run(self, arrays, signature):
+        self.may_run.wait(30)
+        self.rows.append(len(arrays["text"]))
+        return self._model.run(arrays, signature)
+
+
+def test_requests_that_wait_are_answered_together(loaded):
+    """Each as if it were alone; one that is wrong does no harm to others."""
+    model = Counted(loaded["classification"])
+    queue = Queue(model)
+    texts = [f"it {'founded ' * (n % 5)}" for n in range(41)]
+
+    def run(*given: bytes | int):
+        return queue.run({"text": np.array(given, object)}, "serving_default")
+
+    with concurrent.futures.ThreadPoolExecutor(50) as pool:
+        answers = [pool.submit(run, text.encode()) for text in texts]
+        several = pool.submit(run, *(text.encode() for text in texts))
+        wrong = pool.submit(run, 7)
+        while len(queue._waiting) < len(texts):
+            pass
+        model.may_run.set()
+        shares = several.result()["probabilities"]
+        found = [one.result()["probabilities"][0] for one in answers]
+        with pytest.raises((TypeError, ValueError)):
+            wrong.result()
+    np.testing.assert_allclose(found, shares, atol=1e-5)
+    assert max(model.rows) <= max(32, len(texts))
+    assert len(model.rows) < len(texts)
+    assert not queue._waiting
