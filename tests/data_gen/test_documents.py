@@ -64,6 +64,12 @@ def test_lines_of_documents(tmp_path, content, expected):
     assert counts["lines"] == sum(map(len, expected))
 
 
+def test_the_end_of_a_file_ends_a_document(tmp_path):
+    """As a blank line there does. The original reads the files as one text without it."""
+    first, second = write(tmp_path / "a", "One.\nTwo."), write(tmp_path / "b", "Three.\n\nFour.\n")
+    assert read(first, second)[0] == [["One.", "Two."], ["Three."], ["Four."]]
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_marks_of_encodings(tmp_path, encoding):
     """The bytes that are read are those of the file, as its size is compared with them."""
