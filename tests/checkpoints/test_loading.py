@@ -171,8 +171,8 @@ def test_a_model_with_its_tokenizer_and_labels(tmp_path):
         assert weights.metadata.architecture == "BertForTokenClassification"
         if "keras" not in path:
             assert weights.metadata.labels == ("O", "B-PER", "I-PER")
-        tokenizer = tokenizer_of(weights, weights.config)
-        assert tokenizer.tokenize("xw7[MASK]") == ["[UNK]", "w7", "[MASK]"]
+    tokenizer = tokenizer_of(weights, weights.config)
+    assert tokenizer.tokenize("xw7[MASK]") == ["[UNK]", "w7", "[MASK]"]
 
 
 def test_what_a_model_carries_comes_before_what_is_beside_it():

@@ -1,6 +1,7 @@
-"""data_gen/instances.py: the drawn example, the plain way's records, and protobuf's bytes."""
+"""instances.py and masking.py: drawn examples, the plain way's records, protobuf's bytes."""
 
 import dataclasses
+import doctest
 import random
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from bert_tf.data.records import Feature, Record, fill_rows, pretraining_record
 from bert_tf.data.shards import checked
 from bert_tf.errors import InputError
-from data_gen import instances
+from data_gen import instances, masking
 from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
 from data_gen.instances import InstanceMaker, serialize
 from data_gen.masking import MASKED, Masked, Pair
@@ -33,6 +34,10 @@ def make(**changes) -> InstanceMaker:
 
 def make_rows(maker: InstanceMaker, documents, rng, counts) -> np.ndarray:
     return maker.rows(Corpus.of(documents), range(len(documents)), rng, counts)
+
+
+def test_the_drawn_positions():
+    assert doctest.testmod(masking).failed == 0
 
 
 @pytest.mark.parametrize("is_random_next", [False, True])
@@ -78,7 +83,7 @@ shares = st.sampled_from([(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.0, 0.8, 0.2), (0.
     seed=st.integers(0, 9999),
     tokens_at_a_time=st.sampled_from([1, 100, 1 << 18]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_instances_are_those_of_the_plain_way(
     corpus, changes, masking, shares, seed, tokens_at_a_time
 ):

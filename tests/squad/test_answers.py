@@ -89,7 +89,7 @@ def check_nbest(ours, golden):
 # ---------------------------------------------------------------------------- the plain reference
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(
     st.lists(small.long_texts, min_size=1, max_size=2),
     st.integers(8, 17),

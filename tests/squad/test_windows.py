@@ -61,7 +61,7 @@ def test_golden_features(goldens_dir, uncased, version, mode, length):
 # ---------------------------------------------------------------------------- the plain reference
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(
     st.lists(
         st.tuples(small.long_texts, small.texts, st.integers(0, 60), st.integers(1, 12)),
