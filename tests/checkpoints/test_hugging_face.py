@@ -65,16 +65,6 @@ def test_other_names_of_theirs(theirs, ours):
 # ---------------------------------------------------------------------------- weights
 
 
-def test_opened(tmp_path, tensors):
-    weights = open_weights(write(tmp_path, tensors, files={"vocab.txt": VOCAB_TEXT}))
-    assert weights.format == "hugging_face"
-    model_files.assert_same(model_files.all_tensors(weights), tensors)
-    assert {n: np.shape(v) for n, v in tensors.items()} == weights.shapes
-    assert weights.config == ERF_CONFIG
-    assert weights.pieces == model_files.PIECES
-    assert weights.metadata == ModelMetadata(architecture="BertForPreTraining")
-
-
 def with_copies(tensors) -> dict:
     """What transformers saves beside them: the tied table and bias once more."""
     theirs = model_files.state_dict(tensors)

@@ -144,51 +144,32 @@ def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_fi
     }  # fmt: skip
 
 
-def test_pieces_that_are_never_split(tmp_path, vocab_file):
-    """In the records, and in their description; without any nothing is described."""
+@pytest.mark.parametrize(
+    ("beside", "flags", "described", "found"),
+    [
+        ({}, {}, {}, {6}),
+        ({"strip_accents": False}, {}, {"strip_accents": False}, {5}),
+        ({"strip_accents": True}, {}, {}, {6}),  # as lower-casing does anyway
+        ({}, {"never_split": "<e1>,</e1>,<e1>"}, {"never_split": ["</e1>", "<e1>"]}, {6, 7, 8}),
+    ],
+)
+def test_how_the_text_was_read(tmp_path, beside, flags, described, found):
+    """In the records, and in their description; what is as always is not described."""
     vocabulary, text = tmp_path / "vocab.txt", tmp_path / "text.txt"
-    vocabulary.write_text(pathlib.Path(vocab_file).read_text() + "<e1>\n</e1>\n")
-    text.write_text("A <e1>b</e1> c.\nIt is<e1>.\n\nd<e1>e.\nAn end.\n" * 9, encoding="utf-8")
-    words = [f"--input_file={text}", "--dupe_factor=2", "--num_workers=1"]
-    words += ["--mask_share=0.8", "--random_share=0", "--unchanged_share=0.2"]  # described, too
-    with walking.in_process("create_pretraining_data.py") as main:
-        main(*words, f"--output_file={tmp_path}/a", vocab_file=vocabulary)
-        main(
-            *words, f"--output_file={tmp_path}/b", vocab_file=vocabulary,
-            never_split="<e1>,</e1>,<e1>",
-        )  # fmt: skip
-        with pytest.raises(InputError, match="without <e2>"):
-            main(*words, f"--output_file={tmp_path}/c", vocab_file=vocabulary, never_split="<e2>")
-    described = [json.loads((tmp_path / f"info_{name}.json").read_text()) for name in "ab"]
-    assert "never_split" not in described[0]
-    assert (described[0]["mask_share"], described[0]["random_share"]) == (0.8, 0)
-    assert described[1]["never_split"] == ["</e1>", "<e1>"]
-    ids = [*range(len(vocabulary.read_text().splitlines()))][-2:]
-    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
-    found = [{*read(tmp_path / name, **sizes)["input_ids"].flat} for name in "ab"]
-    assert [found[0] & {*ids}, found[1] & {*ids}] == [set(), {*ids}]
-
-
-def test_accents_as_the_model_of_the_vocabulary_has_them(tmp_path):
-    """The records have its letters, and their description says so."""
-    vocabulary, text = tmp_path / "vocab.txt", tmp_path / "text.txt"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "über", "uber", "ist", "es", ".", "ein"]
-    vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    text.write_text("Ist es ein.\nEs ist Über.\n\nEin ÜBER.\nEs.\n" * 9, encoding="utf-8")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "über", "uber", "<e1>", "</e1>", "ist"]
+    vocabulary.write_text("\n".join([*pieces, "es", ".", "ein"]) + "\n", encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(beside))
+    text.write_text("Es <e1>ist</e1> ein.\nEs ist Über.\n\nEin<e1>ÜBER.\nEs.\n" * 9, "utf-8")
     words = [f"--input_file={text}", "--dupe_factor=2", "--num_workers=1", "--do_lower_case"]
-    sizes, found = {"max_seq_length": 128, "max_predictions_per_seq": 20}, []
-    for name, settings in {
-        "a": {},
-        "b": {"strip_accents": False},
-        "c": {"strip_accents": True},
-    }.items():
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-        with walking.in_process("create_pretraining_data.py") as main:
-            main(*words, f"--output_file={tmp_path}/{name}", vocab_file=vocabulary)
-        described = json.loads((tmp_path / f"info_{name}.json").read_text())
-        assert described.get("strip_accents") == (False if name == "b" else None)
-        found.append({*read(tmp_path / name, **sizes)["input_ids"].flat} & {5, 6})
-    assert found == [{6}, {5}, {6}]
+    words += ["--random_share=0", "--unchanged_share=0.2"]  # or any piece may be there
+    with walking.in_process("create_pretraining_data.py") as main:
+        main(*words, f"--output_file={tmp_path}/a", vocab_file=vocabulary, **flags)
+    values = json.loads((tmp_path / "info_a.json").read_text())
+    kept = {name: values[name] for name in values.keys() & {"strip_accents", "never_split"}}
+    assert kept == described
+    assert (values["mask_share"], values["random_share"]) == (0.8, 0)
+    ids = read(tmp_path / "a", max_seq_length=128, max_predictions_per_seq=20)["input_ids"]
+    assert {*ids.flat} & {5, 6, 7, 8} == found
 
 
 def test_no_file_gets_its_name_before_all_are_complete(tmp_path, vocab_file, monkeypatch):
@@ -257,8 +238,8 @@ BAD_INPUTS = {
     "no such file": ({"input_file": "{0}/none*"}, "none*"),
     "not UTF-8": ({"input_file": "{0}/text,{0}/latin"}, "latin, line 2"),
     "not wikiextractor": ({"input_file": "{0}/text", "input_format": "wikiextractor"}, "<doc"),
-    "vocabulary without [MASK]": ({"vocab_file": "{0}/no_mask"}, "[MASK]"),
     "no vocabulary": ({"vocab_file": "{0}/none"}, "none"),
+    "a piece that is not in it": ({"never_split": ("<e2>",)}, "without <e2>"),
     "case of a small vocabulary": ({"vocab_file": "{0}/cased"}, "which does not show"),
     "output is a folder": ({"output_file": "{0}"}, "it is a folder"),
     "output below a file": ({"output_file": "{0}/text/x"}, "cannot be written"),
@@ -273,9 +254,10 @@ def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
     changes, named = BAD_INPUTS[case]
     for name, content in BAD_FILES.items():
         (tmp_path / name).write_bytes(content)
-    filled_in = {name: value.format(tmp_path) for name, value in changes.items()}
+    if "never_split" not in changes:
+        changes = {name: value.format(tmp_path) for name, value in changes.items()}
     with pytest.raises(InputError) as error:
-        create(make_job(tmp_path, vocab_file, **filled_in))
+        create(make_job(tmp_path, vocab_file, **changes))
     assert named in error.value.received + error.value.expected
     assert names(tmp_path) == sorted(BAD_FILES)
     assert {name: (tmp_path / name).read_bytes() for name in BAD_FILES} == BAD_FILES
@@ -292,6 +274,10 @@ def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
     job = make_job(out, vocab_file, input_file=str(path), **values)
     with pytest.raises(InputError, match="line 40001"):
         create(job)
+    no_mask = tmp_path / "no_mask"
+    no_mask.write_bytes(BAD_FILES["no_mask"])
+    with pytest.raises(InputError, match=r"without \[MASK\]"):
+        create(dataclasses.replace(job, vocab_file=str(no_mask)))
     assert names(out) == []
 
 

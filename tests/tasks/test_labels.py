@@ -158,21 +158,10 @@ def test_ids(labels, label, ids):
 
 
 def test_decide_and_spell():
-    rows = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
-    assert [CLASSES.spell(i) for i in CLASSES.decide(rows)] == ["maybe", "no"]
-    scores = SCORES.decide(np.array([[5.25], [-1.0], [3.14159]]))
-    assert [SCORES.spell(score) for score in scores] == ["5.000", "0.000", "3.142"]
-    sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
+    """With limits and for classes: test_results.py."""
     assert Scores().spell(0.00012) == "0.00012"
+    sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
     assert [SETS.spell(row) for row in sets] == ["a|c", ""]
-    assert TAGS.decide(rows).tolist() == [2, 0]
-
-
-def test_gold_labels_are_spelled():
-    assert CLASSES.spell_label("yes") == "yes"
-    assert CLASSES.spell_label(None) == ""
-    assert SCORES.spell_label(4.25) == "4.25"
-    assert SETS.spell_label(("c", "a")) == "c|a"
 
 
 def test_what_labels_cannot_be():

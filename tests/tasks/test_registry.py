@@ -250,17 +250,12 @@ def test_an_unknown_task():
 # ------------------------------------------------------------------------------ one's own
 
 
-def write(folder: pathlib.Path, **files: str) -> str:
-    for name, content in files.items():
-        (folder / name.replace("_", ".")).write_text(content)
-    return str(folder)
-
-
 def test_own_tsv_without_header(tmp_path):
-    folder = write(tmp_path, x_tsv='1\t"A\tB\n0\tC\tD\n')
+    (tmp_path / "x.tsv").write_text('1\t"A\tB\n0\tC\tD\n')
     columns = {"text_a_column": "1", "text_b_column": "2", "label_column": "0"}
     task = get_task("tsv", **columns, has_header=False, train_file="x.tsv")
-    assert task.read(folder, "train") == [Example("0", '"A', "B", "1"), Example("1", "C", "D", "0")]
+    rows = [Example("0", '"A', "B", "1"), Example("1", "C", "D", "0")]
+    assert task.read(str(tmp_path), "train") == rows
 
 
 def test_metrics_of_several_labels():

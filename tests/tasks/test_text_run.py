@@ -39,9 +39,9 @@ CONFIG = BertConfig(
 )
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 S = 13  # two padded lengths, 8 and 13
-ROWS = 11
+ROWS = 7
 INPUTS = ("input_ids", "input_mask", "segment_ids")
-BATCHES = [(1, 3, True), (1, 11, False), (2, 4, True)]
+BATCHES = [(1, 3, True), (1, 7, False), (2, 4, True)]
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +198,14 @@ def test_every_example_once_and_in_order(expected, runs, replicas, batch_size, b
 def test_a_long_text_is_the_mean_of_its_windows(tokenizer, tmp_path):
     """In windows of 11 words, every 4 words: a row and a score for each text."""
     task, _ = own_task()
-    texts = [" ".join(sentences(4, seed=i)[: 1 + i % 4]) for i in range(11)]
+    texts = [" ".join(sentences(4, seed=i)[: 1 + i % 4]) for i in range(ROWS)]
     examples = [Example(f"id{i}", text, None, "xyz"[i % 3]) for i, text in enumerate(texts)]
     run = restored_run(task, tokenizer, tmp_path)
     run.doc_stride = 4
     data = data_of(task, "dev", examples)
     results = run.evaluate(data)
     alone, owners = np.stack(one_by_one(run, examples, doc_stride=4)), np.array(data.guids)
-    assert len(owners) > len(examples) + 4
+    assert len(owners) > len(examples) + 2
     check(data, results, np.stack([alone[owners == e.guid].mean(0) for e in examples]))
 
 
@@ -259,7 +259,9 @@ def test_prices_are_learned_in_a_scale_and_predicted_as_prices(tokenizer, tmp_pa
     assert np.ravel(data.label_ids) == pytest.approx((prices - mean) / deviation)
     assert data.probabilities == pytest.approx(scores, rel=1e-5)
     assert results["loss"] == pytest.approx(((scores[:, 0] - prices) ** 2).mean(), rel=1e-4)
-    assert results["eval_pearson"] == pytest.approx(np.corrcoef(scores[:, 0], prices)[0, 1])
+    assert results["eval_pearson"] == pytest.approx(
+        np.corrcoef(scores[:, 0], prices)[0, 1], rel=1e-4
+    )
     run.write_labeled(data, str(tmp_path / "said.tsv"))
     lines = [line.split("\t") for line in (tmp_path / "said.tsv").read_text().splitlines()[1:]]
     assert [float(line[2]) for line in lines] == pytest.approx(prices, rel=1e-5)
