@@ -23,7 +23,6 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 
 ERF_CONFIG = dataclasses.replace(small.CONFIG, hidden_act="gelu_erf")
-VOCAB_TEXT = "".join(f"{piece}\n" for piece in model_files.PIECES)
 
 
 def write(folder, tensors, **given):

@@ -1,7 +1,6 @@
-"""instances.py and masking.py: drawn examples, the plain way's records, protobuf's bytes."""
+"""instances.py and masking.py: a drawn example, the plain way's records, protobuf's bytes."""
 
 import dataclasses
-import doctest
 import random
 
 import numpy as np
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from bert_tf.data.records import Feature, Record, fill_rows, pretraining_record
 from bert_tf.data.shards import checked
 from bert_tf.errors import InputError
-from data_gen import instances, masking
+from data_gen import instances
 from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
 from data_gen.instances import InstanceMaker, serialize
 from data_gen.masking import MASKED, Masked, Pair
@@ -34,10 +33,6 @@ def make(**changes) -> InstanceMaker:
 
 def make_rows(maker: InstanceMaker, documents, rng, counts) -> np.ndarray:
     return maker.rows(Corpus.of(documents), range(len(documents)), rng, counts)
-
-
-def test_the_drawn_positions():
-    assert doctest.testmod(masking).failed == 0
 
 
 @pytest.mark.parametrize("is_random_next", [False, True])

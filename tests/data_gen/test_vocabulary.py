@@ -1,6 +1,5 @@
 """data_gen/vocabulary.py: the same bytes every time, and a tokenizer that takes them."""
 
-import doctest
 import os
 import pathlib
 import random
@@ -34,10 +33,6 @@ def words_of(*paths, do_lower_case: bool = True, num_workers: int = 1):
 @pytest.fixture(scope="module")
 def sample_words():
     return words_of(*SAMPLE_TEXT)
-
-
-def test_the_drawn_examples():
-    assert doctest.testmod(vocabulary).failed == 0
 
 
 def test_words_are_those_of_the_tokenizer(tmp_path):

@@ -162,6 +162,7 @@ def test_decide_and_spell():
     assert Scores().spell(0.00012) == "0.00012"
     sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
     assert [SETS.spell(row) for row in sets] == ["a|c", ""]
+    assert SETS.spell_label(("c", "a")) == "c|a"
 
 
 def test_what_labels_cannot_be():

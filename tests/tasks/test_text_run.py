@@ -68,26 +68,6 @@ def own_task():
     return task, examples
 
 
-def choice_task():
-    texts = iter(sentences(ROWS * 8, seed=2))
-    examples = [
-        ChoiceExample(str(i), tuple((next(texts), next(texts)) for _ in range(4)), str(i % 4))
-        for i in range(ROWS)
-    ]
-    return get_task("swag"), examples
-
-
-def words_task():
-    """Some sentences need two windows, and some words are not in the vocabulary."""
-    task = get_task("ner")
-    examples = []
-    for i, text in enumerate(sentences(ROWS, seed=3)):
-        words = tuple(text.split() + ["unheard", "w7"] * (i % 4))
-        tags = tuple(("B-P", "I-P", "O")[min(j % 4, 2)] for j in range(len(words)))
-        examples.append(WordsExample(str(i), words, label=tags))
-    return task.with_labels_of(examples), examples
-
-
 def batching(*, bucket: bool = True) -> BatchingConfig:
     return BatchingConfig(max_seq_length=S, bucket_by_length=bucket)
 
@@ -282,7 +262,11 @@ def test_prices_are_learned_in_a_scale_and_predicted_as_prices(tokenizer, tmp_pa
 
 
 def test_choices_once_and_in_order(tokenizer, tmp_path):
-    task, examples = choice_task()
+    task, texts = get_task("swag"), iter(sentences(ROWS * 8, seed=2))
+    examples = [
+        ChoiceExample(str(i), tuple((next(texts), next(texts)) for _ in range(4)), str(i % 4))
+        for i in range(ROWS)
+    ]
     run = restored_run(task, tokenizer, tmp_path)
     data = data_of(task, "test", [dataclasses.replace(e, label=None) for e in examples])
     logits = run.predict(data)
@@ -294,8 +278,16 @@ def test_choices_once_and_in_order(tokenizer, tmp_path):
 
 
 def test_every_word_once_and_in_order(tokenizer, two_replicas, tmp_path):
-    """Words whose tag the model does not have are predicted, and are mistakes."""
-    task, examples = words_task()
+    """Words whose tag the model does not have are predicted, and are mistakes.
+
+    Some sentences need two windows, and some words are not in the vocabulary.
+    """
+    examples = []
+    for i, text in enumerate(sentences(ROWS, seed=3)):
+        words = tuple(text.split() + ["unheard", "w7"] * (i % 4))
+        tags = tuple(("B-P", "I-P", "O")[min(j % 4, 2)] for j in range(len(words)))
+        examples.append(WordsExample(str(i), words, label=tags))
+    task = get_task("ner").with_labels_of(examples)
     for number in (1, 3):
         label = ("B-Z", "I-Z", *examples[number].label[2:])
         examples[number] = dataclasses.replace(examples[number], label=label)
