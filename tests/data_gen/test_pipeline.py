@@ -35,23 +35,18 @@ def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> 
 # -------------------------------------------------------------------- equal to the original
 
 
-def golden_job(goldens_dir, vocab_dir, tmp_path, *, kind: str, **changes) -> Job:
-    (vocabulary,) = map(str, vocab_dir.glob("uncased*.txt"))
-    values = {"input_file": str(goldens_dir / "corpus.txt"), "max_seq_length": 128,
-              "max_predictions_per_seq": 20, "dupe_factor": 5}  # fmt: skip
-    return make_job(tmp_path, vocabulary, do_whole_word_mask=kind == "wwm", **values | changes)
-
-
 @pytest.mark.parametrize("kind", ["wordpiece", "wwm"])
 def test_a_small_corpus_gives_the_records_of_the_original(goldens_dir, vocab_dir, tmp_path, kind):
-    job = golden_job(goldens_dir, vocab_dir, tmp_path, kind=kind)
+    (vocabulary,) = map(str, vocab_dir.glob("uncased*.txt"))
+    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+    values = {"input_file": str(goldens_dir / "corpus.txt"), "dupe_factor": 5, **sizes}
+    job = make_job(tmp_path, vocabulary, do_whole_word_mask=kind == "wwm", **values)
     report = create(job)
     golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())[kind]
     assert {name: report[name] for name in golden if name in report} == pytest.approx(
         {name: value for name, value in golden.items() if name in report}, rel=1e-12
     )
     assert len(set(golden) & set(report)) == 7
-    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
     expected = read(goldens_dir / f"pretraining_{kind}.tfrecord", **sizes)
     found = read(job.output_file, **sizes)
     assert len(expected["input_ids"]) == 64
