@@ -23,7 +23,6 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 
 ERF_CONFIG = dataclasses.replace(small.CONFIG, hidden_act="gelu_erf")
-VOCAB_TEXT = "".join(f"{piece}\n" for piece in model_files.PIECES)
 
 
 def write(folder, tensors, **given):
@@ -63,16 +62,6 @@ def test_other_names_of_theirs(theirs, ours):
 
 
 # ---------------------------------------------------------------------------- weights
-
-
-def test_opened(tmp_path, tensors):
-    weights = open_weights(write(tmp_path, tensors, files={"vocab.txt": VOCAB_TEXT}))
-    assert weights.format == "hugging_face"
-    model_files.assert_same(model_files.all_tensors(weights), tensors)
-    assert {n: np.shape(v) for n, v in tensors.items()} == weights.shapes
-    assert weights.config == ERF_CONFIG
-    assert weights.pieces == model_files.PIECES
-    assert weights.metadata == ModelMetadata(architecture="BertForPreTraining")
 
 
 def with_copies(tensors) -> dict:

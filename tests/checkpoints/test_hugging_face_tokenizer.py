@@ -7,7 +7,7 @@ import model_files
 import numpy as np
 import pytest
 
-from bert_tf.checkpoints.loading import open_weights, tokenizer_of
+from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
@@ -48,27 +48,33 @@ def fast_tokenizer(pieces=model_files.PIECES, added=(), model=None, **normalizer
 
 
 @pytest.mark.parametrize(
-    ("files", "lower"),
+    ("files", "lower", "strip"),
     [
-        ({}, None),
-        ({SETTINGS: {"do_lower_case": False}}, False),
-        ({SETTINGS: {"do_lower_case": True, "strip_accents": True}}, True),
-        ({SETTINGS: {"tokenize_chinese_chars": True}}, None),
-        # BERT's classes lower-case by default, whatever the normalizer says.
-        ({FAST: fast_tokenizer(lowercase=False, strip_accents=None)}, True),
+        ({}, None, None),
+        ({SETTINGS: {"do_lower_case": False}}, False, None),
+        ({SETTINGS: {"do_lower_case": True, "strip_accents": True}}, True, None),
+        ({SETTINGS: {"do_lower_case": True, "strip_accents": False}}, True, False),
+        ({SETTINGS: {"do_lower_case": False, "strip_accents": True}}, False, True),
+        ({SETTINGS: {"do_lower_case": False, "strip_accents": False}}, False, None),
+        ({SETTINGS: {"tokenize_chinese_chars": True}}, None, None),
+        # BERT's classes lower-case by default, and remove accents, whatever the normalizer says.
+        ({FAST: fast_tokenizer(lowercase=False, strip_accents=None)}, True, None),
         ({FAST: fast_tokenizer(lowercase=False, strip_accents=False),
-          SETTINGS: {"tokenizer_class": "BertTokenizerFast"}}, True),
+          SETTINGS: {"tokenizer_class": "BertTokenizerFast"}}, True, None),
+        ({SETTINGS: {}, FAST: fast_tokenizer(lowercase=True)}, True, None),
+        # A generic class takes both from tokenizer.json, BERT's own take them from the settings.
         ({FAST: fast_tokenizer(lowercase=False),
-          SETTINGS: {"tokenizer_class": "TokenizersBackend"}}, False),
-        ({SETTINGS: {}, FAST: fast_tokenizer(lowercase=True)}, True),
-        # A generic class takes its case from tokenizer.json, BERT's own take it from the settings.
+          SETTINGS: {"tokenizer_class": "TokenizersBackend"}}, False, None),
+        ({FAST: fast_tokenizer(strip_accents=False),
+          SETTINGS: {"tokenizer_class": "PreTrainedTokenizerFast"}}, True, False),
         *(({FAST: fast_tokenizer(lowercase=False),
-            SETTINGS: {"tokenizer_class": name, "do_lower_case": True}}, lower)
+            SETTINGS: {"tokenizer_class": name, "do_lower_case": True}}, lower, None)
           for name, lower in (("PreTrainedTokenizerFast", False), ("ElectraTokenizer", True))),
     ],
 )  # fmt: skip
-def test_case(opened, files, lower):
-    assert opened(files).metadata.do_lower_case is lower
+def test_case_and_accents(opened, files, lower, strip):
+    found = opened(files).metadata
+    assert (found.do_lower_case, found.strip_accents) == (lower, strip)
 
 
 def fast(**changes) -> dict:
@@ -195,8 +201,6 @@ def test_other_special_tokens(opened, name, tokens):
     for key in ("additional_special_tokens", "extra_special_tokens"):
         weights = opened({"vocab.txt": VOCAB_TEXT, name: {key: tokens}})
         assert weights.metadata.never_split == ("w3",)
-        tokenizer = tokenizer_of(weights, weights.config, None, True)
-        assert tokenizer.tokenize("xw3 W3 [CLS]") == ["[UNK]", "w3", "w3", *["[UNK]"] * 3]
         weights = opened({"vocab.txt": VOCAB_TEXT, name: {key: ["[MASK]"]}})
         assert weights.metadata.never_split is None
 
@@ -239,23 +243,6 @@ def test_added_tokens_that_are_found_otherwise_or_no_text(tmp_path, opened, how)
 
 
 # ---------------------------------------------------------------------------- whole folders
-
-
-@pytest.mark.parametrize(
-    ("files", "lower", "strip"),
-    [
-        ({SETTINGS: {"do_lower_case": True, "strip_accents": False}}, True, False),
-        ({SETTINGS: {"do_lower_case": False, "strip_accents": True}}, False, True),
-        ({SETTINGS: {"do_lower_case": False, "strip_accents": False}}, False, None),
-        # Of BERT's own classes the normalizer of tokenizer.json says nothing.
-        ({FAST: fast_tokenizer(strip_accents=False)}, True, None),
-        ({FAST: fast_tokenizer(strip_accents=False),
-          SETTINGS: {"tokenizer_class": "PreTrainedTokenizerFast"}}, True, False),
-    ],
-)  # fmt: skip
-def test_accents_apart_from_case(opened, files, lower, strip):
-    found = opened(files).metadata
-    assert (found.do_lower_case, found.strip_accents) == (lower, strip)
 
 
 @pytest.mark.parametrize(

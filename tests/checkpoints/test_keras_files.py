@@ -1,5 +1,7 @@
 """Keras's own files of every model of this package, and those that are refused."""
 
+import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -20,7 +22,8 @@ from bert_tf.checkpoints.shown_heads import shown_head
 from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 
-CONFIG = small.CONFIG
+TWO_BLOCKS = small.CONFIG
+ONE_BLOCK = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 MODELS = {  # head, options of its model, and its architecture
     "encoder": ("embeddings", {}, "BertModel"),
     "pretraining": ("pretraining", {}, "BertForPreTraining"),
@@ -36,34 +39,39 @@ MODELS = {  # head, options of its model, and its architecture
 }
 
 
-def random_model(kind: str) -> keras.Model:
-    """A model none of whose weights is what a fresh one has."""
-    rng = np.random.default_rng(5)
-    head, options, _ = MODELS[kind]
-    model = make_model(head, CONFIG, **options)
-    for variable in model.trainable_variables:
-        variable.assign(rng.standard_normal(variable.shape))
-    return model
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Gives a model none of whose weights is what a fresh one has, and the folder of its files."""
+
+    @functools.cache
+    def make(kind: str) -> tuple[keras.Model, pathlib.Path]:
+        rng, folder = np.random.default_rng(5), tmp_path_factory.mktemp("saved")
+        head, options, _ = MODELS[kind]
+        model = make_model(head, TWO_BLOCKS if kind == "encoder" else ONE_BLOCK, **options)
+        for variable in model.trainable_variables:
+            variable.assign(rng.standard_normal(variable.shape))
+        (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in model_files.PIECES))
+        (folder / "bert_config.json").write_text(model.config.to_json_string())
+        model.save(str(folder / "model.keras"))
+        model.save_weights(str(folder / "model.weights.h5"))
+        return model, folder
+
+    return make
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_there_and_back(tmp_path, kind):
-    model = random_model(kind)
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in model_files.PIECES))
-    (tmp_path / "bert_config.json").write_text(CONFIG.to_json_string())
-    model.save(str(tmp_path / "model.keras"))
-    model.save_weights(str(tmp_path / "model.weights.h5"))
+def test_there_and_back(saved, kind):
+    model, folder = saved(kind)
     expected = {checkpoint_name(v): np.array(v) for v in model.trainable_variables}
-    for path in (f"{tmp_path}/model.keras", f"{tmp_path}/model.weights.h5"):
+    for path in (f"{folder}/model.keras", f"{folder}/model.weights.h5"):
         weights = open_weights(path)
-        assert (weights.path, weights.format, weights.config) == (path, "keras", CONFIG)
+        assert (weights.path, weights.format, weights.config) == (path, "keras", model.config)
         assert weights.pieces == model_files.PIECES
         model_files.assert_same(model_files.all_tensors(weights), expected)
         assert weights.shapes == {name: value.shape for name, value in expected.items()}
         assert weights.metadata.architecture == MODELS[kind][2]
-    assert (open_weights(f"{tmp_path}/model.keras").metadata.task or shown_head(weights)) == (
-        MODELS[kind][0]
-    )
+    whole = open_weights(f"{folder}/model.keras")
+    assert (whole.metadata.task or shown_head(weights)) == MODELS[kind][0]
 
 
 READ = """
@@ -73,13 +81,10 @@ for path in sys.argv[1:]:
 """
 
 
-def test_a_process_that_has_imported_nothing_else_reads_them(tmp_path):
+def test_a_process_that_has_imported_nothing_else_reads_them(saved):
     """The layers of every head are registered with Keras by then."""
-    numbers = {}
-    for kind in ("tokens", "losses"):
-        model = random_model(kind)
-        model.save(str(tmp_path / f"{kind}.keras"))
-        numbers[f"{tmp_path}/{kind}.keras"] = len(model.weights)
+    made = [saved(kind) for kind in ("tokens", "losses")]
+    numbers = {f"{folder}/model.keras": len(model.weights) for model, folder in made}
     ended = subprocess.run([sys.executable, "-c", READ, *numbers], capture_output=True, text=True)
     found = (line.rsplit(maxsplit=1) for line in ended.stdout.splitlines())
     assert {path: int(number) for path, number in found} == numbers, ended.stderr
@@ -87,7 +92,7 @@ def test_a_process_that_has_imported_nothing_else_reads_them(tmp_path):
 
 def test_two_weights_of_one_name(tmp_path):
     """Refused wherever weights go by name, instead of one of them lost."""
-    encoder = make_model("embeddings", CONFIG)
+    encoder = make_model("embeddings", ONE_BLOCK)
     top = keras.layers.Dense(3, name="classifier")(encoder.output["pooled_output"])
     for part in ("one", "two"):
         dense = keras.layers.Dense(3, name="top")
@@ -114,16 +119,6 @@ def refused(path, message: str) -> InputError:
     return caught.value
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> pathlib.Path:
-    """A folder with an encoder in files of both kinds."""
-    folder = tmp_path_factory.mktemp("whole")
-    model = random_model("encoder")
-    model.save(str(folder / "model.keras"))
-    model.save_weights(str(folder / "model.weights.h5"))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -134,10 +129,10 @@ def whole(tmp_path_factory) -> pathlib.Path:
         ({"vocab_size": 42}, "cannot be read"),
     ],
 )
-def test_weights_of_another_configuration(tmp_path, whole, changes, message):
-    path = shutil.copy(whole / "model.weights.h5", tmp_path)
+def test_weights_of_another_configuration(tmp_path, saved, changes, message):
+    path = shutil.copy(saved("encoder")[1] / "model.weights.h5", tmp_path)
     if changes:
-        (tmp_path / "bert_config.json").write_text(json.dumps(CONFIG.to_dict() | changes))
+        (tmp_path / "bert_config.json").write_text(json.dumps(TWO_BLOCKS.to_dict() | changes))
     refused(path, message)
 
 
@@ -148,7 +143,7 @@ def test_a_foreign_model(tmp_path):
     layer = keras.layers.Lambda(lambda x, path=str(trace): [x, open(path, "w").close()][0])
     with_lambda = keras.Model(inputs, layer(inputs))
     trace.unlink()  # of this very model
-    (tmp_path / "bert_config.json").write_text(CONFIG.to_json_string())
+    (tmp_path / "bert_config.json").write_text(ONE_BLOCK.to_json_string())
     foreign.save_weights(str(tmp_path / "model.weights.h5"))
     refused(tmp_path / "model.weights.h5", "with 0 encoder blocks")
     refused(tmp_path / "model.keras", "no checkpoint")

@@ -171,8 +171,8 @@ def test_a_model_with_its_tokenizer_and_labels(tmp_path):
         assert weights.metadata.architecture == "BertForTokenClassification"
         if "keras" not in path:
             assert weights.metadata.labels == ("O", "B-PER", "I-PER")
-        tokenizer = tokenizer_of(weights, weights.config)
-        assert tokenizer.tokenize("xw7[MASK]") == ["[UNK]", "w7", "[MASK]"]
+    tokenizer = tokenizer_of(weights, weights.config)
+    assert tokenizer.tokenize("xw7[MASK]") == ["[UNK]", "w7", "[MASK]"]
 
 
 def test_what_a_model_carries_comes_before_what_is_beside_it():
@@ -325,21 +325,16 @@ def test_a_model_with_the_same_companions():
         np.testing.assert_array_equal(loaded[name], weights.read(name)[[2, 0, 1]])
 
 
-OTHERS = [
-    ({"config": {"num_attention_heads": 11}}, "num_attention_heads 11"),
-    ({"config": {"hidden_act": "relu"}}, "hidden_act relu"),
-    ({"config": {"layer_norm_eps": 1e-3}}, "layer_norm_eps 0.001"),
-    ({"pieces": (*WITH_UNUSED[:7], "x", *WITH_UNUSED[8:])}, "a vocabulary of 41 pieces, id 7 'x'"),
-    ({"pieces": WITH_UNUSED[:-1]}, "a vocabulary of 40 pieces, id 40 ''"),
-    ({"pieces": (*WITH_UNUSED[:-1], "w3")}, "a vocabulary of 41 pieces, id 40 'w3'"),  # twice
-    ({"do_lower_case": False}, "do_lower_case False"),
-]
-
-
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        *OTHERS,
+        ({"config": {"num_attention_heads": 11}}, "num_attention_heads 11"),
+        ({"config": {"hidden_act": "relu"}}, "hidden_act relu"),
+        ({"config": {"layer_norm_eps": 1e-3}}, "layer_norm_eps 0.001"),
+        ({"pieces": (*WITH_UNUSED[:7], "x", *WITH_UNUSED[8:])}, "of 41 pieces, id 7 'x'"),
+        ({"pieces": WITH_UNUSED[:-1]}, "a vocabulary of 40 pieces, id 40 ''"),
+        ({"pieces": (*WITH_UNUSED[:-1], "w3")}, "a vocabulary of 41 pieces, id 40 'w3'"),  # twice
+        ({"do_lower_case": False}, "do_lower_case False"),
         ({"labels": ("a", "b", "d")}, "3 labels: a, b, d"),
         ({"labels": ("a", "b", "a")}, "3 labels: a, b, a"),
         ({"head": "token_labels"}, "as one with architecture = BertForTokenClassification"),

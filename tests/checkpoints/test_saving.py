@@ -179,10 +179,10 @@ SLOTS = {  # what optimizers add to the variable VAR, and beside all
 
 
 @pytest.mark.parametrize("optimizer", SLOTS)
-@pytest.mark.parametrize("kind", ["classifier", "pretraining"])
-def test_slots_of_every_optimizer(tmp_path, optimizer, kind):
-    """Stripped, and not counted, however they are named."""
-    weights = model_files.tensors_of(kind) | {"own/temperature": np.float32(3)}
+def test_slots_of_every_optimizer(tmp_path, optimizer):
+    """Stripped, and not counted, however they are named; of all heads."""
+    tensors = {k: v for kind in model_files.KINDS for k, v in model_files.tensors_of(kind).items()}
+    weights = tensors | {"own/temperature": np.float32(3)}
     slots = {
         slot.replace("VAR", name): np.full_like(value, 2) if "VAR" in slot else np.float32(0.5)
         for slot in SLOTS[optimizer]
@@ -363,8 +363,9 @@ def test_the_proof(kind):
 )
 def test_the_proof_of_a_model_without_all_parts(kind, left_out, expected):
     """What is not in the weights is not compared: fresh values would differ every time."""
-    tensors = {n: v for n, v in model_files.tensors_of(kind).items() if not n.startswith(left_out)}
-    weights = weights_of(tensors)
+    tensors = model_files.tensors_of(kind, SHALLOW)
+    there = {name: value for name, value in tensors.items() if not name.startswith(left_out)}
+    weights = weights_of(there, config=SHALLOW)
     assert model_files.greatest_difference(weights, weights) == dict.fromkeys(expected, 0.0)
 
 

@@ -5,7 +5,6 @@ import warnings
 
 import pytest
 import tensorflow as tf
-from prepared_datasets import numbers, store
 
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
@@ -26,11 +25,16 @@ def folder(tmp_path_factory):
         }
         rows = {
             "review": ["Süß.", "Dear."],
-            "label": numbers(1, 0),
+            "label": tf.constant([1, 0], tf.int64),
             "topics": tf.ragged.constant([[1, 0], []], tf.int64),
         }
         first = {name: column[:1] for name, column in rows.items()}
-        store(folder, "reviews", None, features, {"train": rows, "validation": first})
+        parts = {"train": rows, "validation": first}
+        data = {part: tf.data.Dataset.from_tensor_slices(parts[part]) for part in parts}
+        tfds.dataset_builders.store_as_tfds_dataset(
+            name="reviews", version="3.0.0", features=tfds.features.FeaturesDict(features),
+            split_datasets=data, data_dir=folder, disable_shuffling=True,
+        )  # fmt: skip
     return folder
 
 

@@ -1,7 +1,23 @@
 """What all tests of data generation may ask for."""
 
+import functools
+
 import pytest
 from generation import LETTERS
+
+from bert_tf.tokenization import wordpiece
+
+tokenizer_of = functools.cache(wordpiece.FullTokenizer)
+
+
+@pytest.fixture(autouse=True)
+def _equal_tokenizers_are_one(monkeypatch):
+    """In this process: TensorFlow traces each for 0.3 s."""
+
+    def made_once(*args, pieces, **options) -> wordpiece.FullTokenizer:
+        return tokenizer_of(*args, pieces=tuple(pieces), **options)
+
+    monkeypatch.setattr(wordpiece, "FullTokenizer", made_once)
 
 
 @pytest.fixture(scope="module")

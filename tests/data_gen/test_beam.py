@@ -16,9 +16,6 @@ from data_gen import beam
 from data_gen.documents import Counts
 from data_gen.pipeline import Job, create, prepare
 
-ROOT = pathlib.Path(__file__).parents[2]
-
-
 # ------------------------------------------------------------------------- step by step
 
 

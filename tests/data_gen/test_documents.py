@@ -1,6 +1,5 @@
 """data_gen/documents.py: both formats, that no text is lost, ids, words, the corpus on disk."""
 
-import doctest
 import os
 
 import numpy as np
@@ -37,10 +36,6 @@ def write(path, content: str | bytes):
     return path
 
 
-def test_the_drawn_examples():
-    assert doctest.testmod(documents).failed == 0
-
-
 # ------------------------------------------------------------------------------------- text
 
 
@@ -62,6 +57,12 @@ def test_lines_of_documents(tmp_path, content, expected):
     found, counts = read(write(tmp_path / "a.txt", content))
     assert found == expected
     assert counts["lines"] == sum(map(len, expected))
+
+
+def test_the_end_of_a_file_ends_a_document(tmp_path):
+    """As a blank line there does. The original reads the files as one text without it."""
+    first, second = write(tmp_path / "a", "One.\nTwo."), write(tmp_path / "b", "Three.\n\nFour.\n")
+    assert read(first, second)[0] == [["One.", "Two."], ["Three."], ["Four."]]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
@@ -276,20 +277,19 @@ def test_files_and_memory_agree(tmp_path_factory, blocks, data):
 # -------------------------------------------------------------------- text -> ids
 
 
-@pytest.mark.parametrize("text", [[], ["", "\x01", "a bc", ""], ["\x01"], ["c", "\x02", "b a"]])
-def test_tokenized_blocks_have_no_empty_part(vocab_file, text):
-    """As documents: these sentences, one that has none, and a last one."""
+def test_tokenized_blocks_have_no_empty_part(vocab_file):
     tokenizer = FullTokenizer(vocab_file)
-    block = [text, ["\x01"], ["a", "bc"]]
+    block = [[], ["", "\x01", "a bc", ""], ["\x01"], ["c", "\x02", "b a"], ["bc"]]
     found, counts = tokenize_block(block, tokenizer, lambda line: [line], False)
-    expected = [[tokenizer.convert_tokens_to_ids(tokenizer.tokenize(line)) for line in document]
-                for document in block]  # fmt: skip
-    kept = [[sentence for sentence in document if sentence] for document in expected]
-    lost = sum(map(len, expected)) - sum(map(len, kept))
-    assert found.lists() == [document for document in kept if document]
-    assert counts["documents"] == found.num_documents == 3 - counts["documents_without_tokens"]
-    assert counts["sentences_without_tokens"] == lost
-    assert counts["documents_of_one_sentence"] == sum(len(document) == 1 for document in kept)
+    a, b, c, cc = tokenizer.convert_tokens_to_ids(["a", "b", "c", "##c"])
+    assert found.lists() == [[[a, b, cc]], [[c], [b, a]], [[b, cc]]]
+    assert (found.num_documents, counts["documents"], counts["documents_without_tokens"]) == (
+        3,
+        3,
+        2,
+    )
+    assert counts["sentences_without_tokens"] == 5
+    assert counts["documents_of_one_sentence"] == 2
     nothing, _ = tokenize_block([], tokenizer, lambda line: [line], False)
     assert nothing.lists() == []
 
@@ -344,7 +344,7 @@ def plain_words(text: str, tokenizer: FullTokenizer) -> list[str]:
     text=st.text(alphabet="使用语gpta2eé가鑫𠀀豈語 \u3000\n\u200b\0\u0301'!，—\U0001f600"),
     lower=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_words_are_those_of_the_plain_way_and_the_ids_the_same(tokenizers, text, lower):
     tokenizer = tokenizers[lower]
     assert marked_words(tokenizer, text) == plain_words(text, tokenizer)

@@ -1,4 +1,4 @@
-"""data_gen/instances.py: the drawn example, the plain way's records, and protobuf's bytes."""
+"""instances.py and masking.py: a drawn example, the plain way's records, protobuf's bytes."""
 
 import dataclasses
 import random
@@ -78,7 +78,7 @@ shares = st.sampled_from([(0.8, 0.1, 0.1), (1.0, 0.0, 0.0), (0.0, 0.8, 0.2), (0.
     seed=st.integers(0, 9999),
     tokens_at_a_time=st.sampled_from([1, 100, 1 << 18]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_instances_are_those_of_the_plain_way(
     corpus, changes, masking, shares, seed, tokens_at_a_time
 ):

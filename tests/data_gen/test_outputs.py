@@ -12,7 +12,7 @@ from bert_tf.data.shards import read_description
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import read_json, whole_file
-from data_gen import outputs
+from data_gen import documents, masking, outputs, vocabulary
 from data_gen.documents import Counts
 from data_gen.outputs import (
     check_paths,
@@ -26,6 +26,11 @@ from data_gen.outputs import (
 
 MADE_WITH = {"bert_tf_version": "7", "do_lower_case": False, "vocab_file": "v",
              "vocab_sha256": "0", "vocab_size": 9, **vars(SETTINGS)}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", [documents, masking, outputs, vocabulary])
+def test_the_drawn_examples(module):
+    assert doctest.testmod(module).failed == 0
 
 
 def test_records_go_to_the_files_in_turn(tmp_path):
@@ -44,7 +49,6 @@ def test_records_go_to_the_files_in_turn(tmp_path):
 
 
 def test_names_of_outputs(tmp_path):
-    assert doctest.testmod(outputs).failed == 0
     assert output_paths("a,b", 0) == ["a", "b"]
     paths = output_paths(f"{tmp_path}/new/x", 3)
     check_paths([str(tmp_path / "text")], paths)

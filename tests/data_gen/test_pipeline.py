@@ -4,10 +4,10 @@ import dataclasses
 import hashlib
 import json
 import pathlib
-import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import numpy as np
 import psutil
@@ -35,45 +35,23 @@ def read(path, *, max_seq_length: int = S, max_predictions_per_seq: int = P) -> 
 # -------------------------------------------------------------------- equal to the original
 
 
-def golden_job(goldens_dir, vocab_dir, tmp_path, *, kind: str, **changes) -> Job:
-    (vocabulary,) = map(str, vocab_dir.glob("uncased*.txt"))
-    values = {"input_file": str(goldens_dir / "corpus.txt"), "max_seq_length": 128,
-              "max_predictions_per_seq": 20, "dupe_factor": 5}  # fmt: skip
-    return make_job(tmp_path, vocabulary, do_whole_word_mask=kind == "wwm", **values | changes)
-
-
 @pytest.mark.parametrize("kind", ["wordpiece", "wwm"])
 def test_a_small_corpus_gives_the_records_of_the_original(goldens_dir, vocab_dir, tmp_path, kind):
-    job = golden_job(goldens_dir, vocab_dir, tmp_path, kind=kind)
+    (vocabulary,) = map(str, vocab_dir.glob("uncased*.txt"))
+    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
+    values = {"input_file": str(goldens_dir / "corpus.txt"), "dupe_factor": 5, **sizes}
+    job = make_job(tmp_path, vocabulary, do_whole_word_mask=kind == "wwm", **values)
     report = create(job)
     golden = json.loads((goldens_dir / "pretraining_data_stats.json").read_text())[kind]
     assert {name: report[name] for name in golden if name in report} == pytest.approx(
         {name: value for name, value in golden.items() if name in report}, rel=1e-12
     )
     assert len(set(golden) & set(report)) == 7
-    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
     expected = read(goldens_dir / f"pretraining_{kind}.tfrecord", **sizes)
     found = read(job.output_file, **sizes)
     assert len(expected["input_ids"]) == 64
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name][:64], values, err_msg=name)
-
-
-def test_the_end_of_a_file_ends_a_document(tmp_path, vocab_file):
-    """As a blank line there does. The original reads the files as one text without it."""
-    first, second = "One two.\nThree four five.\n", "Six seven.\nEight.\n\nNine ten.\nA b c.\n"
-    texts = {"without": [first, second], "with": [f"{first}\n", second],
-             "one_file": [f"{first}\n{second}"], "original": [first + second]}  # fmt: skip
-    made = {}
-    for name, parts in texts.items():
-        (tmp_path / name).mkdir()
-        for number, text in enumerate(parts):
-            (tmp_path / name / f"{number}.txt").write_text(text)
-        files = {"input_file": f"{tmp_path}/{name}/*.txt", "output_file": f"{tmp_path}/{name}.out"}
-        report = create(make_job(tmp_path, vocab_file, **files))
-        made[name] = serialized(files["output_file"])
-        assert report["documents"] == (2 if name == "original" else 3)
-    assert made["without"] == made["with"] == made["one_file"] != made["original"]
 
 
 def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
@@ -100,7 +78,7 @@ def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
         "unchanged_share": (shown == labels).mean(),
     }
     assert {name: report[name] for name in expected} == pytest.approx(expected)
-    assert (report["files"], report["dropped"]) == (4, {})
+    assert (report["files"], report["dropped"]) == (2, {})
     (warning,) = report["warnings"]  # of a vocabulary of letters
     assert "of the text is cut off" in warning
 
@@ -110,18 +88,14 @@ def test_the_report_counts_what_is_in_the_files(tmp_path, vocab_file):
 
 def test_packed_records_are_full_for_any_number_of_workers(tmp_path, vocab_file, monkeypatch):
     """The instances are those of the same command without --pack, in fewer records."""
-    monkeypatch.setattr(pipeline, "BUCKET_BYTES", 200_000)
-    made, reports = {}, {}
+    monkeypatch.setattr(pipeline, "BUCKET_BYTES", 100_000)
     sizes = {"max_seq_length": 512, "max_predictions_per_seq": 80, "short_seq_prob": 0.9}
-    for name, changes in {
-        "unpacked": {},
-        "one": {"pack": True},
-        "two": {"pack": True, "num_workers": 2},
-    }.items():
+    ways = {"unpacked": {}, "one": {"pack": True}, "two": {"pack": True, "num_workers": 2}}
+    reports = {}
+    for name, changes in ways.items():
         changes |= {"output_file": str(tmp_path / name), "block_characters": 5000, **sizes}
         reports[name] = create(make_job(tmp_path, vocab_file, **changes))
-        made[name] = (tmp_path / name).read_bytes()
-    assert made["one"] == made["two"]
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     unpacked, packed = reports["unpacked"], reports["one"]
     for name in ("instances", "mean_length", "masked_share", "random_next_share"):
         assert packed[name] == unpacked[name], name
@@ -134,21 +108,18 @@ def test_packed_records_are_full_for_any_number_of_workers(tmp_path, vocab_file,
 
 def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):
     """One and two workers, few and many buckets: the same bytes; another seed: others."""
-    made = {}
-    for name, changes in {
-        "one": {},
-        "two": {"num_workers": 2},
-        "many_buckets": {},
-        "other_seed": {"random_seed": 54321},
-    }.items():
-        if name == "many_buckets":
-            monkeypatch.setattr(pipeline, "BUCKET_BYTES", 20_000)
-        output = str(tmp_path / name)
-        create(make_job(tmp_path, vocab_file, output_file=output, block_characters=5000, **changes))
-        made[name] = (tmp_path / name).read_bytes()
-    assert made["one"] == made["two"] == made["many_buckets"]
-    assert len(made["one"]) > 500_000
-    assert made["other_seed"] != made["one"]
+    made = []
+    for bucket_bytes, changes in (
+        (pipeline.BUCKET_BYTES, {}),
+        (20_000, {"num_workers": 2}),
+        (20_000, {"random_seed": 54321}),
+    ):
+        monkeypatch.setattr(pipeline, "BUCKET_BYTES", bucket_bytes)
+        job = make_job(tmp_path, vocab_file, block_characters=5000, **changes)
+        create(job)
+        made.append(pathlib.Path(job.output_file).read_bytes())
+    assert made[0] == made[1] != made[2]
+    assert len(made[0]) > 100_000
 
 
 WHOLE_WORDS = {"do_whole_word_mask": True, "words_from_spaces": True, "one_draw_per_word": True}
@@ -168,51 +139,32 @@ def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_fi
     }  # fmt: skip
 
 
-def test_pieces_that_are_never_split(tmp_path, vocab_file):
-    """In the records, and in their description; without any nothing is described."""
+@pytest.mark.parametrize(
+    ("beside", "flags", "described", "found"),
+    [
+        ({}, {}, {}, {6}),
+        ({"strip_accents": False}, {}, {"strip_accents": False}, {5}),
+        ({"strip_accents": True}, {}, {}, {6}),  # as lower-casing does anyway
+        ({}, {"never_split": "<e1>,</e1>,<e1>"}, {"never_split": ["</e1>", "<e1>"]}, {6, 7, 8}),
+    ],
+)
+def test_how_the_text_was_read(tmp_path, beside, flags, described, found):
+    """In the records, and in their description; what is as always is not described."""
     vocabulary, text = tmp_path / "vocab.txt", tmp_path / "text.txt"
-    vocabulary.write_text(pathlib.Path(vocab_file).read_text() + "<e1>\n</e1>\n")
-    text.write_text("A <e1>b</e1> c.\nIt is<e1>.\n\nd<e1>e.\nAn end.\n" * 9, encoding="utf-8")
-    words = [f"--input_file={text}", "--dupe_factor=2", "--num_workers=1"]
-    words += ["--mask_share=0.8", "--random_share=0", "--unchanged_share=0.2"]  # described, too
-    with walking.in_process("create_pretraining_data.py") as main:
-        main(*words, f"--output_file={tmp_path}/a", vocab_file=vocabulary)
-        main(
-            *words, f"--output_file={tmp_path}/b", vocab_file=vocabulary,
-            never_split="<e1>,</e1>,<e1>",
-        )  # fmt: skip
-        with pytest.raises(InputError, match="without <e2>"):
-            main(*words, f"--output_file={tmp_path}/c", vocab_file=vocabulary, never_split="<e2>")
-    described = [json.loads((tmp_path / f"info_{name}.json").read_text()) for name in "ab"]
-    assert "never_split" not in described[0]
-    assert (described[0]["mask_share"], described[0]["random_share"]) == (0.8, 0)
-    assert described[1]["never_split"] == ["</e1>", "<e1>"]
-    ids = [*range(len(vocabulary.read_text().splitlines()))][-2:]
-    sizes = {"max_seq_length": 128, "max_predictions_per_seq": 20}
-    found = [{*read(tmp_path / name, **sizes)["input_ids"].flat} for name in "ab"]
-    assert [found[0] & {*ids}, found[1] & {*ids}] == [set(), {*ids}]
-
-
-def test_accents_as_the_model_of_the_vocabulary_has_them(tmp_path):
-    """The records have its letters, and their description says so."""
-    vocabulary, text = tmp_path / "vocab.txt", tmp_path / "text.txt"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "über", "uber", "ist", "es", ".", "ein"]
-    vocabulary.write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    text.write_text("Ist es ein.\nEs ist Über.\n\nEin ÜBER.\nEs.\n" * 9, encoding="utf-8")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "über", "uber", "<e1>", "</e1>", "ist"]
+    vocabulary.write_text("\n".join([*pieces, "es", ".", "ein"]) + "\n", encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(beside))
+    text.write_text("Es <e1>ist</e1> ein.\nEs ist Über.\n\nEin<e1>ÜBER.\nEs.\n" * 9, "utf-8")
     words = [f"--input_file={text}", "--dupe_factor=2", "--num_workers=1", "--do_lower_case"]
-    sizes, found = {"max_seq_length": 128, "max_predictions_per_seq": 20}, []
-    for name, settings in {
-        "a": {},
-        "b": {"strip_accents": False},
-        "c": {"strip_accents": True},
-    }.items():
-        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-        with walking.in_process("create_pretraining_data.py") as main:
-            main(*words, f"--output_file={tmp_path}/{name}", vocab_file=vocabulary)
-        described = json.loads((tmp_path / f"info_{name}.json").read_text())
-        assert described.get("strip_accents") == (False if name == "b" else None)
-        found.append({*read(tmp_path / name, **sizes)["input_ids"].flat} & {5, 6})
-    assert found == [{6}, {5}, {6}]
+    words += ["--random_share=0", "--unchanged_share=0.2"]  # or any piece may be there
+    with walking.in_process("create_pretraining_data.py") as main:
+        main(*words, f"--output_file={tmp_path}/a", vocab_file=vocabulary, **flags)
+    values = json.loads((tmp_path / "info_a.json").read_text())
+    kept = {name: values[name] for name in values.keys() & {"strip_accents", "never_split"}}
+    assert kept == described
+    assert (values["mask_share"], values["random_share"]) == (0.8, 0)
+    ids = read(tmp_path / "a", max_seq_length=128, max_predictions_per_seq=20)["input_ids"]
+    assert {*ids.flat} & {5, 6, 7, 8} == found
 
 
 def test_no_file_gets_its_name_before_all_are_complete(tmp_path, vocab_file, monkeypatch):
@@ -227,46 +179,42 @@ def test_no_file_gets_its_name_before_all_are_complete(tmp_path, vocab_file, mon
     monkeypatch.setattr(tf.io, "TFRecordWriter", lambda path: next(writers)(path))
     with pytest.raises(InputError, match="No space"):
         create(make_job(tmp_path, vocab_file, output_file=f"{tmp_path}/a,{tmp_path}/b"))
+    assert names(tmp_path) == ["a"]
     assert contents(tmp_path) == {"a": b"old"}
 
 
 # ------------------------------------------------------------------------- its own process
 
 
-def wait_for(condition, process: subprocess.Popen) -> None:
-    end = time.monotonic() + 300
-    while not condition():
-        assert process.poll() is None, "it ended too early"
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_killed_in_the_middle(tmp_path, vocab_file):
-    """First kill -9, then a request to end: no new file either time, and the old one is kept."""
+    """By kill -9: no worker and no new file is left, the old one is kept; the next run clears up.
+
+    A request to end: test_workers.py.
+    """
     text, out = tmp_path / "text", tmp_path / "out"
-    text.write_text("\n\n".join(["one two three\nfour five six seven"] * 40_000))  # 1.4 MB
+    text.write_text("\n\n".join(["one two three\nfour five six seven"] * 31_000))  # 1.1 MB
     out.mkdir()
     (out / "a").write_bytes(b"old")
     command = [sys.executable, str(ROOT / "create_pretraining_data.py"), f"--input_file={text}",
                f"--output_file={out}/a,{out}/b", f"--vocab_file={vocab_file}", "--num_workers=2",
                "--dupe_factor=50", "--max_seq_length=512"]  # fmt: skip
     process = psutil.Popen(command, stderr=subprocess.DEVNULL)
-    rows = out / ".a.working" / "rows"
-    wait_for(rows.exists, process)
+    rows, end = out / ".a.working" / "rows", time.monotonic() + 300
+    while not rows.exists():
+        assert process.poll() is None, "it ended too early"
+        assert time.monotonic() < end
+        time.sleep(0.02)
     workers = process.children(recursive=True)
     assert len(workers) >= 2
     process.kill()
     process.wait()
     assert not psutil.wait_procs(workers, timeout=60)[1], "a worker lives on"
+    assert rows.exists()
     assert [name for name in names(out) if not name.startswith(".")] == ["a"]
-
-    process = psutil.Popen(command, stderr=subprocess.DEVNULL)
-    wait_for(lambda: not rows.exists(), process)  # the new run clears what the other left
-    wait_for(rows.exists, process)
-    process.terminate()
-    assert process.wait(60) == 128 + signal.SIGTERM
-    assert names(out) == ["a"]
     assert (out / "a").read_bytes() == b"old"
+    create(make_job(out, vocab_file, output_file=f"{out}/a,{out}/b"))
+    beside = [f"{kind}_{name}.json" for kind in ("index", "info") for name in "ab"]
+    assert names(out) == sorted(["a", "b", "report_a.json", *beside])
 
 
 # -------------------------------------------------------------------------------- bad input
@@ -285,8 +233,8 @@ BAD_INPUTS = {
     "no such file": ({"input_file": "{0}/none*"}, "none*"),
     "not UTF-8": ({"input_file": "{0}/text,{0}/latin"}, "latin, line 2"),
     "not wikiextractor": ({"input_file": "{0}/text", "input_format": "wikiextractor"}, "<doc"),
-    "vocabulary without [MASK]": ({"vocab_file": "{0}/no_mask"}, "[MASK]"),
     "no vocabulary": ({"vocab_file": "{0}/none"}, "none"),
+    "a piece that is not in it": ({"never_split": ("<e2>",)}, "without <e2>"),
     "case of a small vocabulary": ({"vocab_file": "{0}/cased"}, "which does not show"),
     "output is a folder": ({"output_file": "{0}"}, "it is a folder"),
     "output below a file": ({"output_file": "{0}/text/x"}, "cannot be written"),
@@ -301,9 +249,10 @@ def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
     changes, named = BAD_INPUTS[case]
     for name, content in BAD_FILES.items():
         (tmp_path / name).write_bytes(content)
-    filled_in = {name: value.format(tmp_path) for name, value in changes.items()}
+    if "never_split" not in changes:
+        changes = {name: value.format(tmp_path) for name, value in changes.items()}
     with pytest.raises(InputError) as error:
-        create(make_job(tmp_path, vocab_file, **filled_in))
+        create(make_job(tmp_path, vocab_file, **changes))
     assert named in error.value.received + error.value.expected
     assert names(tmp_path) == sorted(BAD_FILES)
     assert {name: (tmp_path / name).read_bytes() for name in BAD_FILES} == BAD_FILES
@@ -361,84 +310,68 @@ def test_warnings(tmp_path, vocab_file, monkeypatch, text, expected):
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
-    return {name: (folder / name).read_bytes() for name in names(folder)}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def shard_job(folder: pathlib.Path, vocab_file: str, **changes) -> Job:
     folder.mkdir(exist_ok=True)
-    values = {"output_file": str(folder / "x"), "block_characters": 5000, "num_shards": 3}
+    values = {"output_file": str(folder / "x"), "block_characters": 2000, "num_shards": 3}
     return make_job(folder, vocab_file, **values | changes)
 
 
-@pytest.mark.parametrize(("block_characters", "num_shards"), [(5000, 3), (1 << 20, 3), (9, 40)])
+@pytest.mark.parametrize(("block_characters", "num_shards"), [(2000, 3), (1 << 20, 3), (9, 40)])
 def test_shards_hold_the_records_of_a_single_file(
     tmp_path, vocab_file, block_characters, num_shards
 ):
-    """One after the other, for one and two workers; of many blocks, one, and few records."""
+    """One after the other; of many blocks, one, and few records."""
     changes = {"block_characters": block_characters, "dupe_factor": 1}
     if num_shards == 40:
         changes["input_file"] = str(tmp_path / "text")
         (tmp_path / "text").write_text("one two\nthree\n\nfour\nfive six\n")
     report = create(shard_job(tmp_path, vocab_file, num_shards=0, **changes))
-    made = {}
-    for workers in (1, 2):
-        changes |= {"num_workers": workers, "num_shards": num_shards}
-        found = create(shard_job(tmp_path / str(workers), vocab_file, **changes))
-        made[workers] = contents(tmp_path / str(workers))
-        assert serialized(*found["output_files"]) == serialized(tmp_path / "x")
-        assert found["instances"] == report["instances"]
-        del made[workers]["report_x.json"]  # which has the paths
-    assert made[1] == made[2]
+    found = create(shard_job(tmp_path / "shards", vocab_file, num_shards=num_shards, **changes))
+    assert serialized(*found["output_files"]) == serialized(tmp_path / "x")
+    assert found["instances"] == report["instances"]
     shards = [f"x-{shard:05d}-of-{num_shards:05d}" for shard in range(num_shards)]
     beside = [f"{kind}_{shard}.json" for kind in ("index", "info") for shard in shards]
-    assert sorted(made[1]) == sorted([*shards, *beside])
+    assert names(tmp_path / "shards") == sorted([*shards, *beside, "report_x.json"])
 
 
 class Killed(BaseException):
     """In place of a signal that nothing can catch."""
 
 
-def interrupted(job: Job, monkeypatch, method: str, *, after: int) -> None:
-    """Runs a job until a method of its worker has been called so often."""
-    calls, whole = [], getattr(pipeline.BlockWorker, method)
-
-    def until_then(self, task):
-        calls.append(task)
-        if len(calls) > after:
-            raise Killed
-        return whole(self, task)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pipeline.BlockWorker, method, until_then)
-        with pytest.raises(Killed):
-            create(job)
-
-
-def counted_calls(monkeypatch) -> dict[str, int]:
-    """Counts what the worker does from now on."""
+def watched_calls(patch, method: str = "", *, after: int = 0) -> dict[str, int]:
+    """Counts what the worker does from now on; a method that is called more often is killed."""
     calls = dict.fromkeys(("tokenize", "rows_to_file", "shard_to_file"), 0)
 
-    def counted(name: str, method):
+    def watched(name: str, whole):
         def call(self, task):
             calls[name] += 1
-            return method(self, task)
+            if name == method and calls[name] > after:
+                raise Killed
+            return whole(self, task)
 
         return call
 
     for name in calls:
-        method = getattr(pipeline.BlockWorker, name)
-        monkeypatch.setattr(pipeline.BlockWorker, name, counted(name, method))
+        whole = getattr(pipeline.BlockWorker, name)
+        patch.setattr(pipeline.BlockWorker, name, watched(name, whole))
     return calls
 
 
-def kill(*_):
-    raise Killed
+def interrupted(job: Job, monkeypatch, method: str, *, after: int) -> None:
+    """Runs a job until a method of its worker has been called so often."""
+    with monkeypatch.context() as patch:
+        watched_calls(patch, method, after=after)
+        with pytest.raises(Killed):
+            create(job)
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
     undisturbed = tmp_path / "undisturbed"
     with monkeypatch.context() as patch:
-        calls = counted_calls(patch)
+        calls = watched_calls(patch)
         create(shard_job(undisturbed, vocab_file))
     assert calls["tokenize"] == calls["rows_to_file"] > 8
     out = tmp_path / "out"
@@ -448,11 +381,11 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, vocab_file, monkeypatch):
     interrupted(job, monkeypatch, "rows_to_file", after=1)
     interrupted(job, monkeypatch, "shard_to_file", after=1)
     assert (out / "x-00000-of-00003").exists()
-    calls = counted_calls(monkeypatch)
+    calls = watched_calls(monkeypatch)
     undisturbed_report = json.loads((undisturbed / "report_x.json").read_text())
     (out / "report_x.json").write_text(json.dumps(undisturbed_report | {"settings": {}}))
     with monkeypatch.context() as patch:
-        patch.setattr(outputs, "write_report", kill)
+        patch.setattr(outputs, "write_report", mock.Mock(side_effect=Killed))
         with pytest.raises(Killed):
             create(job)
     assert calls == {"tokenize": 0, "rows_to_file": 0, "shard_to_file": 2}
@@ -481,30 +414,21 @@ def test_shards_that_were_lost_are_made_again(tmp_path, vocab_file, monkeypatch)
         create(dataclasses.replace(job, never_split=("a",)))
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
+def test_other_shards_are_not_mixed_with_those_that_are_there(tmp_path, vocab_file, monkeypatch):
+    job = shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS)
+    interrupted(job, monkeypatch, "shard_to_file", after=1)
+    before = contents(tmp_path / "out")
+    for changes, named in (
         ({"random_seed": 5}, "random_seed"),
         ({"one_draw_per_word": False}, "one_draw_per_word True\nExpected: False"),
         ({"num_shards": 4}, "--num_shards=4"),
-        ({"input_file": SAMPLE_TEXT.replace("*", "[!a-k]*")}, "text_digest"),
-    ],
-)
-def test_other_shards_are_not_mixed_with_those_that_are_there(
-    tmp_path, vocab_file, monkeypatch, changes, named
-):
-    job = shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS)
-    interrupted(job, monkeypatch, "shard_to_file", after=1)
-    before = contents_of_files(tmp_path / "out")
-    with pytest.raises(InputError, match=named):
-        create(shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS | changes))
-    assert contents_of_files(tmp_path / "out") == before
+        ({"input_file": SAMPLE_TEXT.replace("[ps]", "p")}, "text_digest"),
+    ):
+        with pytest.raises(InputError, match=named):
+            create(shard_job(tmp_path / "out", vocab_file, **WHOLE_WORDS | changes))
+        assert contents(tmp_path / "out") == before
 
 
 def test_the_language_of_text_that_is_not_split_changes_nothing(tmp_path, vocab_file):
     jobs = [make_job(tmp_path, vocab_file, language=name) for name in ("en", "de", "pt-BR")]
     assert len({pipeline.text_digest(job, [vocab_file]) for job in jobs}) == 1
-
-
-def contents_of_files(folder: pathlib.Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}

@@ -1,15 +1,14 @@
 """data_gen/workers.py: results in order, few tasks at a time, and no process left behind."""
 
+import multiprocessing
 import os
-import pathlib
 import signal
+import time
 
 import pytest
 
 from bert_tf.errors import InputError
 from data_gen.workers import TASKS_PER_WORKER, Workers, choose_num_workers
-
-ROOT = pathlib.Path(__file__).parents[2]
 
 
 def prepare(base: int) -> tuple[int, int]:
@@ -28,6 +27,10 @@ def kill_itself(state: tuple[int, int], task: int) -> None:
 
 def fail(state: tuple[int, int], task: int) -> None:
     raise OSError(28, "No space left on device", "a file")
+
+
+def stay(state: tuple[int, int], task: int) -> None:
+    time.sleep(100)
 
 
 def cannot_prepare() -> None:
@@ -64,6 +67,20 @@ def test_several_processes_give_results_in_order_and_take_tasks_as_they_go():
             list(workers.map(kill_itself, range(2)))
     with Workers(1, prepare, 7) as workers:
         assert list(workers.map(add, range(3))) == [(7 + n, os.getpid()) for n in range(3)]
+
+
+def test_a_request_to_end_is_not_kept_waiting():
+    """SIGTERM or Ctrl-C: the processes stop where they are."""
+
+    def tasks():
+        yield from range(2)
+        raise SystemExit(143)
+
+    begin = time.monotonic()
+    with pytest.raises(SystemExit), Workers(2, prepare, 0) as workers:
+        list(workers.map(stay, tasks()))
+    assert time.monotonic() - begin < 80
+    assert not multiprocessing.active_children()
 
 
 def test_number_of_workers():

@@ -7,12 +7,8 @@ import readers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-SLOW = {
-    "keras_files": 12,
-    "summaries": 25,
-    "pretraining_blocks": 25,
-}  # inputs of readers that take long
-INPUTS = 100
+INPUTS = 60
+SLOW = {"keras_files": 10, "summaries": 20, "pretraining_blocks": 20}  # inputs of slow readers
 
 
 @pytest.mark.parametrize("name", readers.makers())

@@ -2,13 +2,11 @@
 
 import json
 
-import small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.checkpoints import hugging_face, hugging_face_tokenizer, metadata
+from bert_tf.checkpoints import hugging_face_tokenizer, metadata
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.config import BertConfig
 from bert_tf.heads import NAMES, head_named
 from bert_tf.heads.labels import Tags
 from bert_tf.serving import rows
@@ -40,9 +38,7 @@ METADATA = st.builds(
     ModelMetadata,
     do_lower_case=optional(st.booleans()),
     never_split=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
-    architecture=optional(
-        st.sampled_from(sorted({head_named(name).architecture for name in NAMES}))
-    ),
+    architecture=optional(st.sampled_from(ARCHITECTURES)),
     labels=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
     null_score_diff_threshold=optional(NUMBER),
     task=optional(st.sampled_from(sorted(NAMES))),
@@ -73,17 +69,6 @@ def test_vocabulary_and_tokenizer(tmp_path_factory, pieces, lower, num_kept):
     assert (list(read.pieces), read.do_lower_case) == (pieces, lower)
     assert read.never_split == kept
     assert read.vocab_file == str(folder / metadata.VOCAB_FILE)
-
-
-@FEW
-@given(METADATA.filter(lambda one: one.task in (None, "classification")))
-def test_configuration_of_hugging_face(values):
-    """Sizes; and of the metadata what config.json has a name for."""
-    content = hugging_face.write_config(small.CONFIG, values, {"output_weights": (3, 22)})
-    again = json.loads(metadata.json_text(content))
-    assert BertConfig.from_hugging_face(again, source="config.json") == small.CONFIG
-    if values.labels and len(values.labels) == 3:
-        assert [again["id2label"][str(i)] for i in range(3)] == list(values.labels)
 
 
 @FEW

@@ -41,6 +41,6 @@ def serving(root: pathlib.Path) -> Iterator[str]:
     """Serves a folder; gives the address."""
     handler = functools.partial(Server, directory=root)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

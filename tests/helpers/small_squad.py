@@ -1,5 +1,6 @@
 """A small vocabulary, and questions of random texts: what the tests of bert_tf.squad share."""
 
+import functools
 import tempfile
 
 from hypothesis import strategies as st
@@ -24,6 +25,7 @@ texts = st.text(st.sampled_from(CHARACTERS) | st.characters(), max_size=40)
 long_texts = st.lists(texts | st.sampled_from(PIECES[5:]), max_size=12).map(" ".join)
 
 
+@functools.cache
 def make_tokenizer(*, do_lower_case: bool) -> FullTokenizer:
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("".join(f"{piece}\n" for piece in PIECES))

@@ -4,7 +4,6 @@ import dataclasses
 import itertools
 import json
 
-import decisions
 import numpy as np
 import pytest
 import reference_squad as reference
@@ -89,7 +88,7 @@ def check_nbest(ours, golden):
 # ---------------------------------------------------------------------------- the plain reference
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(small.long_texts, min_size=1, max_size=2),
     st.integers(8, 17),
@@ -136,17 +135,37 @@ def test_random_answers_as_in_the_reference(
         )
 
 
-@decisions.each_case
+LIKELY = (("Ruprecht", 5.0), ("", 2.0))
+UNLIKELY = (("", 7.0), ("Ruprecht", 5.0))
+# Texts and scores of the entries, best first, "" is no answer; the score of no answer, None
+# in v1.1; the threshold; the answer, and the null odds.
+DECISIONS = {
+    "odds below the threshold": (LIKELY, 2.0, 0.0, "Ruprecht", -3.0),
+    "odds above it": (LIKELY, 2.0, -5.0, "", -3.0),
+    "odds equal to it": (LIKELY, 2.0, -3.0, "Ruprecht", -3.0),
+    "no answer is the best": (UNLIKELY, 7.0, 0.0, "", 2.0),
+    "but not by enough": (UNLIKELY, 7.0, 2.0, "Ruprecht", 2.0),
+    "the best of two": ((("", 6.0), ("a", 5.0), ("b", 4.0)), 6.0, 1.5, "a", 1.0),
+    "no answer between two": ((("a", 5.0), ("", 4.5), ("b", 4.0)), 4.5, 0.0, "a", -0.5),
+    "great odds are odds": ((("", 1e6), ("a", 0.0)), 1e6, 1e9, "a", 1e6),
+    "no possible span": ((("", 2.0),), 2.0, 1e9, "", answers.CERTAINLY_NULL),
+    "v1.1": ((("a", 5.0), ("b", 4.0)), None, 0.0, "a", None),
+    "v1.1, whatever the threshold": ((("a", -5.0),), None, -1e9, "a", None),
+    "v1.1, no possible span": ((), None, 0.0, answers.NO_CANDIDATE, None),
+}
+
+
+@pytest.mark.parametrize("case", DECISIONS)
 def test_decide(case):
-    entries = [NbestEntry(text, 0.5, score - 1.5, 1.5) for text, score in case.entries]
-    odds = None
-    if case.null_score is not None:
-        null = answers.null_candidate([(np.array([case.null_score]), np.array([0.0]))])
+    scored, null_score, threshold, answer, expected = DECISIONS[case]
+    entries, odds = [NbestEntry(text, 0.5, score - 1.5, 1.5) for text, score in scored], None
+    if null_score is not None:
+        null = answers.null_candidate([(np.array([null_score]), np.array([0.0]))])
         odds = answers.null_odds(entries, null)
-    assert odds == case.odds
+    assert odds == expected
     entries = entries or [NbestEntry(answers.NO_CANDIDATE, 1.0, 0.0, 0.0)]
-    found = answers.decide(Prediction("q", entries, odds), null_score_diff_threshold=case.threshold)
-    assert found == (case.answer or ("" if case.entries else answers.NO_CANDIDATE))
+    found = answers.decide(Prediction("q", entries, odds), null_score_diff_threshold=threshold)
+    assert found == answer
 
 
 # ---------------------------------------------------------------------------- no crash

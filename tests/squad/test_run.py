@@ -1,6 +1,7 @@
 """Windows -> logits: in order, with or without padding, and only numbers."""
 
 import dataclasses
+import functools
 
 import keras
 import model_files
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.config import StepConfig
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.task_heads import QuestionAnswering
@@ -28,8 +30,9 @@ CONFIG = dataclasses.replace(
 )
 
 
-def tensors_of(seed: int = 7) -> dict[str, np.ndarray]:
-    keras.utils.set_random_seed(seed)
+@functools.cache
+def tensors_of() -> dict[str, np.ndarray]:
+    keras.utils.set_random_seed(7)
     variables = QuestionAnswering().model(CONFIG).trainable_variables
     return {checkpoint_name(variable): variable.numpy() for variable in variables}
 
@@ -43,6 +46,7 @@ def make_run(folder, tensors, *, bucket_by_length: bool = True) -> SquadRun:
         strategy=tf.distribute.get_strategy(),
         batching=BatchingConfig(max_seq_length=LENGTH, bucket_by_length=bucket_by_length),
         output_dir=str(folder),
+        step_config=StepConfig(xla=False),
     )
 
 

@@ -9,11 +9,9 @@ import small_squad as small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
 from bert_tf.squad import data, windows
 from bert_tf.squad.windows import WindowSizes
-from bert_tf.training.fine_tuning import write_records
 
 SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
 
@@ -61,7 +59,7 @@ def test_golden_features(goldens_dir, uncased, version, mode, length):
 # ---------------------------------------------------------------------------- the plain reference
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=70, deadline=None)
 @given(
     st.lists(
         st.tuples(small.long_texts, small.texts, st.integers(0, 60), st.integers(1, 12)),
@@ -198,23 +196,3 @@ def test_sizes_that_cannot_be(sizes, named):
     with pytest.raises(InputError) as error:
         WindowSizes(*sizes)
     assert named in error.value.received
-
-
-# ---------------------------------------------------------------------------- records
-
-
-@pytest.mark.parametrize("is_training", [False, True])
-def test_records_are_written_and_read(tmp_path, tokenizers, is_training):
-    example = small.example("who founded it in 1895 by the cafe", "who", [("1895", 18)])
-    found = training_windows(example, tokenizers[True], WindowSizes(9, 2, 1))
-    if not is_training:
-        found = [dataclasses.replace(window, answer=None) for window in found]
-    path = str(tmp_path / "a.tf_record")
-    record = windows.squad_record(max_seq_length=9, is_training=is_training)
-    rows = [windows.record_values(window, 9) for window in found]
-    assert write_records(path, record, rows) == 3
-    read = RecordFiles(path, record).read(range(3))
-    assert ("start_positions" in rows[0]) == is_training
-    assert {name: column.tolist() for name, column in read.items()} == {
-        name: [row[name] for row in rows] for name in rows[0]
-    }

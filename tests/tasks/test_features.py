@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import IGNORED, Choices, Labels, LabelSets, Scores, Tags
+from bert_tf.heads.labels import IGNORED, Choices, Labels, Tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     WordWindow,
@@ -141,20 +141,6 @@ def test_choices(tokenizer):
     ]
     assert parsed["segment_ids"].numpy()[0, 7:14].tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert parsed["label_ids"].numpy().tolist() == [[2]]
-
-
-@pytest.mark.parametrize(
-    ("labels", "label", "ids"),
-    [
-        (Scores(), 3.25, [3.25]),
-        (LabelSets(names=("x", "y", "z")), ("z",), [0, 0, 1]),
-    ],
-)
-def test_scores_and_several_labels(tokenizer, labels, label, ids):
-    (found,) = make_features([Example("1", "a", None, label)], labels, tokenizer, max_seq_length=7)
-    record = classifier_record(max_seq_length=7, head=labels.head, num_labels=3)
-    parsed = record.parse([record.serialize(found.values(7))])
-    assert parsed["label_ids"].numpy().tolist() == [ids]
 
 
 def test_words(tokenizer):

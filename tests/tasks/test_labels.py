@@ -48,6 +48,14 @@ def test_parse(labels, value, expected):
         (Scores(), "-inf", "a finite number, such as 2.5 or 1e-3"),
         (SETS, "a|d", "one of the 3 labels a, b, c"),
         (SETS, None, "labels; an empty cell or list where none applies"),
+        *(
+            (Labels(), value, "a label: any text")
+            for value in (None, math.nan, "NaN", "nan", "<NA>", " ", {"x": 1}, ["x"])
+        ),
+        *(
+            (Scores(), text, "a finite number, such as 2.5 or 1e-3")
+            for text in ("1_0", "nan", "inf", "0x1", "３", "1,5", "1e", "--1", "1e39", ".", "true")
+        ),
     ],
 )
 def test_what_is_no_label(labels, value, expected):
@@ -67,20 +75,6 @@ NO_SETS = [
 def test_vectors_dicts_and_printed_lists_are_no_names(value):
     with pytest.raises(ValueError, match=r"each once: weather,sport in a cell .* \[\"weather\", "):
         LabelSets().parse(value)
-
-
-@pytest.mark.parametrize("value", [None, math.nan, "NaN", "nan", "<NA>", " ", {"x": 1}, ["x"]])
-def test_what_names_no_class(value):
-    with pytest.raises(ValueError, match="a label: any text"):
-        Labels().parse(value)
-
-
-@pytest.mark.parametrize(
-    "text", ["1_0", "nan", "inf", "0x1", "３", "1,5", "1e", "--1", "1e39", ".", "true"]
-)
-def test_what_is_no_decimal_number(text):
-    with pytest.raises(ValueError, match="a finite number, such as"):
-        Scores().parse(text)
 
 
 @pytest.mark.parametrize(
@@ -158,20 +152,10 @@ def test_ids(labels, label, ids):
 
 
 def test_decide_and_spell():
-    rows = np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
-    assert [CLASSES.spell(i) for i in CLASSES.decide(rows)] == ["maybe", "no"]
-    scores = SCORES.decide(np.array([[5.25], [-1.0], [3.14159]]))
-    assert [SCORES.spell(score) for score in scores] == ["5.000", "0.000", "3.142"]
-    sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
+    """With limits and for classes: test_results.py."""
     assert Scores().spell(0.00012) == "0.00012"
+    sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
     assert [SETS.spell(row) for row in sets] == ["a|c", ""]
-    assert TAGS.decide(rows).tolist() == [2, 0]
-
-
-def test_gold_labels_are_spelled():
-    assert CLASSES.spell_label("yes") == "yes"
-    assert CLASSES.spell_label(None) == ""
-    assert SCORES.spell_label(4.25) == "4.25"
     assert SETS.spell_label(("c", "a")) == "c|a"
 
 

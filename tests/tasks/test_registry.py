@@ -76,36 +76,27 @@ def test_the_official_files_of_mnli(tmp_path):
     assert task.read(folder, "test_mismatched") == [Example("9", "A1", "B")]
 
 
-def test_xnli_in_any_language(tmp_path):
-    (tmp_path / "multinli").mkdir()
-    for language in ("zh", "sw"):
-        (tmp_path / "multinli" / f"multinli.train.{language}.tsv").write_text(
+@pytest.mark.parametrize(("own", "translated"), [("", ""), ("XNLI-1.0", "XNLI-MT-1.0")])
+def test_xnli_in_any_language(tmp_path, own, translated):
+    """In one folder, and as it is unpacked."""
+    rows = "sw\tneutral\t-\t{0}\tF\nzh\tentailment\t-\t{0}\tH\nsw\tcontradiction\t-\tI\tJ\n"
+    files = {f"{own}/xnli.{name}.tsv": XNLI + rows.format(name) for name in ("dev", "test")} | {
+        f"{translated}/multinli/multinli.train.{language}.tsv": (
             f"premise\thypo\tlabel\n{language} A\tB\tcontradictory\nC\tD\tneutral\n"
         )
-    held_out = XNLI + "sw\tneutral\t-\tE\tF\nzh\tentailment\t-\tG\tH\nsw\tcontradiction\t-\tI\tJ\n"
-    (tmp_path / "xnli.dev.tsv").write_text(held_out)
-    (tmp_path / "xnli.test.tsv").write_text(held_out)
-    assert get_task("xnli").read(str(tmp_path), "dev") == [Example("0", "G", "H", "entailment")]
+        for language in ("zh", "sw")
+    }
+    for name, content in files.items():
+        path = tmp_path / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    assert get_task("xnli").read(str(tmp_path), "dev") == [Example("0", "dev", "H", "entailment")]
     task = get_task("xnli", language="sw")
     assert task.read(str(tmp_path), "train")[0] == Example("0", "sw A", "B", "contradiction")
-    assert [e.label for e in task.read(str(tmp_path), "test")] == ["neutral", "contradiction"]
+    found = [(e.text_a, e.label) for e in task.read(str(tmp_path), "test")]
+    assert found == [("test", "neutral"), ("I", "contradiction")]
     with pytest.raises(InputError, match="no example with language 'xx'; there are sw, zh"):
         get_task("xnli", language="xx").read(str(tmp_path), "dev")
-
-
-def test_xnli_as_it_is_unpacked(tmp_path):
-    """XNLI-1.0 and XNLI-MT-1.0 side by side."""
-    (tmp_path / "XNLI-1.0").mkdir()
-    (tmp_path / "XNLI-MT-1.0" / "multinli").mkdir(parents=True)
-    train = tmp_path / "XNLI-MT-1.0" / "multinli" / "multinli.train.ur.tsv"
-    train.write_text("premise\thypo\tlabel\nA\tB\tcontradictory\n")
-    for number, name in enumerate(("dev", "test")):
-        path = tmp_path / "XNLI-1.0" / f"xnli.{name}.tsv"
-        path.write_text(f"{XNLI}ur\tneutral\t-\tC{number}\tD\n")
-    task, folder = get_task("xnli", language="ur"), str(tmp_path)
-    assert task.read(folder, "train") == [Example("0", "A", "B", "contradiction")]
-    assert task.read(folder, "dev") == [Example("0", "C0", "D", "neutral")]
-    assert task.read(folder, "test") == [Example("0", "C1", "D", "neutral")]
 
 
 def test_rows_on_which_annotators_did_not_agree(tmp_path, caplog):
@@ -259,17 +250,12 @@ def test_an_unknown_task():
 # ------------------------------------------------------------------------------ one's own
 
 
-def write(folder: pathlib.Path, **files: str) -> str:
-    for name, content in files.items():
-        (folder / name.replace("_", ".")).write_text(content)
-    return str(folder)
-
-
 def test_own_tsv_without_header(tmp_path):
-    folder = write(tmp_path, x_tsv='1\t"A\tB\n0\tC\tD\n')
+    (tmp_path / "x.tsv").write_text('1\t"A\tB\n0\tC\tD\n')
     columns = {"text_a_column": "1", "text_b_column": "2", "label_column": "0"}
     task = get_task("tsv", **columns, has_header=False, train_file="x.tsv")
-    assert task.read(folder, "train") == [Example("0", '"A', "B", "1"), Example("1", "C", "D", "0")]
+    rows = [Example("0", '"A', "B", "1"), Example("1", "C", "D", "0")]
+    assert task.read(str(tmp_path), "train") == rows
 
 
 def test_metrics_of_several_labels():
