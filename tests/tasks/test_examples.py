@@ -263,7 +263,7 @@ def test_bad_input(write, case):
 def test_what_would_be_right_is_named(write):
     with pytest.raises(InputError) as info:
         PAIR.read(write(HEADER + "2\tA\tB\tBAD\n"), TWO)
-    assert info.value.expected == "one of the 2 labels bad, good"
+    assert info.value.expected == "one of the 2 labels bad, good (did you mean 'bad'?)"
     layout = TextColumns(text_a="t", label="l", only=("language", "zh"))
     with pytest.raises(InputError, match=r"no example with language 'zh'; there are de, fr"):
         layout.read(write("language\tt\tl\nfr\tun\tx\nde\tein\ty\n"), ANY)

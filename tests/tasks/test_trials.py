@@ -1,7 +1,9 @@
 """A grid of trials: which are trained again, which is kept, their tables."""
 
+import functools
 import math
 import types
+from typing import Any
 
 import pytest
 from scripted_run import DEV, TRAIN, ScriptedRun, make_config, saved_settings
@@ -10,7 +12,6 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
-from bert_tf.tasks.registry import get_task
 
 
 @pytest.mark.parametrize("other", ["train_data", "hidden_dropout_prob"])
@@ -89,7 +90,7 @@ def test_tables_of_a_sweep(tmp_path):
         point: {"eval_f1": score, "global_step": 30, "loss": 1 - score}
         for point, score in scores.items()
     }
-    text_run.write_sweep(results, task=get_task("mrpc"), output_dir=str(tmp_path))
+    text_run.write_sweep(results, run=run_of("eval_f1", tmp_path))
     assert (tmp_path / "trials.tsv").read_text() == (
         "learning_rate\tseed\teval_f1\tglobal_step\tloss\n"
         "5e-05\t7\t0.5\t30\t0.5\n"
@@ -104,10 +105,25 @@ def test_tables_of_a_sweep(tmp_path):
     )
 
 
+def run_of(metric: str, folder) -> Any:
+    """What is known of a run where its scores are compared."""
+    run = types.SimpleNamespace(metric=metric, output_dir=str(folder))
+    run.rank = functools.partial(text_run.TextRun.rank, run)
+    return run
+
+
+def test_the_least_loss_is_the_best(tmp_path):
+    results = {(5e-5, seed): {"eval_loss": loss} for seed, loss in ((1, 0.5), (2, 0.25))}
+    text_run.write_sweep(results, run=run_of("eval_loss", tmp_path))
+    last = (tmp_path / "trials_summary.tsv").read_text().splitlines()[-1]
+    assert last.endswith("\t0.2500")
+    assert run_of("eval_loss", "").rank(math.nan) == -math.inf
+
+
 def test_tables_with_undefined_scores(tmp_path):
     scores = {(5e-5, 7): math.nan, (5e-5, 8): -0.25, (5e-5, 9): math.nan, (2e-5, 7): math.nan}
     results = {point: {"eval_spearman": score} for point, score in scores.items()}
-    text_run.write_sweep(results, task=get_task("sts-b"), output_dir=str(tmp_path))
+    text_run.write_sweep(results, run=run_of("eval_spearman", tmp_path))
     rows = [row.split("\t") for row in (tmp_path / "trials_summary.tsv").read_text().splitlines()]
     assert rows[1:] == [
         ["5e-05", "3", "nan", "nan", "-0.2500"], ["2e-05", "1", "nan", "0.0000", "nan"],
