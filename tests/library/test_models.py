@@ -280,7 +280,7 @@ def test_a_head_of_ones_own_is_not_dropped(folders, tmp_path):
 
 def test_fit_evaluate_predict(folders, capsys):
     keras.utils.set_random_seed(5)
-    model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), jit_compile=False)
+    model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), run_eagerly=True)
     options = {"labels": model.labels, "batch_size": 4}
     data = bert_tf.make_dataset(rows(), model.tokenizer, seed=2, **options)
     losses = model.fit(data, epochs=2, verbose=2, shuffle=False).history["loss"]
@@ -365,7 +365,7 @@ def test_models_around_ours_are_saved_whole(tmp_path, around):
     expected = [np.array(x) for x in model(inputs)]
     model.save(paths[0])
     # Weights stay as they are.
-    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     keep = keras.callbacks.ModelCheckpoint(paths[1])
     model.fit(inputs, [np.zeros_like(x) for x in expected], verbose=0, callbacks=[keep])
     for path in paths:

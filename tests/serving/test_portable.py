@@ -159,7 +159,9 @@ def test_what_cannot_be_converted(
 def choosing(weights_of) -> predictor.ServedModel:
     """A model of multiple choice."""
     weights = weights_of("multiple_choice")
-    return predictor.of_weights(weights, CONFIG, TOKENIZER, served_models.options("multiple_choice"))
+    return predictor.of_weights(
+        weights, CONFIG, TOKENIZER, served_models.options("multiple_choice")
+    )
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def result_of(head: str, batch: dict, **options) -> tuple[dict[str, np.ndarray],
 
 @pytest.mark.parametrize(
     ("head", "config", "parts"),
-    [*((head, DROPPING, 2) for head in TASKS), *(("token_labels", c, 1) for c in (DROPPING, STILL))],
+    [(head, DROPPING, 2) for head in TASKS]
+    + [("token_labels", config, 1) for config in (DROPPING, STILL)],
 )
 def test_losses_gradients_metrics_and_outputs(head, config, parts):
     """Dropout masks, too: they belong to tokens, whatever rows these stand in."""

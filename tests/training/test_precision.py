@@ -124,25 +124,24 @@ def test_gradients_are_those_of_float32_whatever_the_scale():
     """Without clipping, which would hide a factor."""
     optimizer = AdamWeightDecay(LOW_RATES, clip_norm=1e6)
     batch, found = make_batch("pretraining", ROWS), []
-    for precision in ("float32", "bfloat16", "float16"):
+    for precision in ("float32", "float16"):
         trainer = make_trainer(optimizer=optimizer, precision=precision)
         if precision == "float16":
             trainer.steps.loss_scale.scale.assign(8.0)  # not the one that it begins with
         norm = take_steps(trainer, batch, 1)["gradient_norm"]
         found.append((norm, tensors(trainer)))
-    (norm, exact), *others = found
-    for other_norm, values in others:
-        assert other_norm == pytest.approx(norm, rel=1e-2)
-        for name, value in exact.items():
-            if name.endswith("/adam_m") and np.linalg.norm(value) > 1e-4:
-                distance = np.linalg.norm(values[name] - value)
-                assert distance < 0.05 * np.linalg.norm(value), name
+    (norm, exact), (other_norm, values) = found
+    assert other_norm == pytest.approx(norm, rel=1e-2)
+    for name, value in exact.items():
+        if name.endswith("/adam_m") and np.linalg.norm(value) > 1e-4:
+            distance = np.linalg.norm(values[name] - value)
+            assert distance < 0.05 * np.linalg.norm(value), name
 
 
 def test_two_replicas_are_one_in_float16(two_replicas):
     """They skip the same steps, and keep the same scale."""
     batch, means = make_batch("token_labels", ROWS), []
-    for strategy, parts in ((None, 1), (two_replicas, 3)):
+    for strategy, parts in ((None, 3), (two_replicas, 1)):
         options = {"precision": "float16", "gradient_accumulation_steps": parts}
         trainer = make_trainer(strategy=strategy, head="token_labels", **options)
         scale, before = trainer.steps.loss_scale, tensors(trainer)

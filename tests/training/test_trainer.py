@@ -18,6 +18,7 @@ from small_runs import (
     assert_close,
     endless,
     in_order,
+    largest_difference,
     make_trainer,
     spoil,
     tensors,
@@ -150,13 +151,23 @@ def test_a_weight_without_gradient_is_left_alone(still):
 
 
 def test_two_replicas_are_one(undisturbed, still, two_replicas, files, batches, tmp_path):
-    """With dropout; and what is evaluated with them."""
+    """With dropout; what is evaluated with them; and a state that is kept while steps go on."""
     assert two_replicas.num_replicas_in_sync == 2
-    trainer = make_trainer(DROPPING, two_replicas)
-    losses = train(trainer, batches, tmp_path)
+    trainer, kept = make_trainer(DROPPING, two_replicas), []
+
+    def on_stop(step, means):
+        if step == 2:  # the first has a rate of 0
+            state = trainer.state(2, {})
+            kept.extend((state, {name: np.array(value) for name, value in state.items()}))
+
+    losses = train(trainer, batches, tmp_path, on_stop=on_stop)
     for step, means in undisturbed.losses.items():
         assert losses[step] == pytest.approx(means, rel=1e-5), step
     assert_close(tmp_path, undisturbed.folder, STEPS)
+    state, before = kept
+    for name, value in before.items():
+        assert np.asarray(state[name]).tobytes() == value.tobytes(), name
+    assert largest_difference(tensors(trainer), {n: before[n] for n in tensors(trainer)}) > 0
     one = undisturbed.trainer
     one.restore(CheckpointFolder(undisturbed.folder), {})
     # Five examples on two replicas of two: the second one's last rows are only filling.
@@ -168,7 +179,7 @@ def test_two_replicas_are_one(undisturbed, still, two_replicas, files, batches, 
     assert abs(change) > 1e-3
 
 
-@pytest.mark.parametrize("seed", [-3, 0, 2**32 - 1, 2**32 + 5])
+@pytest.mark.parametrize("seed", [-3, 2**32 - 1])
 def test_any_seed(seed):
     """Of weights, order and dropout; another seed, another of each."""
 
