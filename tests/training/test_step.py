@@ -50,7 +50,7 @@ def test_less_memory_and_the_same_result(at_once, options):
 
 
 def test_two_replicas_in_parts_are_one(two_replicas):
-    """With dropout, clipping and LAMB's norms, in two parts each, blocks computed again.
+    """With dropout, clipping and LAMB's norms, in two parts each.
 
     Pooler and next-sentence head have no gradient here.
     """
@@ -58,7 +58,7 @@ def test_two_replicas_in_parts_are_one(two_replicas):
     options = {"objective": FillMask(), "optimizer": lamb}
     means, one = steps_taken(steps=2, **options)
     assert means["gradient_norm"] > lamb.clip_norm
-    extra = {"gradient_accumulation_steps": 2, "recompute": True, "strategy": two_replicas}
+    extra = {"gradient_accumulation_steps": 2, "strategy": two_replicas}
     same, two = steps_taken(steps=2, **options, **extra)
     assert same == pytest.approx(means, rel=1e-5)
     assert largest_difference(one, two) < 1e-6
