@@ -19,7 +19,8 @@ from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, make_model
 
-TENSORS = {kind: model_files.tensors_of(kind) for kind in model_files.KINDS}
+CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)  # each takes seconds to trace
+TENSORS = {kind: model_files.tensors_of(kind, CONFIG) for kind in model_files.KINDS}
 LABELS = ["bad", "so so", "good"]  # as many as model_files.NUM_CLASSES
 TEXTS, PAIRS = ["w0 w3 w1", "w2"], ["w7", "w4 w9"]
 
@@ -30,6 +31,7 @@ def folders(tmp_path_factory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
     files = {"vocab.txt": "".join(f"{piece}\n" for piece in model_files.PIECES)}
     config = model_files.hugging_face_config(
+        CONFIG,
         architectures=["BertForSequenceClassification"],
         id2label=dict(enumerate(LABELS)),
         problem_type="single_label_classification",
@@ -39,10 +41,9 @@ def folders(tmp_path_factory) -> dict[str, str]:
         values = {k: v for k, v in (config | changes).items() if v is not None}
         model_files.write_hugging_face(root / kind, tensors, config=values, files=files)
     for kind in ("pretraining", "span"):
-        model_files.write_tf1(root / kind, TENSORS[kind])
-    model_files.write_tf1(
-        root / "encoder", {n: v for n, v in TENSORS["span"].items() if n.startswith("bert/")}
-    )
+        model_files.write_tf1(root / kind, TENSORS[kind], config=CONFIG)
+    encoder = {n: v for n, v in TENSORS["span"].items() if n.startswith("bert/")}
+    model_files.write_tf1(root / "encoder", encoder, config=CONFIG)
     return {path.name: str(path) for path in root.iterdir()}
 
 
@@ -62,15 +63,18 @@ def rows(count: int = 12) -> dict:
 # ---------------------------------------------------------------------------- from texts
 
 
-def test_fit_and_predict_take_texts(folders, capsys):
-    """And names of labels; what is compiled by itself has the schedule of its steps."""
+def test_fit_and_predict_take_texts_and_every_fit_trains(folders, tmp_path):
+    """And names of labels; each fit has a schedule of its own; one that is over is refused."""
     model = bert_tf.classifier(folders["encoder"], labels=LABELS)
     table = rows(10)
     options = {"batch_size": 4, "epochs": 2, "shuffle": False, "verbose": 0}
     checks = (table["text"], table["label"])
-    model.fit(table["text"], table["label"], validation_data=checks, **options)
-    assert model.optimizer.schedule == bert_tf.make_optimizer(6).schedule
-    assert int(model.optimizer.iterations) == 6
+    for count, steps, more in ((10, 6, {"validation_data": checks}), (4, 2, {})):
+        before = model.get_weights()[0]
+        model.fit(table["text"][:count], table["label"][:count], **options, **more)
+        assert model.optimizer.schedule == bert_tf.make_optimizer(steps).schedule
+        assert int(model.optimizer.iterations) == steps
+        assert np.abs(model.get_weights()[0] - before).max() > 1e-5
     numbers = np.array([LABELS.index(name) for name in table["label"]])
     ids = model.tokenizer(table["text"])
     assert model.evaluate(*checks, verbose=0) == model.evaluate(ids, numbers, verbose=0)
@@ -81,6 +85,15 @@ def test_fit_and_predict_take_texts(folders, capsys):
         model.fit(["w1"], ["worse"], verbose=0)
     with pytest.raises(ValueError, match="compile"):
         bert_tf.load(folders["classifier"])[0].fit(["w1"], np.array([1]), verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    other = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS))
+    other.optimizer.iterations.assign(6)
+    for own in (again, other):
+        with pytest.raises(InputError, match=r"schedule of \d+ steps is over"):
+            own.fit(*checks, verbose=0)
+    with pytest.raises(InputError, match="data of unknown length"):
+        model.fit(iter([(model.tokenizer(["w1"]), np.array([0]))]))
 
 
 WRONG = ("sparse_categorical_crossentropy", "bce", keras.losses.CategoricalCrossentropy())
@@ -90,8 +103,8 @@ WRONG = ("sparse_categorical_crossentropy", "bce", keras.losses.CategoricalCross
 def test_a_loss_of_probabilities_is_refused(folders, loss):
     """Keras would train on it without a word."""
     model = bert_tf.classifier(folders["encoder"], labels=LABELS)
-    choices = make_model("multiple_choice", small.CONFIG, num_choices=2)
-    words = make_model("fill_mask", small.CONFIG)
+    choices = make_model("multiple_choice", CONFIG, num_choices=2)
+    words = make_model("fill_mask", CONFIG)
     for one, of_it in ((model, loss), (choices, loss), (words, {"masked_lm_logits": loss})):
         with pytest.raises(InputError, match=r"of probabilities\n.*logits"):
             one.compile("sgd", of_it)
@@ -105,7 +118,7 @@ def test_a_loss_of_probabilities_is_refused(folders, loss):
 
 def test_outputs_have_the_mask_of_padding():
     """So pooling layers and losses of tokens leave it out."""
-    model = make_model("token_labels", small.CONFIG, num_classes=3)
+    model = make_model("token_labels", CONFIG, num_classes=3)
     ids = np.array([[3, 1, 2, 0, 0], [5, 5, 5, 5, 5]])
     x = model(ids)["sequence_output"]
     mean = keras.layers.GlobalAveragePooling1D()(x)
@@ -116,25 +129,6 @@ def test_outputs_have_the_mask_of_padding():
         for n in range(3)
     }
     assert len(losses) == 1
-
-
-def test_every_fit_trains(folders, tmp_path):
-    """Each has a schedule of its own; one that is over is refused."""
-    model = bert_tf.classifier(folders["encoder"], labels=LABELS)
-    table = rows(8)
-    for _ in range(2):
-        before = model.get_weights()[0]
-        model.fit(table["text"], table["label"], epochs=2, verbose=0)
-        assert np.abs(model.get_weights()[0] - before).max() > 1e-5
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    other = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS))
-    other.fit(table["text"], table["label"], batch_size=1, verbose=0)
-    for own in (again, other):
-        with pytest.raises(InputError, match=r"schedule of \d+ steps is over"):
-            own.fit(table["text"], table["label"], verbose=0)
-    with pytest.raises(InputError, match="data of unknown length"):
-        model.fit(iter([(model.tokenizer(["w1"]), np.array([0]))]))
 
 
 def test_arguments_of_fit(folders):
@@ -165,9 +159,9 @@ def test_the_head_that_is_found(folders, kind, head):
     model, tokenizer = bert_tf.load(folders[kind])
     batch = tokenizer(TEXTS, PAIRS)
     outputs = model(batch)
-    assert set(outputs) == set(make_model(head, small.CONFIG).output)
+    assert set(outputs) == set(make_model(head, CONFIG).output)
     assert model.tokenizer is tokenizer
-    assert tokenizer.max_length == small.CONFIG.max_position_embeddings
+    assert tokenizer.max_length == CONFIG.max_position_embeddings
     with pytest.raises(InputError, match="max_length 14"):  # there are 13 positions
         bert_tf.make_dataset(rows(), tokenizer, labels=LABELS, max_length=14)
     assert model.labels == (tuple(LABELS) if kind == "classifier" else None)
@@ -177,7 +171,7 @@ def test_the_head_that_is_found(folders, kind, head):
     if kind == "pretraining":  # predictions for every position
         expected = reference.pretraining_outputs(
             TENSORS[kind],
-            small.CONFIG,
+            CONFIG,
             batch | {"masked_lm_positions": np.array([[*range(7)]] * 2)},
         )
         small.close(outputs["masked_lm_logits"], expected["masked_lm_logits"], 1e-4)
@@ -286,7 +280,7 @@ def test_a_head_of_ones_own_is_not_dropped(folders, tmp_path):
 
 def test_fit_evaluate_predict(folders, capsys):
     keras.utils.set_random_seed(5)
-    model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), jit_compile=False)
+    model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), run_eagerly=True)
     options = {"labels": model.labels, "batch_size": 4}
     data = bert_tf.make_dataset(rows(), model.tokenizer, seed=2, **options)
     losses = model.fit(data, epochs=2, verbose=2, shuffle=False).history["loss"]
@@ -332,7 +326,7 @@ class AroundModel(keras.Model):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.inner = make_model("fill_mask", small.CONFIG)
+        self.inner = make_model("fill_mask", CONFIG)
         self.top = keras.layers.Dense(3)
 
     def call(self, x):
@@ -345,13 +339,13 @@ class AroundLayers(keras.Model):
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
-        self.embeddings = layers.Embeddings.from_bert_config(small.CONFIG)
+        self.embeddings = layers.Embeddings.from_bert_config(CONFIG)
         self.block, self.pooler = (
-            layers.EncoderBlock.from_bert_config(small.CONFIG),
-            layers.Pooler.from_bert_config(small.CONFIG),
+            layers.EncoderBlock.from_bert_config(CONFIG),
+            layers.Pooler.from_bert_config(CONFIG),
         )
         self.words, self.top = (
-            heads.MaskedLmHead.from_bert_config(small.CONFIG),
+            heads.MaskedLmHead.from_bert_config(CONFIG),
             keras.layers.Dense(3),
         )
 
@@ -364,14 +358,14 @@ class AroundLayers(keras.Model):
 @pytest.mark.parametrize("around", [AroundModel, AroundLayers])
 def test_models_around_ours_are_saved_whole(tmp_path, around):
     """Keras builds what it loads with floats; the user's own layers come back, too."""
-    batch = small.examples(small.ROWS, config=small.CONFIG)
+    batch = small.examples(small.ROWS, config=CONFIG)
     names = ("input_ids", "input_mask", "segment_ids", "masked_lm_positions")
     inputs = {name: np.array(batch[name]) for name in names}
     model, paths = around(), [str(tmp_path / name) for name in ("saved.keras", "kept.keras")]
     expected = [np.array(x) for x in model(inputs)]
     model.save(paths[0])
     # Weights stay as they are.
-    model.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=False)
+    model.compile(keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     keep = keras.callbacks.ModelCheckpoint(paths[1])
     model.fit(inputs, [np.zeros_like(x) for x in expected], verbose=0, callbacks=[keep])
     for path in paths:

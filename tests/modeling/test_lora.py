@@ -77,9 +77,10 @@ def test_the_number_of_trained_weights(targets, of_a_layer, others):
 
 
 def test_nothing_changes_at_first_and_then_the_factors_and_the_head_alone():
+    """And a quantized model has what training changed, but for rounding."""
     model = classifier()
     unchanged = logits(model)
-    add_lora(model, RANK)
+    add_lora(model, RANK, alpha=10)
     np.testing.assert_array_equal(logits(model), unchanged)
     frozen = {id(v): np.array(v) for v in model.non_trainable_variables}
     start = {id(v): np.array(v) for v in model.trainable_variables}
@@ -91,6 +92,9 @@ def test_nothing_changes_at_first_and_then_the_factors_and_the_head_alone():
         else:
             assert (np.array(variable) != start[id(variable)]).any(), variable.path
     assert len(start) == 2 * 2 * LAYERS + 2
+    wanted = logits(model)
+    model.quantize("int8")
+    assert 0 < np.abs(logits(model) - wanted).max() < 0.1 * np.abs(wanted - unchanged).max()
 
 
 def test_arguments_that_are_none():
@@ -176,14 +180,3 @@ def test_weights_that_are_loaded_again_can_be_trained_further(tmp_path, trained)
     assert not any(np.any(v) for v in second)
     train(model, steps=1)
     assert all(np.any(v) for v in second)
-
-
-def test_a_quantized_model_has_the_factors():
-    """What training changed is there but for rounding."""
-    model = classifier()
-    add_lora(model, RANK, alpha=10)
-    before = logits(model)
-    train(model)
-    wanted = logits(model)
-    model.quantize("int8")
-    assert 0 < np.abs(logits(model) - wanted).max() < 0.1 * np.abs(wanted - before).max()

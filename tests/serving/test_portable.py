@@ -101,14 +101,17 @@ def test_files_answer_as_the_model(kind, weights_of, tmp_path):
             session.run(None, asked)
 
 
-@pytest.mark.parametrize("kind", ["multiple_choice", "token_labels", "embeddings"])
-def test_a_causal_model(kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("kind", "file_formats"),
+    [("multiple_choice", ["onnx"]), ("token_labels", ["litert", "onnx"]), ("embeddings", ["onnx"])],
+)
+def test_a_causal_model(kind, file_formats, tmp_path, monkeypatch):
     """An export compares its file with the model, which test_inference.py tests."""
     causal = dataclasses.replace(CONFIG, attention="causal")
     monkeypatch.setattr(served_models, "CONFIG", causal)
     weights = served_models.write_folder(kind, tmp_path / "model")
-    export(weights, kind, tmp_path / "lite", "litert")
-    path = export(weights, kind, tmp_path / "onnx", "onnx")
+    paths = [export(weights, kind, tmp_path / name, name) for name in file_formats]
+    path = paths[-1]
     session = onnxruntime.InferenceSession(f"{path}/model.onnx")
     names = {one.name for one in session.get_inputs()}
     assert names == set(metadata_of(path)["signatures"]["ids"])
@@ -152,6 +155,15 @@ def test_what_cannot_be_converted(
     assert not (tmp_path / "export").exists()
 
 
+@pytest.fixture(scope="module")
+def choosing(weights_of) -> predictor.ServedModel:
+    """A model of multiple choice."""
+    weights = weights_of("multiple_choice")
+    return predictor.of_weights(
+        weights, CONFIG, TOKENIZER, served_models.options("multiple_choice")
+    )
+
+
 @pytest.mark.parametrize(
     ("int8", "change", "differ"),
     [
@@ -164,15 +176,14 @@ def test_what_cannot_be_converted(
     ],
 )
 def test_a_file_that_answers_otherwise_is_not_written(
-    weights_of, tmp_path, monkeypatch, int8, change, differ
+    weights_of, choosing, tmp_path, monkeypatch, int8, change, differ
 ):
     """The model itself answers in place of a file."""
-    kind = "multiple_choice"
-    weights, folder = weights_of(kind), tmp_path / "export"
-    model = predictor.of_weights(weights, CONFIG, TOKENIZER, served_models.options(kind))
+    kind, folder = "multiple_choice", tmp_path / "export"
+    weights = weights_of(kind)
 
     def load(*_):
-        return lambda asked: {n: change(v) for n, v in model.run(asked, "ids").items()}
+        return lambda asked: {n: change(v) for n, v in choosing.run(asked, "ids").items()}
 
     monkeypatch.setattr(portable, "convert", lambda _, path, *__, **___: open(path, "w").close())
     monkeypatch.setitem(portable.FORMATS, "onnx", portable.FORMATS["onnx"]._replace(load=load))
@@ -200,8 +211,7 @@ def test_what_is_large_may_differ_by_more(monkeypatch, score, off, difference):
     assert found == (pytest.approx(difference), 0.0)
 
 
-@pytest.mark.parametrize("length", [9, 29])
-@pytest.mark.parametrize("file_format", ["litert", "onnx"])
+@pytest.mark.parametrize(("file_format", "length"), [("litert", 9), ("onnx", 29)])
 def test_questions_of_short_windows(weights_of, tmp_path, caplog, file_format, length):
     """Shorter than 64 tokens of a question, [CLS], two [SEP] and a piece of context."""
     caplog.set_level("INFO", logger="absl")

