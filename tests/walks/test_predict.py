@@ -1,5 +1,6 @@
 """predict.py and the playground as one calls them."""
 
+import csv
 import io
 import json
 import pathlib
@@ -30,7 +31,8 @@ def folder(exported) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def wanted(folder) -> list[dict]:
-    return Predictor(folder / "export").predict(PAIRS)
+    found = Predictor(folder / "export").predict(PAIRS)
+    return [found[0], dict.fromkeys(found[1]), *found[2:]]  # none of texts without a word
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def same(found: list[dict], wanted: list[dict]) -> bool:
     """Whether answers are equal, but for what another batch changes."""
     return len(found) == len(wanted) and all(
         one["label"] == other["label"]
-        and one["probabilities"] == pytest.approx(other["probabilities"], abs=1e-5)
+        and (one["probabilities"] or ()) == pytest.approx(other["probabilities"] or (), abs=1e-5)
         for one, other in zip(found, wanted, strict=True)
     )
 
@@ -70,6 +72,58 @@ def test_files_are_answered_line_by_line(folder, wanted, tmp_path, predict):
     assert "gold" not in found[1]
 
 
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+def test_a_table_keeps_its_columns(folder, wanted, tmp_path, predict, ending):
+    """With what is answered behind them, whatever the table's separator and encoding."""
+    rows = [["Nr", "text_a", "label", "text_b"]]
+    rows += [[f"é{n}", a, "gold; x", f'"{b}"' if b else b] for n, (a, b) in enumerate(PAIRS)]
+    (tmp_path / "in.csv").write_text(
+        "\n".join("\t".join(row) for row in rows) + "\n", encoding="utf-16"
+    )
+    out = tmp_path / f"out.{ending}"
+    given = {"model": folder / "export", "input_file": tmp_path / "in.csv", "output_file": out}
+    predict(**given, id_column="Nr", probabilities=True, min_probability=0.5)
+    delimiter = "," if ending == "csv" else "\t"
+    with out.open(newline="", encoding="utf-8") as file:
+        header, *found = csv.reader(file, delimiter=delimiter)
+    names = wanted[0]["labels"]
+    shares = [f"probability_{name}" for name in names]
+    assert header == [*rows[0], "predicted_label", "probability", *shares]
+    for row, cells, (a, b), answer in zip(rows[1:], found, PAIRS, wanted, strict=True):
+        assert cells[:4] == [row[0], a, "gold; x", b]
+        label, *numbers = cells[4:]
+        if not a:
+            assert (label, {*numbers}) == ("", {""})
+            continue
+        is_sure = answer["probability"] >= 0.5
+        assert label == (answer["label"] if is_sure else "unsure")
+        assert [*map(float, numbers)] == pytest.approx(
+            [answer["probability"], *answer["probabilities"]], abs=1e-5
+        )
+    (tmp_path / "lines.txt").write_text("a\tb\n")
+    given["input_file"] = tmp_path / "lines.txt"
+    with pytest.raises(InputError, match=r"out\.[ct]sv for answers of classification"):
+        predict(**given | {"input_format": None})
+    with pytest.raises(InputError, match=r"'Number' \(there is no such column"):
+        predict(**given | {"input_file": tmp_path / "in.csv"}, id_column="Number")
+
+
+def test_scores_and_sets_of_labels_in_a_table(tmp_path, predict):
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    source.write_text("text,text_a,text_b\nwho,it,by\n,,\n")
+    for kind in ("regression", "multi_label"):
+        served_models.write_folder(kind, tmp_path / kind, max_seq_length=LENGTH, task=kind)
+        predict(model=tmp_path / kind, input_file=source, output_file=out)
+        header, first, second = out.read_text().splitlines()
+        name = {"regression": "score", "multi_label": "labels"}[kind]
+        assert header == f"text,text_a,text_b,{name}"
+        assert second == ",,,"
+        if kind == "regression":
+            float(first.rpartition(",")[2])
+        with pytest.raises(InputError, match=f"--min_probability=0.5 for a model of {kind}"):
+            predict(model=tmp_path / kind, input_file=source, min_probability=0.5)
+
+
 def test_a_file_without_a_header_is_read_as_in_training(tmp_path, predict):
     """By the positions that are kept with the model; scores come as those of training."""
     scores, source, known = [], tmp_path / "in.tsv", {"columns": (3, 1), "pairs": True}
@@ -79,8 +133,10 @@ def test_a_file_without_a_header_is_read_as_in_training(tmp_path, predict):
         folder = tmp_path / name
         served_models.write_folder("regression", folder, max_seq_length=LENGTH, **known, **scale)
         predict(model=folder, input_file=source, output_file=tmp_path / "out")
-        scores.append([answer["score"] for answer in read(tmp_path / "out")])
-    alone = Predictor(tmp_path / "plain").predict(PAIRS)
+        found = [answer["score"] for answer in read(tmp_path / "out")]
+        assert found.pop(1) is None  # of texts without a word
+        scores.append(found)
+    alone = Predictor(tmp_path / "plain").predict([PAIRS[0], *PAIRS[2:]])
     assert scores[0] == pytest.approx([answer["score"] for answer in alone], abs=1e-5)
     assert scores[1] == pytest.approx([5e5 + 2e4 * score for score in scores[0]], rel=1e-6)
     source.write_text(f"id\tsentence2\tscore\tsentence1\n{lines}")
