@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import sys
+import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -280,17 +281,17 @@ def serve(argv: Sequence[str]) -> None:
     from bert_tf.playground.rest import RestModel
     from bert_tf.playground.server import Server
 
-    path = argv[1].rstrip("/")
-    parts = [part for part in path.split("/") if not part.isdecimal()]  # versions
+    parts = [part for part in argv[1].split("/") if not part.isdecimal()]  # versions
+    name = FLAGS.name or next((one for one in reversed(parts) if one.strip(".")), "model")
     with Server(host=FLAGS.host, port=FLAGS.port, is_open=True) as server:  # the port may be taken
-        predictor = make_predictor(path)
+        predictor = make_predictor(argv[1])
         page = Playground(predictor)
         with Progress("compile"):
             page.warm_up()
         server.playground = page
-        server.rest = RestModel(predictor.model, FLAGS.name or parts[-1])
-        url = f"{server.url}v1/models/{server.rest.name}:predict"
-        print(f"{path} is served at {url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
+        server.rest = RestModel(predictor.model, name)
+        url = f"{server.url}v1/models/{urllib.parse.quote(name)}:predict"
+        print(f"{argv[1]} is served at {url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
         print(file=sys.stderr)

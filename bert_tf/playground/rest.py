@@ -13,6 +13,7 @@ import dataclasses
 import json
 import re
 import threading
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -107,7 +108,7 @@ class RestModel:
 
     def _found(self, path: str, method: str, known: Sequence[str | None]) -> str | None:
         """What a path asks for: "/metadata", ":predict", or None for the status."""
-        match = _PATH.fullmatch(path)
+        match = _PATH.fullmatch(urllib.parse.unquote(path))
         if not match or match["what"] not in known:
             raise RestError(400, f"Malformed request: {method} {path}")
         name, version = match["name"], match["version"]

@@ -60,6 +60,8 @@ def write_topics(folder: pathlib.Path) -> None:
         rows = [(f"w{n * number} w{n + number}", labels[n % 3]) for n in range(9)]
         with (folder / f"{split}.csv").open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([("text_a", "label"), *rows])
+    weights = {label: number + 0.5 for number, label in enumerate(sorted({*labels[:3]}))}
+    (folder / "weights.json").write_text(json.dumps(weights))
 
 
 def write_squad(folder: pathlib.Path) -> None:
