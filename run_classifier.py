@@ -170,6 +170,7 @@ def main(_: Sequence[str]) -> None:
         for data in test:
             predict(run, data)
         export(run)
+        from_flags.write_record()
     logging.info("Wrote %s", FLAGS.output_dir)
 
 

@@ -88,6 +88,8 @@ def main(_: Sequence[str]) -> None:
             source = loading.open_weights(folder.latest() or FLAGS.init_checkpoint)
             pretrained = loading.PretrainedModel(source, model.config, model.tokenizer)
             from_flags.export(pretrained, task="fill_mask", max_seq_length=FLAGS.max_seq_length)
+        if is_run:
+            from_flags.write_record()
     logging.info("Wrote %s", FLAGS.output_dir)
 
 

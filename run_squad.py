@@ -113,6 +113,7 @@ def main(_: Sequence[str]) -> None:
         if FLAGS.do_predict:
             answer(run, asked)
         export(run)
+        from_flags.write_record()
     logging.info("Wrote %s", FLAGS.output_dir)
 
 

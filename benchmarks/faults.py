@@ -17,6 +17,7 @@ import itertools
 import json
 import pathlib
 import random
+import re
 import signal
 import sys
 import tempfile
@@ -142,7 +143,7 @@ NEVER_SAID = ("Traceback", "Exception ignored", "Fatal Python error", "terminate
               "Segmentation fault", "*** ")  # fmt: skip
 CHECKSUMMED = (".tfrecord", ".index", ".data-00000-of-00001")
 PARTS = ("Received: ", "Expected: ", "To do: ")
-EVENTS = "events.out.tfevents"  # TensorBoard's: their names tell the time
+EVENTS = re.compile(r"events\.out\.tfevents|(^|/)run\.json")  # which tell the time
 RANDOM = ("fingerprint.pb", "SHA256SUMS")  # TensorFlow draws a number; and its checksum
 
 
@@ -291,7 +292,7 @@ class Slot:
 
     def _damage(self, rng: random.Random, command: Command, clean: Clean):
         """A bit of an input flipped, or it is cut off, or missing."""
-        name = rng.choice([n for n in clean.inputs if not n.endswith("/") and EVENTS not in n])
+        name = rng.choice([n for n in clean.inputs if not n.endswith("/") and not EVENTS.search(n)])
         path, content = self.folder / "in" / name, bytearray(clean.inputs[name])
         place, how = rng.randrange(len(content) or 1), rng.choice(["flip", "cut", "gone"])
         if how == "flip" and content:
@@ -355,13 +356,13 @@ class Trial:
         wanted, found, whole = self.clean.files, [], f"{self.command.whole}/"
         for path, content in there.items():
             known = content in (wanted.get(path), self.old.get(path))
-            if known or is_temporary(path) or EVENTS in path or path.endswith(RANDOM):
+            if known or is_temporary(path) or EVENTS.search(path) or path.endswith(RANDOM):
                 continue
             if path in self.command.saves and end != "finished":
                 found += wrong_state(out, path)
             elif path != whole:
                 found.append(f"{path} is neither the old nor the new one ({len(content)} bytes)")
-        needed = [path for path in wanted if EVENTS not in path]
+        needed = [path for path in wanted if not EVENTS.search(path)]
         if end != "finished":
             needed = [path for path in needed if path.startswith(whole) and whole in there]
         return found + [f"{path} is missing" for path in needed if path not in there]
@@ -396,7 +397,7 @@ def wrong_state(folder: pathlib.Path, name: str) -> list[str]:
 
 def differences(found: Tree, wanted: Tree) -> list[str]:
     """How files differ from what they should be; TensorBoard's may."""
-    names = sorted(path for path in found.keys() | wanted.keys() if EVENTS not in path)
+    names = sorted(path for path in found.keys() | wanted.keys() if not EVENTS.search(path))
     return [
         f"{path} differs, is missing or left"
         for path in names

@@ -20,14 +20,14 @@ def name_process(name: str) -> None:
 
 
 class LineFormatter(python_logging.Formatter):
-    """`11-23 08:38:12 text`, with the level before the text where it is a warning or worse.
+    """`2026-11-23 08:38:12+0100 text`; before the text the level if it is a warning or worse.
 
-    In a run of several processes: `11-23 08:38:12 [worker 1] text`.
+    In a run of several processes: `2026-11-23 08:38:12+0100 [worker 1] text`.
     """
 
     def format(self, record: python_logging.LogRecord) -> str:
         """The line of a record."""
-        prefix = time.strftime("%m-%d %H:%M:%S ", time.localtime(record.created))
+        prefix = time.strftime("%Y-%m-%d %H:%M:%S%z ", time.localtime(record.created))
         level = f"{record.levelname}: " if record.levelno >= python_logging.WARNING else ""
         return "".join([prefix, *_process, level]) + super().format(record)
 

@@ -31,8 +31,8 @@ def test_a_line_has_a_short_prefix(monkeypatch, level, shown, process):
         terminal.name_process("worker 1")
     values = ("absl", getattr(logging, level), "file.py", 7, "%d of %s", (3, "x"), None)
     line = terminal.LineFormatter().format(logging.LogRecord(*values))
-    assert re.fullmatch(r"\d\d-\d\d \d\d:\d\d:\d\d", line[:14])
-    assert line[15:] == f"{process}{shown}3 of x"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d{4} ", line[:25])
+    assert line[25:] == f"{process}{shown}3 of x"
 
 
 # ---------------------------------------------------------------------------- progress

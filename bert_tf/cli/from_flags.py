@@ -1,11 +1,23 @@
 """Builds objects from the flags of `cli/model_flags.py`: devices, a model and its files, steps."""
 
+import contextlib
 import importlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 from absl import logging
 
+import bert_tf
+from bert_tf import files
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, config_of, tokenizer_of
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli.flags import FLAGS, given_case, of_flags
@@ -14,6 +26,7 @@ from bert_tf.errors import InputError
 from bert_tf.training import distribution
 
 # What a run reads again and again or leaves behind.
+_BEGAN, _TIME = time.time(), "%Y-%m-%d %H:%M:%S %z"
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
 # ---------------------------------------------------------------------------- devices
@@ -104,6 +117,34 @@ def all_run_settings(config: BertConfig) -> dict[str, Any]:
     """The settings that affect the trained weights, besides the data; recorded in checkpoints."""
     recorded = (name for name in FLAGS if getattr(FLAGS[name], "is_recorded", False))
     return {name: FLAGS[name].value for name in recorded} | config.to_dict()
+
+
+def write_record() -> None:
+    """Writes run.json to --output_dir: what has made the model there, and when.
+
+    The flags of this command, versions, the settings of the training (with its data's checksum and
+    number of records), scores, and the commit of the current folder if it has one.
+    """
+    latest, scores = tf1.CheckpointFolder(FLAGS.output_dir).latest(), {}
+    for path in files.paths_in(FLAGS.output_dir, r"eval_results\w*\.txt$"):
+        pairs = (line.split(" = ") for line in files.read_text_lines(path))
+        scores[os.path.basename(path)] = {key: float(value) for key, value in pairs}
+    git = ["git", "rev-parse", "HEAD"]
+    with contextlib.suppress(OSError):
+        commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    packages = {"bert_tf": bert_tf, "tensorflow": tf, "keras": keras, "numpy": np}
+    record = {
+        "command": sys.argv,
+        "flags": {name: FLAGS[name].value for name in FLAGS if FLAGS[name].present},
+        "versions": {name: module.__version__ for name, module in packages.items()},
+        "python": platform.python_version(),
+        "commit": commit or None,
+        "began": time.strftime(_TIME, time.localtime(_BEGAN)),
+        "seconds": round(time.time() - _BEGAN, 1),
+        "settings": tf1.CheckpointReader(latest).run_settings() if latest else None,
+        "scores": scores,
+    }
+    files.write_text(f"{FLAGS.output_dir}/run.json", json.dumps(record, indent=2) + "\n")
 
 
 # ---------------------------------------------------------------------------- export

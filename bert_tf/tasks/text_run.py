@@ -165,9 +165,9 @@ class TextRun(Run):
         return len(self.prepare(train).files if self.doc_stride else train.examples)
 
     def settings_of(self, config: TrainingConfig, train: TextData, dev: TextData | None) -> dict:
-        """As of `Run`, with the weights of classes if there are any."""
-        weights = {"class_weights": self.class_weights} if self.class_weights else {}
-        return super().settings_of(config, train, dev) | weights
+        """As of `Run`, with the weights of classes."""
+        weights = [*self.class_weights]
+        return super().settings_of(config, train, dev) | {"class_weights": weights}
 
     # ------------------------------------------------------------------------ the model
 

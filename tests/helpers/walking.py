@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -164,8 +165,9 @@ def contents(folder: pathlib.Path) -> dict[str, bytes]:
 
 
 def results_of(folder: pathlib.Path) -> dict[str, bytes]:
-    """All files of a run but its summaries, in which the time of day and the speed are."""
-    return {name: data for name, data in contents(folder).items() if "tfevents" not in name}
+    """All files of a run but its summaries and record, in which the time of day is."""
+    timed = re.compile(r"tfevents|run\.json")
+    return {name: data for name, data in contents(folder).items() if not timed.search(name)}
 
 
 def command(script: str, *words: str, **flags: Any) -> list[str]:
