@@ -31,7 +31,7 @@ from bert_tf.training.trainer import Trainer
 pytestmark = pytest.mark.walk
 RECORDS_OF_FILES, BATCH = (23, 14), 12
 PRETRAIN = {
-    "do_train": True, "train_batch_size": BATCH, "gradient_accumulation_steps": 2,
+    "do_train": True, "train_batch_size": BATCH,
     "num_train_steps": 9999, "num_warmup_steps": 5, "learning_rate": 1e-3,
     "save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "iterations_per_loop": 3, "log_steps": 2,
     "xla": "false", **SIZES,
@@ -41,6 +41,7 @@ FINE_TUNE = {
     "max_seq_length": 17,
     "num_train_epochs": 2,
     "learning_rate": "1e-4",
+    "xla": "false",
 }
 CLASSIFY = FINE_TUNE | {
     "task_name": "csv", "text_a_column": "words", "label_column": "kind", "test_file": "dev.csv",
@@ -51,7 +52,6 @@ SQUAD = FINE_TUNE | {
     "doc_stride": 6,
     "max_query_length": 4,
     "train_batch_size": 12,
-    "xla": "false",
 }
 
 
@@ -94,7 +94,7 @@ def numbers_in(path: pathlib.Path) -> list[float]:
 def test_stopped_killed_and_asked_to_end_two_processes_are_one(
     given, tmp_path, two_replicas, monkeypatch
 ):
-    """With dropout, clipping and parts: byte for byte as one process with two undisturbed devices.
+    """With dropout and clipping: byte for byte as one process with two undisturbed devices.
 
     SIGSTOP of one process, of which the other one tells; kill -9, which ends the other one too, and
     a supervisor starts both again; SIGTERM. Steps leave no threads: TensorFlow's time-outs would
@@ -144,7 +144,6 @@ def test_one_that_fails_ends_the_other(given, tmp_path):
             writer.write(record.serialize(example))
     index_with_blocks_of(1, bad)
     flags = pretraining_flags(given) | {"input_file": bad, "output_dir": tmp_path / "run"}
-    del flags["gradient_accumulation_steps"]  # only its tracing would take long
     with Processes(2, tmp_path, "run_pretraining.py", **flags) as processes:
         assert processes.wait() == [1, 1], processes.all_said()
         said = [processes.said(index) for index in range(2)]

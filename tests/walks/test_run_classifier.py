@@ -47,7 +47,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("classifier")
     for seed, (name, count) in enumerate(ROWS.items()):
         write_rows(folder / f"{name}.csv", count, seed=min(seed, 1))
-    write_encoder(folder, scale=5)
+    write_encoder(folder, scale=5, num_hidden_layers=1)
     return folder
 
 
@@ -250,7 +250,10 @@ def mnli_rows(count: int, *, with_label: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_two_dev_sets_and_frozen_layers(inputs, classify, tmp_path, caplog):
+def test_two_dev_sets_and_frozen_layers(classify, tmp_path, caplog):
+    inputs = tmp_path / "encoder"
+    inputs.mkdir()
+    write_encoder(inputs, scale=5)
     sizes = {"train": 36, "dev_matched": 9, "dev_mismatched": 8}
     for name, count in (sizes | {"test_matched": 7, "test_mismatched": 6}).items():
         (tmp_path / f"{name}.tsv").write_text(mnli_rows(count, with_label="test" not in name))

@@ -24,7 +24,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("squad")
     for seed, (name, count) in enumerate({"train": 41, "dev": 17}.items()):
         (folder / f"{name}.json").write_text(json.dumps(squad_file(count, seed=seed)))
-    write_encoder(folder)
+    write_encoder(folder, num_hidden_layers=1)
     return folder
 
 
