@@ -1,17 +1,16 @@
 """examples/notebooks/ from top to bottom, with small models of random weights."""
 
-import functools
 import json
 import pathlib
 import re
 import shutil
 
-import keras
 import matplotlib
 import matplotlib.pyplot as plt
 import model_files
 import numpy as np
 import pytest
+from walking import eagerly
 
 from bert_tf import BertConfig
 
@@ -62,15 +61,12 @@ def execute(models, tmp_path, monkeypatch):
     shutil.copytree(ROOT / "data_gen/sample_text", tmp_path / "data_gen/sample_text")
     monkeypatch.chdir(tmp_path / "examples/notebooks")
     monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
-    monkeypatch.setattr(  # these few steps take less time than XLA's compilation
-        keras.Model, "compile", functools.partialmethod(keras.Model.compile, jit_compile=False)
-    )
     for name, path in models.items():
         monkeypatch.setenv(name, path)
 
     def run(name: str) -> dict:
         defined: dict = {}
-        with matplotlib.rc_context({"backend": "agg"}):
+        with matplotlib.rc_context({"backend": "agg"}), eagerly():
             for number, (kind, source) in enumerate(cells(FOLDER / f"{name}.ipynb")):
                 if kind == "code":
                     exec(compile(source, f"{name}, cell {number}", "exec"), defined)
@@ -96,7 +92,6 @@ def test_look_inside_bert(execute, capsys):
     assert [len(guess["pieces"]) for guess in found["guesses"]] == [1, 1, 1]
 
 
-@pytest.mark.filterwarnings("ignore:.compile... was not called as part")  # as it is patched
 def test_fine_tune_on_your_csv(execute, capsys):
     found = execute("fine_tune_on_your_csv")
     shown = capsys.readouterr().out

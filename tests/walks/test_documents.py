@@ -1,6 +1,5 @@
 """The commands and snippets of the documents, run as they stand on small data."""
 
-import functools
 import io
 import os
 import pathlib
@@ -9,11 +8,10 @@ import subprocess
 import sys
 import types
 
-import keras
 import pytest
 from document_inputs import SIZES, write_inputs
 from documents import DOCUMENTS, ROOT, call_of, command_of, read, shell_commands, snippets
-from walking import in_process
+from walking import eagerly, in_process
 
 pytestmark = pytest.mark.walk
 # Documents that run one after the other in one folder, and files which are there in the end.
@@ -139,19 +137,16 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.filterwarnings("ignore:.compile... was not called as part")  # as it is patched
 @pytest.mark.parametrize("documents", MADE, ids="+".join)
 def test_commands_and_snippets_run(inputs, documents, tmp_path, monkeypatch):
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    quickly = {"jit_compile": False, "run_eagerly": True}  # for a step or two no graph is made
-    compile_quickly = functools.partialmethod(keras.Model.compile, **quickly)
-    monkeypatch.setattr(keras.Model, "compile", compile_quickly)
     lines = [words for name in documents for words in LINES[name] if not elsewhere(name, words)]
-    for words in dict.fromkeys(map(tuple, lines)):
-        run_command(list(words), tmp_path, monkeypatch)
-    for name in documents:
-        exec(compile(snippets(read(name)), name, "exec"), {"__name__": "snippets"})
+    with eagerly():
+        for words in dict.fromkeys(map(tuple, lines)):
+            run_command(list(words), tmp_path, monkeypatch)
+        for name in documents:
+            exec(compile(snippets(read(name)), name, "exec"), {"__name__": "snippets"})
     assert not [name for name in MADE[documents] if not os.path.exists(name)]
 
 
