@@ -74,7 +74,7 @@ def test_it_ends_where_a_command_fails(call):
 
 QUICKLY = {
     "data": ("--dupe_factor=1", "--num_workers=1"),
-    "classify": ("--num_train_epochs=1",),
+    "classify": ("--num_train_epochs=1", "--train_batch_size=80"),
 }
 
 

@@ -31,7 +31,7 @@ from bert_tf.training.trainer import Trainer
 pytestmark = pytest.mark.walk
 RECORDS_OF_FILES, BATCH = (23, 14), 12
 PRETRAIN = {
-    "do_train": True, "train_batch_size": BATCH,
+    "do_train": True, "train_batch_size": BATCH, "gradient_accumulation_steps": 2,
     "num_train_steps": 9999, "num_warmup_steps": 5, "learning_rate": 1e-3,
     "save_checkpoints_steps": 1, "keep_checkpoint_max": 0, "iterations_per_loop": 3, "log_steps": 2,
     "xla": "false", **SIZES,
@@ -94,7 +94,7 @@ def numbers_in(path: pathlib.Path) -> list[float]:
 def test_stopped_killed_and_asked_to_end_two_processes_are_one(
     given, tmp_path, two_replicas, monkeypatch
 ):
-    """With dropout and clipping: byte for byte as one process with two undisturbed devices.
+    """With dropout, clipping and parts: byte for byte as one process with two undisturbed devices.
 
     SIGSTOP of one process, of which the other one tells; kill -9, which ends the other one too, and
     a supervisor starts both again; SIGTERM. Steps leave no threads: TensorFlow's time-outs would
