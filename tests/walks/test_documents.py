@@ -115,13 +115,8 @@ def run_command(words: list[str], folder: pathlib.Path, monkeypatch) -> None:
     line = types.SimpleNamespace(buffer=io.BytesIO(f"{text}\n".encode()), isatty=lambda: False)
     monkeypatch.setattr(sys, "stdin", line)
     verb, rest = command_of(call)
-    run_quickly(verb, *map(smaller, rest))
-
-
-def run_quickly(verb: str, *words: str) -> None:
-    """Runs a verb or script in this process, with the flags of `QUICKLY` after its own."""
     with in_process(verb) as run:
-        run(*words, *QUICKLY.get(SCRIPTS.get(verb, verb), ()))
+        run(*map(smaller, rest), *QUICKLY.get(SCRIPTS.get(verb, verb), ()))
 
 
 def smaller(word: str) -> str:
