@@ -14,12 +14,6 @@ def test_a_message_has_three_lines_and_is_a_wrong_value():
     assert isinstance(error, ValueError)
 
 
-@pytest.mark.parametrize("parts", [(), ("a",), ("a", "b")])
-def test_no_part_may_be_left_out(parts):
-    with pytest.raises(TypeError):
-        InputError(*parts)
-
-
 def test_what_was_received_may_hold_anything():
     """Escape codes, what is not visible, half characters; line feeds and other scripts stay."""
     error = InputError("a\x1b[31m\0\u202e\ud800é 海\n\tb", "c", "d")

@@ -2,7 +2,6 @@
 
 import hashlib
 import pathlib
-import shutil
 
 import bert_tf
 
@@ -24,19 +23,3 @@ def test_no_golden_has_changed():
     assert [changed(folder) for folder in FOLDERS] == [[], []]
     paths = [path for folder in FOLDERS for path in folder.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in paths) < 2e6
-
-
-def test_a_flipped_bit_is_found(tmp_path):
-    folder = shutil.copytree(GOLDENS, tmp_path / "goldens")
-    names = [line.split("  ")[1] for line in (folder / "SHA256SUMS").read_text().splitlines()]
-    assert len(names) > 30
-    for number, name in enumerate(names):
-        content = (folder / name).read_bytes()
-        flipped = bytearray(content)
-        flipped[number * 97 % len(content)] ^= 1 << number % 8
-        (folder / name).write_bytes(flipped)
-        assert changed(folder) == [name]
-        (folder / name).write_bytes(content)
-    (folder / name).unlink()
-    (folder / "another").touch()
-    assert changed(folder) == ["another", name]

@@ -42,10 +42,16 @@ def modules() -> dict[str, pathlib.Path]:
 MODULES = modules()
 
 
+@functools.cache
+def tree_of(path: pathlib.Path) -> ast.Module:
+    """A file's syntax."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(path: pathlib.Path) -> set[str]:
     """The modules that a file imports anywhere, also those named in strings to be imported late."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -145,20 +151,21 @@ def code_lines(path: pathlib.Path) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.string.strip() and token.type != tokenize.COMMENT:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree_of(path)):
         has_body = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
         if has_body and ast.get_docstring(node, clean=False) is not None:
             lines -= {*range(node.body[0].lineno, node.body[0].end_lineno + 1)}
     return len(lines)
 
 
+@functools.cache
 def loaded(path: pathlib.Path) -> set[pathlib.Path]:
     """The files of the project that importing a file loads, itself included."""
     found, todo = set(), [path]
     while todo:
         path = todo.pop()
         found.add(path)
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in tree_of(path).body:
             names = [alias.name for alias in getattr(node, "names", []) if hasattr(alias, "name")]
             if isinstance(node, ast.ImportFrom):
                 names = [node.module, *(f"{node.module}.{name}" for name in names)]

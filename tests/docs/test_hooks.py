@@ -1,6 +1,5 @@
 """docs/hooks.py, and the pages that are made or checked with it."""
 
-import ast
 import importlib.util
 import pathlib
 import re
@@ -68,19 +67,6 @@ def test_the_page_of_errors():
     assert 0.65 * len(MESSAGES) < rows < len(MESSAGES)  # without those of hardly a fixed word
     assert "| … outside any flag | flags only, as in" in page  # names of the function
     assert "| …, which already exists | a new folder | choose another path, or remove it |" in page
-
-
-@pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("'a|b'", "a|b"),
-        ("f'--{name}={value}, say'", "--…=…, say"),
-        ("f'a {x}' + ('' if x else ' b')", "a … b"),
-        ("remedy", "…"),
-    ],
-)
-def test_the_text_of_a_message(code, text):
-    assert hooks.text_of(ast.parse(code, mode="eval").body) == text
 
 
 def test_a_message_in_a_cell_is_shown_as_it_is():

@@ -13,7 +13,7 @@ CASES = (
     ("data", "error of a call", 1),
     ("data", "signal at a call", 2),
     ("vocab", "input damaged", 3),
-    ("convert", "signal at any time", 4),
+    ("vocab", "signal at any time", 4),
 )
 
 

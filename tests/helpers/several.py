@@ -6,7 +6,6 @@ import pathlib
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from walking import COMPILE_QUICKLY, SECONDS, command
@@ -28,26 +27,17 @@ def free_ports(count: int) -> list[int]:
 class Processes:
     """The processes of one run; what each says goes to a file."""
 
-    def __init__(
-        self,
-        count: int,
-        folder: pathlib.Path,
-        script: str,
-        *,
-        own: Sequence[str] | None = None,
-        **flags: Any,
-    ):
+    def __init__(self, count: int, folder: pathlib.Path, script: str, **flags: Any):
         """Starts them.
 
         Args:
           count: how many.
           folder: of their files; made if it is not there.
           script: by its name.
-          own: a word for each process alone.
           flags: the same for all.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self._folder, self._command, self._own = folder, command(script, **flags), own
+        self._folder, self._command = folder, command(script, **flags)
         self._addresses = [f"127.0.0.1:{port}" for port in free_ports(count)]
         self._popens = [self._start(index) for index in range(count)]
 
@@ -56,7 +46,7 @@ class Processes:
         config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
         with self._log(index).open("a") as log:
             return subprocess.Popen(
-                self._command + ([self._own[index]] if self._own else []),
+                self._command,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **COMPILE_QUICKLY, **QUIET, "TF_CONFIG": json.dumps(config)},

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import unittest.mock
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -240,3 +241,15 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
     finally:
         for name in set(absl_flags.FLAGS) - before:
             delattr(absl_flags.FLAGS, name)
+
+
+@contextlib.contextmanager
+def eagerly() -> Iterator[None]:
+    """No graphs of steps are made: of models this small that takes longer than it saves."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Even though the `tf.config")  # maps of tf.data are
+        tf.config.run_functions_eagerly(True)
+        try:
+            yield
+        finally:
+            tf.config.run_functions_eagerly(False)

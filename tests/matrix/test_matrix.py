@@ -24,7 +24,7 @@ from bert_tf.cli.flags import PathParser
 from bert_tf.serving import options
 
 pytestmark = pytest.mark.walk
-SEED, PAIRS = int(os.environ.get("BERT_TF_MATRIX_SEED", "1")), 4
+SEED, PAIRS = int(os.environ.get("BERT_TF_MATRIX_SEED", "1")), 3
 IS_WHOLE = "BERT_TF_MATRIX_ALL" in os.environ
 ELSEWHERE = {"tfds_data_dir"}  # of data that are not on this machine
 CHOSEN = matrix_pairs.all_pairs() if IS_WHOLE else matrix_pairs.sample(SEED, PAIRS)

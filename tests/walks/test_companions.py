@@ -22,7 +22,6 @@ from typing import Any
 import model_files
 import numpy as np
 import pytest
-import tensorflow as tf
 import walking
 from absl import flags as absl_flags
 from walking import SIZES, SPECIAL_PIECES, TINY, contents, in_process, write_records
@@ -99,12 +98,9 @@ COMPANIONS: dict[str, dict[str, tuple[Any, str]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _eagerly():
-    """Tracing graphs of models this small takes longer than it saves."""
     as_they_are = unittest.mock.patch.object(Signature, "traced", lambda self: self.function)
-    tf.config.run_functions_eagerly(True)
-    with as_they_are:
+    with as_they_are, walking.eagerly():
         yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="module")

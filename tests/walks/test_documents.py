@@ -1,6 +1,5 @@
 """The commands and snippets of the documents, run as they stand on small data."""
 
-import functools
 import io
 import os
 import pathlib
@@ -9,23 +8,21 @@ import subprocess
 import sys
 import types
 
-import keras
 import pytest
 from document_inputs import SIZES, write_inputs
 from documents import DOCUMENTS, ROOT, call_of, command_of, read, shell_commands, snippets
-from walking import in_process
+from walking import eagerly, in_process
 
 pytestmark = pytest.mark.walk
 # Documents that run one after the other in one folder, and files which are there in the end.
 MADE = {
-    ("README.md", "docs/get_started.md"): (
+    ("README.md", "docs/get_started.md", "docs/index.md"): (
         "models/topics/eval_results.txt",
         "models/squad/predictions.json",
         "serving/topics/1/saved_model.pb",
         "minilm/bert_model.ckpt.index",
         "topics_for_transformers/model.safetensors",
     ),
-    ("docs/index.md",): ("models/topics/eval_results.txt",),
     ("docs/accelerators.md",): (),
     tuple(f"docs/{path.name}" for path in sorted(ROOT.glob("docs/api*.md"))): (
         "for_transformers/model.safetensors",
@@ -118,13 +115,8 @@ def run_command(words: list[str], folder: pathlib.Path, monkeypatch) -> None:
     line = types.SimpleNamespace(buffer=io.BytesIO(f"{text}\n".encode()), isatty=lambda: False)
     monkeypatch.setattr(sys, "stdin", line)
     verb, rest = command_of(call)
-    run_quickly(verb, *map(smaller, rest))
-
-
-def run_quickly(verb: str, *words: str) -> None:
-    """Runs a verb or script in this process, with the flags of `QUICKLY` after its own."""
     with in_process(verb) as run:
-        run(*words, *QUICKLY.get(SCRIPTS.get(verb, verb), ()))
+        run(*map(smaller, rest), *QUICKLY.get(SCRIPTS.get(verb, verb), ()))
 
 
 def smaller(word: str) -> str:
@@ -140,19 +132,16 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.filterwarnings("ignore:.compile... was not called as part")  # as it is patched
 @pytest.mark.parametrize("documents", MADE, ids="+".join)
 def test_commands_and_snippets_run(inputs, documents, tmp_path, monkeypatch):
     shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(  # these few steps take less time than XLA's compilation
-        keras.Model, "compile", functools.partialmethod(keras.Model.compile, jit_compile=False)
-    )
     lines = [words for name in documents for words in LINES[name] if not elsewhere(name, words)]
-    for words in dict.fromkeys(map(tuple, lines)):
-        run_command(list(words), tmp_path, monkeypatch)
-    for name in documents:
-        exec(compile(snippets(read(name)), name, "exec"), {"__name__": "snippets"})
+    with eagerly():
+        for words in dict.fromkeys(map(tuple, lines)):
+            run_command(list(words), tmp_path, monkeypatch)
+        for name in documents:
+            exec(compile(snippets(read(name)), name, "exec"), {"__name__": "snippets"})
     assert not [name for name in MADE[documents] if not os.path.exists(name)]
 
 

@@ -49,14 +49,14 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("pairs")
     for seed, (name, count) in enumerate({"train": 64, "dev": 24, "test": 5}.items()):
         (folder / f"{name}.tsv").write_text(rows(count, seed=seed, with_label=name != "test"))
-    write_encoder(folder, scale=5)
+    write_encoder(folder, scale=5, num_hidden_layers=1)
     return folder
 
 
 def train(inputs: pathlib.Path, out: pathlib.Path, export: pathlib.Path) -> np.ndarray:
     """Trains and exports, then reads the folder again; the scores of the test data [N, 2]."""
     given = {"task_name": TASK, "data_dir": inputs, "output_dir": out, "strategy": "one"}
-    given |= {"max_seq_length": 17, "do_eval": True, "do_predict": True}
+    given |= {"max_seq_length": 17, "do_eval": True, "do_predict": True, "xla": False}
     with in_process("run_classifier.py") as classify:
         classify(
             **given, init_checkpoint=inputs, do_train=True, train_batch_size=8,

@@ -7,7 +7,15 @@ import re
 
 import numpy as np
 import pytest
-from walking import contents, in_process, read_results, read_tensors, results_of, write_encoder
+from walking import (
+    contents,
+    eagerly,
+    in_process,
+    read_results,
+    read_tensors,
+    results_of,
+    write_encoder,
+)
 
 from bert_tf import BertConfig
 from bert_tf.cli.results import read_curves
@@ -47,7 +55,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("classifier")
     for seed, (name, count) in enumerate(ROWS.items()):
         write_rows(folder / f"{name}.csv", count, seed=min(seed, 1))
-    write_encoder(folder, scale=5)
+    write_encoder(folder, scale=5, num_hidden_layers=1)
     return folder
 
 
@@ -55,6 +63,12 @@ def inputs(tmp_path_factory) -> pathlib.Path:
 def classify():
     with in_process("run_classifier.py") as main:
         yield main
+
+
+@pytest.fixture
+def briefly(classify):
+    """The same for a few steps, without graphs."""
+    return eagerly()(classify)
 
 
 def flags(inputs: pathlib.Path, output_dir: pathlib.Path, **changes) -> dict:
@@ -93,7 +107,7 @@ def test_it_learns_and_says_so(trained):
 
 def test_a_released_checkpoint_in_the_folder_of_a_run(inputs, classify, tmp_path):
     """With its file `checkpoint`, as archives of models have one; nothing is written."""
-    write_encoder(tmp_path)
+    write_encoder(tmp_path, num_hidden_layers=1)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
     before = contents(tmp_path)
     with pytest.raises(InputError, match=r"bert_model\.ckpt is, which no run has left") as caught:
@@ -117,22 +131,22 @@ def test_every_row_is_predicted_in_order(trained):
     assert f"eval_accuracy = {share_of_right(rows)}" in lines
 
 
-def test_long_texts_in_windows(inputs, classify, tmp_path, caplog):
+def test_long_texts_in_windows(inputs, briefly, tmp_path, caplog):
     """Trained on windows, scored by texts; whoever cuts the texts instead is warned."""
     out = tmp_path / "out"
     given = flags(inputs, out, max_seq_length=8, doc_stride=4)
-    classify(**given | {"num_train_epochs": 1}, do_train=True, do_eval=True)
+    briefly(**given | {"num_train_epochs": 1, "train_batch_size": 20}, do_train=True, do_eval=True)
     with (inputs / "train.csv").open(newline="") as file:
         sizes = [len(row["words"].split()) for row in csv.DictReader(file)]
     windows = sum(1 + max(0, -(-(size - 6) // 4)) for size in sizes)  # of 6 words
     assert windows > ROWS["train"] + 20
     results = read_results(out)
-    assert results["global_step"] == windows // 6
+    assert results["global_step"] == windows // 20
     rows = read_table(out / "dev_predictions.tsv")
     assert len(rows) == ROWS["dev"]
     assert share_of_right(rows) == pytest.approx(results["eval_accuracy"])
     export = {"doc_stride": 0, "do_predict": True, "export_dir": tmp_path / "serving"}
-    classify(**given | export)
+    briefly(**given | export)
     assert "was trained with doc_stride = 4; here it is None" in caplog.text
     assert "served, texts are cut to 8" in caplog.text
 
@@ -250,19 +264,22 @@ def mnli_rows(count: int, *, with_label: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def test_two_dev_sets_and_frozen_layers(inputs, classify, tmp_path, caplog):
+def test_two_dev_sets_and_frozen_layers(briefly, tmp_path, caplog):
+    inputs = tmp_path / "encoder"
+    inputs.mkdir()
+    write_encoder(inputs, scale=5)
     sizes = {"train": 36, "dev_matched": 9, "dev_mismatched": 8}
     for name, count in (sizes | {"test_matched": 7, "test_mismatched": 6}).items():
         (tmp_path / f"{name}.tsv").write_text(mnli_rows(count, with_label="test" not in name))
     out = tmp_path / "out"
-    classify(
+    briefly(
         task_name="MNLI", data_dir=tmp_path, init_checkpoint=inputs, output_dir=out,
-        max_seq_length=17, learning_rate="1e-3", train_batch_size=6, num_train_epochs=4,
+        max_seq_length=17, learning_rate="1e-3", train_batch_size=6, num_train_epochs=1,
         freeze="bert/embeddings,layer_0/", layerwise_lr_decay=0.9, xla="false",
         do_train=True, do_eval=True, do_predict=True,
     )  # fmt: skip
     results = read_results(out)
-    assert results["global_step"] == 24
+    assert results["global_step"] == 6
     for name, rows in (("dev", 9), ("dev_mismatched", 8)):
         predicted = read_table(out / f"{name}_predictions.tsv")
         assert [row["id"] for row in predicted] == [str(n) for n in range(rows)]
@@ -282,7 +299,7 @@ def test_two_dev_sets_and_frozen_layers(inputs, classify, tmp_path, caplog):
     assert (facts["freeze"], facts["layerwise_lr_decay"]) == (["bert/embeddings", "layer_0/"], 0.9)
     (tmp_path / "dev_mismatched.tsv").unlink()
     again = {"task_name": "MNLI", "data_dir": tmp_path, "output_dir": out, "max_seq_length": 17}
-    classify(**again, do_eval=True, xla="false")
+    briefly(**again, do_eval=True, xla="false")
     assert f"No dev_mismatched.tsv in {tmp_path}: left out." in caplog.text
 
 
@@ -333,7 +350,7 @@ TASKS = {  # files, rows, flags of the task, metrics of dev; columns and lines o
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
+def test_every_head_from_its_official_files(inputs, briefly, tmp_path, task):
     """Trained, evaluated and predicted; again from the folder alone, with the same predictions."""
     files, rows, own, metrics, columns, count = TASKS[task]
     for name, rows_of_it in zip(files, (9, 6, 4), strict=True):
@@ -341,7 +358,7 @@ def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
     out = tmp_path / "out"
     given = own | {"task_name": task, "data_dir": tmp_path, "output_dir": out}
     given |= {"max_seq_length": 17, "do_eval": True, "do_predict": True, "xla": "false"}
-    classify(
+    briefly(
         **given, init_checkpoint=inputs, do_train=True, num_train_epochs=1,
         train_batch_size=3, warmup_proportion=0, learning_rate="1e-4",
     )  # fmt: skip
@@ -363,7 +380,7 @@ def test_every_head_from_its_official_files(inputs, classify, tmp_path, task):
         assert [row["index"] for row in submission] == [str(n) for n in range(count)]
         scores = [min(max(float(line), 0.0), 5.0) for line in plain]
         assert [float(r["prediction"]) for r in submission] == pytest.approx(scores, abs=5e-4)
-    classify(**given)
+    briefly(**given)
     again = [line for line in (out / "test_results.tsv").read_text().splitlines() if line]
     assert [float(x) for line in again for x in line.split()] == pytest.approx(
         [float(x) for line in plain for x in line.split()], abs=1e-6

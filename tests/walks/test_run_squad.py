@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
-from walking import in_process, read_results, squad_file, write_encoder
+from walking import eagerly, in_process, read_results, squad_file, write_encoder
 
 from bert_tf.cli.results import read_curves
 from bert_tf.errors import InputError
@@ -24,7 +24,7 @@ def inputs(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp("squad")
     for seed, (name, count) in enumerate({"train": 41, "dev": 17}.items()):
         (folder / f"{name}.json").write_text(json.dumps(squad_file(count, seed=seed)))
-    write_encoder(folder)
+    write_encoder(folder, num_hidden_layers=1)
     return folder
 
 
@@ -32,6 +32,12 @@ def inputs(tmp_path_factory) -> pathlib.Path:
 def squad():
     with in_process("run_squad.py") as main:
         yield main
+
+
+@pytest.fixture
+def briefly(squad):
+    """The same for a few steps, without graphs."""
+    return eagerly()(squad)
 
 
 @pytest.fixture
@@ -121,7 +127,7 @@ def test_questions_are_answered_and_scored(
     assert read_results(out) == pytest.approx(results, abs=1e-4)
 
 
-def test_version_1_1(inputs, squad, tmp_path):
+def test_version_1_1(inputs, briefly, tmp_path):
     """Every question is answered, with as many words as are allowed, and scored by its script.
 
     Pieces that are never split go with the model, and answers beside them are found.
@@ -137,7 +143,7 @@ def test_version_1_1(inputs, squad, tmp_path):
     shutil.copytree(inputs, tmp_path / "model")
     (tmp_path / "model/model_facts.json").write_text('{"never_split": ["w3"]}')
     out = tmp_path / "out"
-    squad(
+    briefly(
         **SMALL, train_file=tmp_path / "v1.json", predict_file=tmp_path / "v1.json",
         init_checkpoint=tmp_path / "model", output_dir=out, do_train=True, do_predict=True,
         do_eval=True, train_batch_size=4, num_train_epochs=1, n_best_size=12, max_answer_length=3,
@@ -156,33 +162,33 @@ def test_version_1_1(inputs, squad, tmp_path):
     assert read_results(out)["exact_match"] == pytest.approx(100 * np.mean(right))
 
 
-def test_a_finished_run_keeps_its_threshold(squad, asking, training, tmp_path, caplog):
+def test_a_finished_run_keeps_its_threshold(briefly, asking, training, tmp_path, caplog):
     """It answers by it when it is only asked, as its export does; run again, as the first time."""
     out, export = tmp_path / "out", tmp_path / "export"
     training["num_train_epochs"] = 0.5
-    squad(**training)
+    briefly(**training)
     threshold = sorted(read_files(out)[2].values())[8] + 1e-4
     facts = facts_of(out, null_score_diff_threshold=threshold)
     with caplog.at_level("INFO", logger="absl"):
-        squad("--verbosity=0", **training)
+        briefly("--verbosity=0", **training)
         predictions, nbest, null_odds = read_files(out)
         assert predictions == decided(nbest, null_odds, 0.0)
         assert facts_of(out) == facts
-        squad("--verbosity=0", **asking)
+        briefly("--verbosity=0", **asking)
         place = f"stored with {out}/model.ckpt-2"
         assert f"null_score_diff_threshold {threshold} ({place})" in caplog.text
         predictions, nbest, null_odds = read_files(out)
         assert predictions == decided(nbest, null_odds, threshold)
         assert 0 < sum(answer == "" for answer in predictions.values()) < 17
         del asking["version_2_with_negative"]
-        squad(**asking | {"doc_stride": 5}, export_dir=export)
+        briefly(**asking | {"doc_stride": 5}, export_dir=export)
     assert "was trained with version_2_with_negative = True; here it is False" in caplog.text
     assert "was trained with doc_stride = 6; here it is 5" in caplog.text
     options = json.loads((export / "1/export.json").read_text())["options"]
     assert (options["null_score_diff_threshold"], options["doc_stride"]) == (threshold, 5)
 
 
-def test_the_best_checkpoint_answers(inputs, squad, asking, training, tmp_path, caplog):
+def test_the_best_checkpoint_answers(inputs, briefly, asking, training, tmp_path, caplog):
     """It is that of the evaluation with the best score, has its own threshold, and is resumed.
 
     Each evaluation is under the threshold that is given: here no question is answered.
@@ -190,7 +196,7 @@ def test_the_best_checkpoint_answers(inputs, squad, asking, training, tmp_path, 
     out = tmp_path / "out"
     training |= {"do_eval": True, "eval_steps": 4, "learning_rate": 3e-3}
     with caplog.at_level("INFO", logger="absl"):
-        squad("--verbosity=0", **training, null_score_diff_threshold=-1e6)
+        briefly("--verbosity=0", **training, null_score_diff_threshold=-1e6)
     examples = read_squad(str(inputs / "dev.json")).examples
     unanswerable = 100 * sum(not one.answers for one in examples) / 17
     curves = read_curves(str(out))
@@ -213,12 +219,12 @@ def test_the_best_checkpoint_answers(inputs, squad, asking, training, tmp_path, 
     assert threshold is not None
     null_odds = read_files(out)[2]
 
-    squad(**asking)  # the best one, by its own threshold
+    briefly(**asking)  # the best one, by its own threshold
     again = read_files(out)
     assert list(again[2].values()) == pytest.approx(list(null_odds.values()), abs=1e-5)
     assert again[0] == decided(again[1], again[2], threshold)
     with pytest.raises(InputError, match="dev_data"):
-        squad(**training | {"n_best_size": 3, "null_score_diff_threshold": -1e6})
+        briefly(**training | {"n_best_size": 3, "null_score_diff_threshold": -1e6})
 
 
 ASKED, TRAINED = {"do_predict": True, "predict_file": "x"}, {"do_train": True, "train_file": "x"}
