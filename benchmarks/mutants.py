@@ -123,6 +123,8 @@ def outcome(folder: pathlib.Path, path: pathlib.Path, seconds: int | None = SECO
         except subprocess.TimeoutExpired:
             return "limit"
         if ended.returncode:
+            if seconds is None:  # nothing was changed
+                print(ended.stdout.decode()[-3000:], flush=True)
             return "killed"
     return "SURVIVES"
 
