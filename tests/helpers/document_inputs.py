@@ -107,7 +107,7 @@ def write_tables(folder: pathlib.Path) -> None:
     for name, files in tables.items():
         (folder / name).mkdir()
         for file, text in files.items():
-            for part in ("train", "dev"):
+            for part in ("train", "dev", "new"):
                 (folder / name / file.format(part)).write_text(text)
     pairs = [["1", "1", "2", "It left.", "The cat left."], ["0", "3", "4", "Snow.", "The hill."]]
     header = ["Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"]
