@@ -213,6 +213,25 @@ def test_one_and_three_devices_then_guesses(tmp_path, capsys):
     assert len(rows) == 2
 
 
+def test_a_model_to_begin_with_says_its_sizes_and_vocabulary(main, tmp_path):
+    """Then the folder of the run is a whole model again, whatever the flags say."""
+    flags = one_step(tmp_path) | {"bert_config_file": None, "do_lower_case": True}
+    begin = tmp_path / "begin"
+    begin.mkdir()
+    write_encoder(begin, num_hidden_layers=1)
+    with pytest.raises(InputError, match="no --bert_config_file"):
+        main(**flags, output_dir=tmp_path / "run")
+    main(**flags, output_dir=tmp_path / "run", init_checkpoint=begin)
+    found = bert_tf.open_weights(tmp_path / "run")
+    assert found.config == bert_tf.open_weights(begin).config
+    assert len(found.pieces) == found.config.vocab_size
+    main(**flags | {"num_train_steps": 2}, output_dir=tmp_path / "run", init_checkpoint=begin)
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert record["flags"]["num_train_steps"] == 2
+    assert record["settings"]["seed"] == 12345
+    assert record["versions"]["bert_tf"] == bert_tf.__version__
+
+
 def test_masked_lm_only(briefly, tmp_path):
     """Data without next_sentence_labels; the next-sentence head is not there to be trained."""
     flags = one_step(tmp_path) | {
