@@ -452,11 +452,13 @@ def read_rows(
             names = map(str, range(len(cells))) if header is None else map(str.strip, header)
             yield Row(place, found, whole=dict(zip(names, cells, strict=False)))
             continue
-        expected = f"{least} columns" if least == most else f"{least} to {most} columns"
-        expected += ", and the header only in the first line" if header else ", as in the first"
-        received = f"{place}: {len(cells)} columns: {_preview(cells)}"
-        remedy = f"{CORRECT}; a line end or a tab inside a text makes such rows"
-        yield Row(place, {}, flaw=InputError(received, expected, remedy))
+        flaw = InputError(
+            f"{place}: {len(cells)} columns: {_preview(cells)}",
+            (f"{least} columns" if least == most else f"{least} to {most} columns")
+            + (", and the header only in the first line" if header else ", as in the first"),
+            f"{CORRECT}; a line end or a tab inside a text makes such rows",
+        )
+        yield Row(place, {}, flaw=flaw)
 
 
 def _places(
