@@ -44,7 +44,7 @@ HEADER_WORD = (
     "review|score|sentiment|target|title|tweet"
 )
 CORRECT = "correct or delete the row"
-MOST_SHOWN = 20  # rows of a message
+MOST_SHOWN, MOST_OF_A_ROW = 20, 88  # rows of a message, and characters: all have room in it
 DELIMITERS = ",;\t|"  # of csv files; the first that gives the columns is taken
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
@@ -280,7 +280,10 @@ class Layout:
 
     def _refuse(self, source: str, flaws: Sequence[InputError]) -> None:
         """Raises `InputError` for all rows that cannot be used, or warns that they are left out."""
-        shown = [f"{one.received}; expected: {one.expected}" for one in flaws[:MOST_SHOWN]]
+        shown = []
+        for flaw in flaws[:MOST_SHOWN]:
+            text = f"{flaw.received.removeprefix(f'{source}, ')}; expected: {flaw.expected}"
+            shown.append(text if len(text) <= MOST_OF_A_ROW else f"{text[: MOST_OF_A_ROW - 3]}...")
         shown += [f"and {len(flaws) - MOST_SHOWN} more"] if len(flaws) > MOST_SHOWN else []
         if self.skip_bad_rows and flaws:
             says = "%s: %d rows that cannot be used are left out:\n%s"

@@ -86,7 +86,7 @@ def test_all_bad_rows_are_in_one_message(write, kind, caplog):
         get_task(kind, **OWN).layout.read(path, ANY)
     first, *lines = caught.value.received.splitlines()
     assert first == f"{path}, with 4 rows that cannot be used:"
-    numbers = [int(line.split(", line ")[1].partition(":")[0]) for line in lines]
+    numbers = [int(line.removeprefix("line ").partition(":")[0]) for line in lines]
     assert numbers == ([2, 3, 4, 6] if kind == "jsonl" else [3, 4, 5, 7])
     assert "in the column 'Message'" in lines[0]
     assert "--skip_bad_rows" in caught.value.remedy
@@ -98,8 +98,11 @@ def test_all_bad_rows_are_in_one_message(write, kind, caplog):
 
 
 def test_of_many_bad_rows_twenty_are_shown(write):
+    """However long they are, and the names of the labels."""
+    path = write("Message,Class\n" + f"{'long ' * 40},\n" * 25 + "x\n" * 25, "t")
+    labels, layout = Labels(names=tuple(f"label {n}" for n in range(20))), get_task("csv", **OWN)
     with pytest.raises(InputError) as caught:
-        get_task("csv", **OWN).layout.read(write("Message,Class\n" + "a,\n" * 50, "t"), ANY)
+        layout.layout.read(path, labels)
     lines = caught.value.received.splitlines()
     assert len(lines) == 1 + 20 + 1
     assert lines[-1] == "and 30 more"
