@@ -89,8 +89,9 @@ def check_flags(words: Sequence[str]) -> None:
     shared_flags.require("calibrate", "do_eval")
     if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
-    if not FLAGS.task_name:
-        FLAGS.task_name = _own_format()
+    if not FLAGS.task_name and not any(FLAGS[name].value for name in FILE_FLAGS):
+        expected = "--task_name=mrpc, say, or a file of your own: --train_file=tickets.csv"
+        raise InputError("no --task_name", expected, "add one of the two")
     model_flags.require_one_of("data_dir", "tfds_name")
     _refuse_unread_files()
     if len(FLAGS.learning_rate) * FLAGS.num_trials > 1 and not FLAGS.do_eval:
@@ -98,20 +99,12 @@ def check_flags(words: Sequence[str]) -> None:
         raise InputError("several trials without --do_eval", expected, "add --do_eval")
 
 
-def _own_format() -> str:
-    """The format of the files that are named."""
-    path = next((FLAGS[name].value for name in FILE_FLAGS if FLAGS[name].value), None)
-    if not path:
-        expected = "--task_name=mrpc, say, or a file of your own: --train_file=tickets.csv"
-        raise InputError("no --task_name", expected, "add one of the two")
-    return examples.format_of(files.gfile().join(FLAGS.data_dir, path), FLAGS.encoding)
-
-
 def _refuse_unread_files() -> None:
     """Refuses files that the task does not read: the scores would be those of other data."""
     unread = [*FILE_FLAGS, "data_dir"] if FLAGS.tfds_name else []
     source = f"--tfds_name={FLAGS.tfds_name}"
-    if not unread and registry.find_name(FLAGS.task_name) not in OWN_FORMATS:
+    own = not FLAGS.task_name or registry.find_name(FLAGS.task_name) in OWN_FORMATS
+    if not unread and not own:
         unread, source = [*FILE_FLAGS], f"--task_name={FLAGS.task_name}"
     if FLAGS.dev_share and (unread or FLAGS.dev_file):
         what = f"--dev_file={FLAGS.dev_file}" if FLAGS.dev_file else source
@@ -179,7 +172,7 @@ def main(_: Sequence[str]) -> None:
 
 def make_task() -> Task:
     """The task of the flags."""
-    name = registry.find_name(FLAGS.task_name)
+    name = registry.find_name(FLAGS.task_name) if FLAGS.task_name else own_format()
     options = {}
     if name == "xnli":
         options = {"language": FLAGS.xnli_language}
@@ -192,6 +185,12 @@ def make_task() -> Task:
         of_report = ["accuracy"] if FLAGS.report else []  # its page needs scikit-learn as well
         check_libraries([*task.metrics, *of_report])
     return task
+
+
+def own_format() -> str:
+    """The format of one's own files, as the first of them shows."""
+    path = next(FLAGS[name].value for name in FILE_FLAGS if FLAGS[name].value)
+    return examples.format_of(files.gfile().join(FLAGS.data_dir, path), FLAGS.encoding)
 
 
 def best_metric() -> str:

@@ -1,8 +1,10 @@
 """Text files -> documents of lines -> sentences -> ids, streamed: memory does not grow with text.
 
     text             one sentence a line, a blank line between documents (the original's format)
-    wikiextractor    <doc ...> title, paragraphs </doc>, as WikiExtractor writes Wikipedia; the
-                     paragraphs become sentences in `sentence_splitter`
+    paragraphs       the same with a paragraph a line
+    wikiextractor    <doc ...> title, paragraphs </doc>, as WikiExtractor writes Wikipedia
+
+Paragraphs become sentences in `sentence_splitter`.
 
 The end of a file ends a document in both. (In the original a document continues in the next file
 unless a blank line ends the first.)
@@ -226,7 +228,11 @@ def display_width(text: str) -> int:
 
 
 # format: a function from (lines, path, counts) to lines of text, with None between documents
-INPUT_FORMATS = {"text": _parse_text, "wikiextractor": _parse_wikiextractor}
+INPUT_FORMATS = {
+    "text": _parse_text,
+    "paragraphs": _parse_text,
+    "wikiextractor": _parse_wikiextractor,
+}
 
 
 def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[str]]:

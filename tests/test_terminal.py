@@ -88,7 +88,7 @@ def test_a_bar_is_drawn_below_what_is_logged_and_a_log_gets_lines():
     (bar, *_) = [line for line in shown if "4/8" in line]
     assert "_AboveBars" not in written.decode()
     assert re.fullmatch(r"read:  50%\|█+ +\| 4/8 \[.* files/s, loss 0.5\]", bar.strip())
-    kept = [re.sub("^[0-9-]{5} [0-9:]{8} ", "# ", line) for line in shown]
+    kept = [re.sub("^[0-9-]{10} [0-9:]{8}[+-][0-9]{4} ", "# ", line) for line in shown]
     assert "# WARNING: look out" in kept  # a line of its own
     assert any(re.fullmatch("# read: 4 files in [01] s", line) for line in kept)
     lines = [line.partition(" ")[2].partition(" ")[2] for line in said.splitlines()]

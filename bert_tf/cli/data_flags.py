@@ -13,14 +13,15 @@ class Texts:
 
     Attributes:
       input_file: Text files: paths or globs, separated by commas.
-      input_format: text: a sentence a line, a blank line between documents. wikiextractor: as
-        WikiExtractor writes Wikipedia; paragraphs are split into sentences.
+      input_format: text: a sentence a line, a blank line between documents. paragraphs: the same
+        with a paragraph a line, which is split into sentences. wikiextractor: as WikiExtractor
+        writes Wikipedia, split likewise.
       do_lower_case: Lower-case the text and strip accents (uncased models).
       num_workers: Processes; 0: as many as there are cores.
     """
 
     input_file = Path(required=True)
-    input_format = Choice("text", ["text", "wikiextractor"])
+    input_format = Choice("text", ["text", "paragraphs", "wikiextractor"])
     do_lower_case = True
     num_workers = Count(0, 0, 10_000)
 
@@ -56,7 +57,7 @@ class PretrainingData:
       short_seq_prob: Share of the documents that are cut into shorter sequences.
       num_shards: How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command
         makes those that are missing. 0: the files that --output_file names.
-      language: Language of wikiextractor text: its ISO 639 code, of two letters if it has one.
+      language: Language of paragraphs: its ISO 639 code, of two letters if it has one.
       temp_dir: Local folder for intermediate files, which are smaller than the output; default:
         beside it. With --num_shards they stay there until all files are written.
     """

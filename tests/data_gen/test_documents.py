@@ -233,6 +233,16 @@ def test_paragraphs_are_split():
     ]
 
 
+def test_paragraphs_of_plain_text(tmp_path):
+    """A document ends at a blank line; what a sentence is, its language says."""
+    text = "El Sr. Gómez llegó. ¿Cuándo?\nSe fue.\n\nOtro día. Otra vez.\n"
+    found, _ = read(write(tmp_path / "a", text), input_format="paragraphs")
+    assert found == [["El Sr. Gómez llegó. ¿Cuándo?", "Se fue."], ["Otro día. Otra vez."]]
+    split = sentence_splitter("paragraphs", "es")
+    assert split(found[0][0]) == ["El Sr. Gómez llegó.", "¿Cuándo?"]
+    assert split(found[1][0]) == ["Otro día.", "Otra vez."]
+
+
 @given(text=st.text() | st.text("ab.。 "))
 def test_splitting_loses_nothing_but_space(text):
     sentences = sentence_splitter("wikiextractor", "en")(text)
