@@ -86,10 +86,11 @@ def check_flags(words: Sequence[str]) -> None:
     model_flags.check_fine_tuning("do_eval", "do_predict")
     shared_flags.require("report", "do_eval")
     shared_flags.require("dev_share", "do_eval")
-    shared_flags.require("calibrate", "do_eval")
+    shared_flags.require("calibrate", "do_train", "do_eval")
     if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
-    if not FLAGS.task_name and not any(FLAGS[name].value for name in FILE_FLAGS):
+    are_own = not FLAGS.tfds_name and any(FLAGS[name].value for name in FILE_FLAGS)
+    if not FLAGS.task_name and not are_own:
         expected = "--task_name=mrpc, say, or a file of your own: --train_file=tickets.csv"
         raise InputError("no --task_name", expected, "add one of the two")
     model_flags.require_one_of("data_dir", "tfds_name")
@@ -110,6 +111,7 @@ def _refuse_unread_files() -> None:
         what = f"--dev_file={FLAGS.dev_file}" if FLAGS.dev_file else source
         expected = "dev data of one source: a file, or a share of your own training file"
         raise InputError(f"--dev_share with {what}", expected, "leave out one of the two")
+    unread += [] if own and not FLAGS.tfds_name else ["encoding", "skip_bad_rows"]
     for name in unread:
         if FLAGS[name].value:
             received = f"--{name}={FLAGS[name].value} with {source}, which does not read it"
@@ -122,9 +124,11 @@ if __name__ == "__main__":
 
 from absl import logging
 
+from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
 from bert_tf.files import locked
+from bert_tf.heads.labels import Labels
 from bert_tf.tasks.results import (
     check_libraries,
     write_examples,
@@ -142,6 +146,7 @@ def main(_: Sequence[str]) -> None:
     strategy = from_flags.make_strategy()
     with locked(FLAGS.output_dir, folder=True):
         model = fine_tuning.open_pretrained()
+        check_dev_share()
         train = read_split(task, task.split("train")) if FLAGS.do_train else None
         task = with_labels(task, train, model.source)
         dev = [read_split(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
@@ -151,15 +156,20 @@ def main(_: Sequence[str]) -> None:
             doc_stride=FLAGS.doc_stride if task.labels.takes_windows else 0,
             document_context=FLAGS.document_context,
             best_metric=best_metric(),
-            class_weights=class_weights(FLAGS.class_weights, task.labels, train),
+            class_weights=class_weights(
+                FLAGS.class_weights, task.labels, train, doc_stride=FLAGS.doc_stride
+            ),
             **fine_tuning.of_run(model, strategy),
         )
+        calibration = {}
         if FLAGS.do_train:
             train_or_choose(run, train, dev[0] if dev else None)
+            run.record_temperature(None)  # of a command before
+            calibration = run.calibrate(dev[0]) if FLAGS.calibrate else {}
         else:
             run.restore()
         if dev:
-            evaluate(run, dev)
+            evaluate(run, dev, calibration)
         for data in test:
             predict(run, data)
         export(run)
@@ -181,10 +191,28 @@ def make_task() -> Task:
     task = registry.get_task(name, **options)
     task = task.with_choices_in(FLAGS.data_dir) if FLAGS.data_dir else task
     task = task.with_metric(best_metric())
+    if FLAGS.calibrate and type(task.labels) is not Labels:
+        received = f"--calibrate for the labels of {task.labels.head}"
+        raise InputError(received, "labels of which a text has one", "leave it out")
     if FLAGS.do_eval:
         of_report = ["accuracy"] if FLAGS.report else []  # its page needs scikit-learn as well
         check_libraries([*task.metrics, *of_report])
     return task
+
+
+def check_dev_share() -> None:
+    """Refuses to evaluate alone on other rows than those that the training left for it."""
+    if not FLAGS.dev_share or FLAGS.do_train:
+        return
+    latest = tf1.CheckpointFolder(FLAGS.output_dir).latest()
+    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
+    made = {name: saved.get(name) for name in ("dev_share", "seed")}
+    given = {name: FLAGS[name].value for name in made}
+    if made != given:
+        shown = [" ".join(f"--{n}={x}" for n, x in one.items()) for one in (given, made)]
+        expected = f"the rows that were not trained on: {shown[1]}"
+        remedy = f"give the same, or --task_name=jsonl --dev_file={FLAGS.output_dir}/dev.jsonl"
+        raise InputError(f"{shown[0]} without --do_train", expected, remedy)
 
 
 def own_format() -> str:
@@ -262,11 +290,9 @@ def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None
 # ---------------------------------------------------------------------------- evaluate, predict
 
 
-def evaluate(run: TextRun, dev: Sequence[TextData]) -> None:
+def evaluate(run: TextRun, dev: Sequence[TextData], calibration: dict[str, float]) -> None:
     """eval_results.txt, and the predictions for each dev example beside its label."""
-    results = {"global_step": run.step}
-    if FLAGS.calibrate:
-        results |= run.calibrate(dev[0])
+    results = {"global_step": run.step, **calibration}
     if FLAGS.dev_share:
         write_examples(f"{FLAGS.output_dir}/dev.jsonl", dev[0].examples)
     for data in dev:

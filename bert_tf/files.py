@@ -264,10 +264,12 @@ def _in_utf8(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[byte
     refuse_no_text(name, first)
     blocks = itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks)
     is_marked = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    kind = "utf-16" if is_marked else encoding
+    kind = "utf-16" if is_marked else "" if first.startswith(codecs.BOM_UTF8) else encoding
     try:
         yield from codecs.iterencode(codecs.iterdecode(blocks, kind), "utf-8") if kind else blocks
-    except (UnicodeError, LookupError) as error:
+    except InputError:  # of what reads the blocks
+        raise
+    except (ValueError, LookupError, TypeError) as error:  # or of a codec that is not for text
         begins = "begins as" if is_marked else "is said to be"
         received = f"{name}, which {begins} {kind.upper()} and is not ({error})"
         raise InputError(received, "text in its encoding", "save the file as UTF-8") from None

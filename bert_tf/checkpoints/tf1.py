@@ -384,10 +384,15 @@ def is_finished(prefix: str) -> bool:
     return reader.run_settings().get("num_train_steps") == step_of(prefix)
 
 
+LATER = {"best_metric", "class_weights", "dev_share"}
+
+
 def changed_settings(
     saved: Mapping[str, Any], given: Mapping[str, Any], *, besides: Iterable[str] = ()
 ) -> list[str]:
-    """The names of settings that both have, with different values.
+    """The names of settings that both have, with different values; or that only the later has.
+
+    The latter are LATER ones, without which older runs were made.
 
     A path may be spelled in several ways. On another host than the chief's the same initial weights
     may have another one.
@@ -397,11 +402,13 @@ def changed_settings(
       given: those of a run that is asked for.
       besides: names that are ignored.
     """
-    names = (saved.keys() & given.keys()) - set(besides)
+    added = {name for name in LATER & given.keys() if saved and given[name] and name not in saved}
+    names = (saved.keys() & given.keys() | added) - set(besides)
     paths = {os.path.realpath(str(one.get("init_checkpoint") or "")) for one in (saved, given)}
     if not runtime.is_chief() or len(paths) == 1:
         names -= {"init_checkpoint"}
-    return sorted(name for name in names if saved[name] != json.loads(json.dumps(given[name])))
+    new = json.loads(json.dumps({name: given[name] for name in names}))
+    return sorted(name for name in names if saved.get(name) != new[name])
 
 
 def check_finished_run(

@@ -9,6 +9,7 @@ import dataclasses
 import io
 import itertools
 import json
+import re
 import sys
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -125,7 +126,8 @@ def predict(_: Sequence[str]) -> None:
         told = {"input_format": FLAGS.input_format, "given": columns}
         told |= {"id_column": FLAGS.id_column, "encoding": FLAGS.encoding}
         items = rows.read_inputs(path, predictor.model.metadata, **told)
-        answers = answer(predictor, items, least=FLAGS.min_probability)
+        options = {"least": FLAGS.min_probability, "id_key": FLAGS.id_column}
+        answers = answer(predictor, items, **options)
         if FLAGS.output_file:  # otherwise the answers themselves show how far it is
             total = len(items) if isinstance(items, list) else path and rows.num_lines(path)
             answers = counted(answers, "answer", total, "inputs")
@@ -139,26 +141,34 @@ def predict(_: Sequence[str]) -> None:
 
 
 def answer(
-    predictor: Any, items: Iterable[tuple[str, Any]], *, least: float = 0.0
+    predictor: Any, items: Iterable[tuple[str, Any]], *, least: float = 0.0, id_key: str = "id"
 ) -> Iterator[dict[str, Any]]:
     """The answer to each item, of which the place is given too, with its `id` if it has one.
 
-    One whose probability is below `least` is UNSURE; of texts without a word there is none.
+    One whose probability is below `least` is UNSURE; of texts without a word there is none. In
+    objects that are no rows of a table the id is at `id_key`.
+
+    Raises:
+      InputError: an object lacks an `id_key` that is not "id"; or as of `Predictor.stream`.
     """
-    from bert_tf.serving.rows import RowReader
+    from bert_tf.serving.rows import Item, RowReader
 
     if least and predictor.task != "classification":
         received = f"--min_probability={least} for a model of {predictor.task}"
         raise InputError(received, "a model of one of several labels", "leave it out")
     reader, (asked, again) = RowReader(predictor.model.metadata), itertools.tee(items)
     rows, held = itertools.tee(reader.read(item, place) for place, item in asked)
-    for one, row, (_, item) in zip(predictor.stream(rows), held, again, strict=True):
-        has_id = isinstance(item, Mapping) and "id" in item
+    for one, row, (place, item) in zip(predictor.stream(rows), held, again, strict=True):
+        key = "id" if isinstance(item, Item) else id_key
+        has_id = isinstance(item, Mapping) and key in item
+        if key != "id" and not has_id:
+            remedy = "correct --id_column"
+            raise InputError(f"{place} without {key!r}", "an object with this key", remedy)
         if predictor.task in ANSWERED and not any(text.strip() for text in row.values()):
             one = dict.fromkeys(one)
         elif least and one["probability"] < least:
             one = one | {"label": UNSURE}
-        yield ({"id": item["id"]} if has_id else {}) | one
+        yield ({"id": item[key]} if has_id else {}) | one
 
 
 def write_table(
@@ -171,25 +181,37 @@ def write_table(
     """Writes the columns of a table, and behind them what is answered; returns the rows.
 
     Raises:
-      InputError: the items are no rows of a table, or the answers no cells.
+      InputError: the items are no rows of a table, or the answers no cells; or a cell of a tsv has
+        a tab or a line end.
     """
-    if predictor.task not in ANSWERED or not isinstance(items, list):
+    if predictor.task not in ANSWERED or not isinstance(items, list) or not items:
         received = f"{FLAGS.output_file} for answers of {predictor.task} to {FLAGS.input_file}"
-        wanted = "a table with columns, and a model that labels or scores its texts"
+        wanted = "a table with columns and rows, and a model that labels or scores its texts"
         raise InputError(received, wanted, "write JSON lines: name the output .jsonl")
-    columns, count = list(items[0][1].columns), 0
+    columns, count = items[0][1].names, 0
 
     def write(*cells: Any) -> None:
+        texts = ["" if cell is None else str(cell) for cell in cells]
+        if delimiter == "\t":  # where quotes are text
+            if wrong := [text for text in texts if re.search(r"[\t\r\n]", text)]:
+                received = f"{wrong[0]!r:.80} as a cell of {FLAGS.output_file}"
+                raise InputError(received, "cells without tabs and line ends", "name it .csv")
+            file.write("\t".join(texts).encode() + b"\n")
+            return
         row = io.StringIO(newline="")
-        csv.writer(row, delimiter=delimiter).writerow(cells)
+        csv.writer(row).writerow(texts)
         file.write(row.getvalue().encode())
+
+    def new(name: str) -> str:
+        name = f"predicted_{name}" if name in columns else name
+        numbered = (f"{name}_{number}" for number in itertools.count(2))
+        return name if name not in columns else next(n for n in numbered if n not in columns)
 
     for count, ((_, item), one) in enumerate(zip(items, answers, strict=True), 1):
         cells = cells_of(one, predictor.model.metadata["options"].get("labels") or ())
         if count == 1:
-            own = {name: f"predicted_{name}" if name in columns else name for name in cells}
-            write(*columns, *own.values())
-        write(*item.columns.values(), *cells.values())
+            write(*columns, *map(new, cells))
+        write(*item.cells, *cells.values())
     return count
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import json
+import math
 import os
 import platform
 import subprocess
@@ -120,16 +121,20 @@ def all_run_settings(config: BertConfig) -> dict[str, Any]:
 
 
 def write_record() -> None:
-    """Writes run.json to --output_dir: what has made the model there, and when.
+    """Adds this command to run.json in --output_dir: what has made the model there, and when.
 
-    The flags of this command, versions, the settings of the training (with its data's checksum and
-    number of records), scores, and the commit of the current folder if it has one.
+    Flags, versions, the settings of the training (with its data's checksum and number of records),
+    scores, null where they are undefined, and the commit of the current folder if it has one.
     """
     latest, scores = tf1.CheckpointFolder(FLAGS.output_dir).latest(), {}
-    for path in files.paths_in(FLAGS.output_dir, r"eval_results\w*\.txt$"):
-        pairs = (line.split(" = ") for line in files.read_text_lines(path))
-        scores[os.path.basename(path)] = {key: float(value) for key, value in pairs}
-    git = ["git", "rev-parse", "HEAD"]
+    path = f"{FLAGS.output_dir}/run.json"
+    earlier = files.read_json(path).get("commands", []) if files.is_file(path) else []
+    for results in files.paths_in(FLAGS.output_dir, r"eval_results\w*\.txt$"):
+        pairs = (line.split(" = ") for line in files.read_text_lines(results))
+        found = ((key, float(value)) for key, value in pairs)
+        known = {key: value if math.isfinite(value) else None for key, value in found}
+        scores[os.path.basename(results)] = known
+    git, commit = ["git", "rev-parse", "HEAD"], ""
     with contextlib.suppress(OSError):
         commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
     packages = {"bert_tf": bert_tf, "tensorflow": tf, "keras": keras, "numpy": np}
@@ -144,7 +149,7 @@ def write_record() -> None:
         "settings": tf1.CheckpointReader(latest).run_settings() if latest else None,
         "scores": scores,
     }
-    files.write_text(f"{FLAGS.output_dir}/run.json", json.dumps(record, indent=2) + "\n")
+    files.write_text(path, json.dumps({"commands": [*earlier, record]}, indent=2) + "\n")
 
 
 # ---------------------------------------------------------------------------- export

@@ -12,7 +12,7 @@ model.fit((questions, contexts), answers)
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -139,8 +139,9 @@ def question_answerer(
       answer's first and last word piece, by the names of the outputs.
 
     Raises:
-      InputError: as `load`. By its methods: an answer is no such dict, or is not in its context; or
-        what is asked of has no answers, as for `predict`, for which there is `Predictor`.
+      InputError: as `load`. By its methods: an answer is no such dict, no answer is in its context
+        (some that are not are left out, with a warning), or there are none, as for `predict`, for
+        which there is `Predictor`.
     """
     files = bert_config_file, vocab_file, do_lower_case
     whole = _loaded(path, "question_answering", None, *files)
@@ -194,7 +195,7 @@ def _sentences(model: BertModel, x: Any, y: Any, weights: Any) -> Triple:
 
     [B, S] and [B, W].
     """
-    if not isinstance(x, list | tuple) or any(hasattr(one, "shape") for one in x):
+    if not isinstance(x, list | tuple) or not x or any(hasattr(one, "shape") for one in x):
         return x, y, weights
     tokenizer, most = model.tokenizer, model.tokenizer.max_length
     for row, sentence in enumerate(x):
@@ -252,6 +253,10 @@ def _questions(
     articles = []
     for row, (question, context, answer) in enumerate(zip(columns[0], columns[1], y, strict=True)):
         given = answer or {"text": [], "answer_start": []}
+        if not isinstance(given, Mapping) or not given.keys() >= {"text", "answer_start"}:
+            expected = '{"text": ["1386"], "answer_start": [24]}'
+            received = f"{answer!r:.80} as answer {row}, counted from 0"
+            raise InputError(received, expected, "correct the answer")
         given = {name: np.atleast_1d(values)[:1] for name, values in given.items()}
         asked = {"id": f"{row}, counted from 0", "question": question, "context": context}
         asked |= {"answers": given, "is_impossible": not len(given["text"])}

@@ -14,7 +14,7 @@ import json
 import re
 import threading
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,11 @@ class RestModel:
 
     def __init__(self, model: ServedModel, name: str):
         """Takes a model, and the name that it has in paths."""
-        self.name, self._queue = name, Queue(model)
         metadata = model.metadata
+        answers = {name: [*outputs] for name, outputs in metadata["answers"].items()}
+        # The shape of answers with a count of words or masks depends on the longest row.
+        alone = {s for s, names in answers.items() if any(n.startswith("num_") for n in names)}
+        self.name, self._queue = name, Queue(model, alone=alone)
         # An export is a version of its folder; weights have none.
         last = model.path.rstrip("/").rsplit("/", 1)[-1]
         self.version = last if last.isdecimal() else "1"
@@ -86,7 +89,7 @@ class RestModel:
         if not isinstance(request, dict):
             raise RestError(400, "Request body must be a JSON object")
         signature = request.get("signature_name") or DEFAULT
-        if signature not in self._inputs:
+        if not isinstance(signature, str) or signature not in self._inputs:
             raise RestError(400, f'Serving signature key "{signature}" not found.')
         forms = [form for form in ("instances", "inputs") if form in request]
         if len(forms) != 1:
@@ -95,6 +98,8 @@ class RestModel:
         specs, given = self._inputs[signature], request[forms[0]]
         columns = _columns_of_rows(given, specs) if by_rows else _columns(given, specs)
         arrays = {name: _array(name, columns[name], specs[name]) for name in specs}
+        if len({*map(len, arrays.values())}) > 1:
+            raise RestError(400, "inputs of different batch sizes")
         try:
             outputs = self._queue.run(arrays, signature)
         except (InputError, tf.errors.OpError, ValueError) as error:
@@ -108,10 +113,10 @@ class RestModel:
 
     def _found(self, path: str, method: str, known: Sequence[str | None]) -> str | None:
         """What a path asks for: "/metadata", ":predict", or None for the status."""
-        match = _PATH.fullmatch(urllib.parse.unquote(path))
+        match = _PATH.fullmatch(path)
         if not match or match["what"] not in known:
             raise RestError(400, f"Malformed request: {method} {path}")
-        name, version = match["name"], match["version"]
+        name, version = urllib.parse.unquote(match["name"]), match["version"]
         if name == self.name and version in (None, self.version):
             return match["what"]
         if method == "POST" or match["what"]:
@@ -167,9 +172,9 @@ class Ticket:
 class Queue:
     """Runs a model for one request at a time, or for several that came meanwhile together."""
 
-    def __init__(self, model: ServedModel):
-        """Takes the model."""
-        self._model, self._waiting = model, list[Ticket]()
+    def __init__(self, model: ServedModel, *, alone: Collection[str] = ()):
+        """Takes the model, and the signatures of which requests are answered one by one."""
+        self._model, self._alone, self._waiting = model, alone, list[Ticket]()
         self._runs, self._changes = threading.Lock(), threading.Lock()
 
     def run(self, arrays: Arrays, signature: str) -> Arrays:
@@ -192,7 +197,7 @@ class Queue:
         """Takes from those that wait what fits beside a request, which is taken too."""
         with self._changes:
             self._waiting.remove(own)
-            left, taken = MOST_ROWS - own.rows, []
+            left, taken = 0 if own.signature in self._alone else MOST_ROWS - own.rows, []
             for one in self._waiting:
                 if one.kind == own.kind and one.rows <= left:
                     taken.append(one)

@@ -41,9 +41,10 @@ Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
 
 
 class Item(dict[str, Any]):
-    """The texts of a table's row by their names; `columns`: all its cells, by column."""
+    """The texts of a table's row by their names; and its columns' names and its cells."""
 
-    columns: Mapping[str, str]
+    names: Sequence[str]
+    cells: Sequence[str]
 
 
 # The output that counts a row's real columns: the outputs with such columns.
@@ -209,7 +210,7 @@ def read_inputs(
             raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
         logging.info("%s is read as %s with columns", path, kind)
         return [*read_table(path, columns, kind, id_column=id_column, encoding=encoding)]
-    stream = lines_of(sys.stdin.buffer, STDIN)
+    stream = lines_of(sys.stdin.buffer, STDIN, encoding)
     lines = files.read_lines(path, encoding=encoding) if path else stream
     told = {"input_format": kind, "name": path or STDIN, "columns": columns}
     return read_items(lines, metadata, **told, has_columns=has_columns)
@@ -300,17 +301,18 @@ def read_table(
         if file_format == "conll":
             cells = {"text": " ".join(cells["words"])}
         item = Item({name: cell for name, cell in cells.items() if cell is not None})
-        item.columns = row.whole
+        item.names, item.cells = row.names, row.all_cells
         yield row.place, item
 
 
-def lines_of(stream: BinaryIO, name: str) -> Iterator[bytes]:
+def lines_of(stream: BinaryIO, name: str, encoding: str = "") -> Iterator[bytes]:
     """The lines of a stream, each as soon as it arrives.
 
     Raises:
       InputError: a line is too long to be held in memory; `name` says where.
     """
-    return files.lines_of(iter(lambda: stream.readline(files.READ_BYTES), b""), name)
+    blocks = iter(lambda: stream.readline(files.READ_BYTES), b"")
+    return files.lines_of(blocks, name, encoding=encoding)
 
 
 def read_items(

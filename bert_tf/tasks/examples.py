@@ -13,6 +13,7 @@ each by the field of an example that it holds. A row has the cells of these colu
                                               {"text_a": "It rains.", "label": "neutral"})
 """
 
+import codecs
 import csv
 import dataclasses
 import io
@@ -92,15 +93,16 @@ class Row:
     """Some cells of a row by field, and where the row is ("train.tsv, line 7").
 
     A sentence in words has a line for each word: `word_places` are the places of these lines. A row
-    that cannot be read has the error in place of its cells. A table's row has all cells as `whole`,
-    by the names of the columns, or their numbers if there is no header.
+    that cannot be read has the error in place of its cells. A table's row has the names of all its
+    columns, or their numbers if there is no header, and as many cells.
     """
 
     place: str
     cells: Mapping[str, Any]
     word_places: tuple[str, ...] = ()
     flaw: InputError | None = None
-    whole: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    names: Sequence[str] = ()
+    all_cells: Sequence[str] = ()
 
 
 class Columns(NamedTuple):
@@ -233,7 +235,7 @@ class Layout:
         others: set[str] = set()  # the values of `only` in other rows
         places: dict[str, str] = {}  # of the ids in the file
         skip_broken = self.skip_flawed and labelled == REQUIRED
-        for row in rows:
+        for number, row in enumerate(rows):
             try:
                 if row.flaw:
                     raise row.flaw
@@ -245,7 +247,8 @@ class Layout:
                 if texts is None:
                     left_out.append(row.place)
                     continue
-                label, guid = self._label(row, labels, labelled), str(len(examples))
+                label = self._label(row, labels, labelled)
+                guid = str(number if self.skip_bad_rows else len(examples))
                 if "id" in row.cells and (self.id_required or row.cells["id"] is not None):
                     guid = self._own_id(row, places)
                 examples.append(self.example(guid, *texts, label=label))
@@ -444,16 +447,18 @@ def read_rows(
     # more than 131,072 characters is an error.
     tsv = ((place, line.split("\t")) for place, line in _lines(path, encoding))
     needed = columns.by_field.keys() - {*columns.optional}
-    names = {columns.by_field[field] for field in needed if file_format == "csv"}
-    lines = tsv if file_format == "tsv" else _csv_lines(path, names, encoding)
+    wanted = {columns.by_field[field] for field in needed}
+    lines = tsv if file_format == "tsv" else _csv_lines(path, wanted, encoding)
     first = next(lines, (f"{path}, line 1", [""]))
     header, positions, least, most = _places(*first, columns)
+    names = [str(at) for at in range(len(first[1]))]
+    names = [name.strip() for name in header] if header else names
     for place, cells in lines if header else itertools.chain([first], lines):
         is_whole = least <= len(cells) and not any(cells[most:])
         if is_whole and cells != header:
             found = {field: _cell(cells, at) for field, at in positions.items()}
-            names = map(str, range(len(cells))) if header is None else map(str.strip, header)
-            yield Row(place, found, whole=dict(zip(names, cells, strict=False)))
+            padded = [*cells, *[""] * len(names)][: len(names)]
+            yield Row(place, found, names=names, all_cells=padded)
             continue
         flaw = InputError(
             f"{place}: {len(cells)} columns: {_preview(cells)}",
@@ -492,7 +497,9 @@ def format_of(path: str, encoding: str = "") -> str:
     first = next(filter(str.strip, files.read_text_lines(path, encoding=encoding)), "")
     if first.lstrip().startswith("{"):
         return "jsonl"
-    return "tsv" if "\t" in first and '"' not in first else "csv"
+    mark = next(files.read_blocks(path), b"")[:2]
+    is_of_excel = mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # with quotes around cells
+    return "tsv" if "\t" in first and '"' not in first and not is_of_excel else "csv"
 
 
 def split_by_class(
@@ -579,11 +586,13 @@ def _text_of(path: str, encoding: str) -> str:
     return "".join(files.read_text_lines(path, encoding=encoding)).rstrip("\r\n")
 
 
-def _csv_lines(path: str, names: Collection[str], encoding: str) -> Iterator[tuple[str, list[str]]]:
-    """Place and cells of each row; what parts them is what gives a header with the `names`."""
+def _csv_lines(
+    path: str, wanted: Collection[Column], encoding: str
+) -> Iterator[tuple[str, list[str]]]:
+    """Place and cells of each row; what parts them is what gives a first row with these columns."""
     csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
     text = _text_of(path, encoding)
-    delimiter = next((one for one in DELIMITERS if _has_columns(text, one, names)), DELIMITERS[0])
+    delimiter = next((one for one in DELIMITERS if _has_columns(text, one, wanted)), DELIMITERS[0])
     if delimiter != DELIMITERS[0]:
         logging.info("%s is read as csv with %r between cells", path, delimiter)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
@@ -602,14 +611,14 @@ def _csv_lines(path: str, names: Collection[str], encoding: str) -> Iterator[tup
             yield place, cells
 
 
-def _has_columns(text: str, delimiter: str, names: Collection[str]) -> bool:
-    """Whether a csv text's first row has all of these cells."""
+def _has_columns(text: str, delimiter: str, wanted: Collection[Column]) -> bool:
+    """Whether a csv text's first row has cells of these names, or at these places."""
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
         cells = next(filter(None, rows), [])
     except csv.Error:
         return False
-    return {*names} <= {cell.strip() for cell in cells}
+    return {*wanted} <= {*range(len(cells)), *(cell.strip() for cell in cells)}
 
 
 def _json_rows(path: str, columns: Columns, encoding: str) -> Iterator[Row]:

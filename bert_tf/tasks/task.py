@@ -21,6 +21,12 @@ from bert_tf.tasks.results import METRICS
 if TYPE_CHECKING:
     from bert_tf.heads.head import Head
 
+METRICS_OF = {  # by head
+    "classification": ("accuracy", "macro_f1", "micro_f1", "f1", "matthews"),
+    "multi_label": ("micro_f1", "macro_f1", "accuracy"),
+    "regression": ("pearson", "spearman"),
+    "token_labels": ("entity_f1", "accuracy"),
+}
 MOST_GRADES = 10  # numbers that may well be classes
 
 
@@ -96,12 +102,12 @@ class Task:
         """This task with one metric more, unless it has it or it is the loss, or "".
 
         Raises:
-          InputError: there is none of that name.
+          InputError: there is none of that name for such labels.
         """
         if name in ("", "loss", *self.metrics):
             return self
-        if name not in METRICS:
-            expected = f"loss or one of {', '.join(METRICS)}"
+        if name not in (known := METRICS_OF.get(self.labels.head, self.metrics)):
+            expected = f"loss or one of {', '.join(known)}"
             raise InputError(f"--best_metric={name}", expected, "correct --best_metric")
         return dataclasses.replace(self, metrics=(*self.metrics, name))
 

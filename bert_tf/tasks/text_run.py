@@ -32,7 +32,11 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import classes, tf1
 from bert_tf.checkpoints.loading import load_weights
-from bert_tf.checkpoints.metadata import ModelMetadata, Weights, read_model_files
+from bert_tf.checkpoints.metadata import (
+    METADATA_FILE,
+    ModelMetadata,
+    Weights,
+)
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
@@ -114,7 +118,6 @@ class TextRun(Run):
     doc_stride: int = 0
     best_metric: str = ""
     class_weights: tuple[float, ...] = ()
-    temperature: float | None = dataclasses.field(default=None, init=False)  # as in the metadata
     document_context: bool = False
 
     def __post_init__(self):
@@ -190,8 +193,7 @@ class TextRun(Run):
         """As of `Run`, with the columns that predict reads as well."""
         texts = (getattr(self.task.layout, field, None) for field in ("text_a", "text_b"))
         columns = tuple(column for column in texts if column is not None)
-        more = {"columns": columns or None, "temperature": self.temperature}
-        return dataclasses.replace(super().metadata(), **more)
+        return dataclasses.replace(super().metadata(), columns=columns or None)
 
     def restore(self) -> None:
         """Loads the model for evaluation and prediction, head included.
@@ -211,7 +213,6 @@ class TextRun(Run):
             source = classes.with_labels(source, self.task.labels.names, self._own_names())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
-        self.temperature = read_model_files(self.output_dir)["metadata"].temperature  # is in them
 
     def load_pretrained(self) -> None:
         """Loads the initial weights of training.
@@ -262,36 +263,37 @@ class TextRun(Run):
     def calibrate(self, data: TextData) -> dict[str, float]:
         """Divides the head's weights by the temperature that is best for labelled data.
 
-        Only if the probabilities then are closer to how often predictions are right: the folder's
-        metadata then say it, and what loads the model does the same.
+        After `train`, with the weights as they are in checkpoints; and only if the probabilities
+        then are closer to how often predictions are right. The folder's metadata say it, and what
+        loads the model does the same.
 
         Returns:
-          eval_calibration_error before and after, and the temperature.
-
-        Raises:
-          InputError: the labels are no single names.
+          eval_calibration_error before and after.
         """
-        if type(self.task.labels) is not Labels:
-            received = f"--calibrate for the labels of {self.task.labels.head}"
-            raise InputError(received, "labels of which a text has one", "leave it out")
         logits = self.predict(data)
         gold = np.array([self.task.labels.numbers[one.label] for one in data.examples])
         found, shares = fit_temperature(logits, gold), self.task.labels.probabilities
         before, after = (calibration_error(shares(logits / t), gold) for t in (1.0, found))
         results = {"eval_calibration_error_before": before, "eval_calibration_error": before}
+        self.record_temperature(found if after < before else None)
         if after < before:
             results |= {"eval_calibration_error": after}
-            self.temperature = found * (self.temperature or 1.0)
-            for variable in self.trainer.model.trainable_variables:
+            for variable in self.trainer.model.weights:
                 if re.fullmatch(OUTPUT, tf1.checkpoint_name(variable)):
                     variable.assign(variable / found)
-            for folder in (self.output_dir, f"{self.output_dir}/{BEST}"):
-                if tf1.has_checkpoints(folder):
-                    self.write_model_files(folder)
         says = "Calibration by the %s data: temperature %.3f, error %.4f, before %.4f%s."
         kept = "" if after < before else "; left as it is"
         logging.info(says, data.split.name, found, after, before, kept)
         return results
+
+    def record_temperature(self, temperature: float | None) -> None:
+        """Writes it into the metadata of the run's checkpoints, the best one's too."""
+        for folder in (self.output_dir, f"{self.output_dir}/{BEST}"):
+            path = f"{folder}/{METADATA_FILE}"
+            known = ModelMetadata.from_json_file(path)
+            if tf.io.gfile.exists(path) and known.temperature != temperature:
+                found = dataclasses.replace(known, temperature=temperature)
+                write_text(path, found.to_json_string())
 
     def evaluate(self, data: TextData) -> dict[str, float]:
         """Loss and metrics of the model on a split.
@@ -485,7 +487,9 @@ def _deviation(values: Sequence[float]) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
 
 
-def class_weights(given: str | None, labels: Labels, train: TextData | None) -> tuple[float, ...]:
+def class_weights(
+    given: str | None, labels: Labels, train: TextData | None, *, doc_stride: int = 0
+) -> tuple[float, ...]:
     """The weight of each label, as of `TextRun`.
 
     Args:
@@ -493,9 +497,11 @@ def class_weights(given: str | None, labels: Labels, train: TextData | None) -> 
         file with the weight of each label; None for none.
       labels: with their names.
       train: the training data; None if nothing is trained.
+      doc_stride: as of `TextRun`: with it windows are trained on, which are not counted yet.
 
     Raises:
-      InputError: the labels are no single names, or the file lacks one or has another.
+      InputError: the labels are no single names, the file lacks one or has another, or windows
+        would have to be counted.
     """
     if not given or not train:
         return ()
@@ -508,6 +514,10 @@ def class_weights(given: str | None, labels: Labels, train: TextData | None) -> 
             expected = f"a weight above 0 for each of {', '.join(labels.names)}"
             raise InputError(f"{given} with {found}", expected, "correct the file")
         return tuple(found[name] for name in labels.names)
+    if doc_stride:
+        received = f"--class_weights=balanced with --doc_stride={doc_stride}"
+        remedy = "leave out --doc_stride, or give a file with the weight of each label"
+        raise InputError(received, "texts that are one training example each", remedy)
     named = [one.label for one in train.examples]
     counts = collections.Counter(itertools.chain(*named) if labels.is_per_word else named)
     each = sum(counts.values()) / len(labels.names)

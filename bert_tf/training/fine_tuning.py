@@ -563,6 +563,11 @@ class BestCheckpoint:
             if tf1.changed_settings(saved, {"dev_data": self.run_settings["dev_data"]}):
                 received = f"{self.folder.path}, the best checkpoint by other dev data"
                 raise InputError(received, "the dev data that the run began with", REMEDY)
+            metrics = [one.get("best_metric") for one in (saved, self.run_settings)]
+            if metrics[0] != metrics[1]:
+                received = f"{self.folder.path}, the best checkpoint by another metric"
+                expected = f"--best_metric={metrics[0] or '(not given)'}, as the run began"
+                raise InputError(received, expected, REMEDY)
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """As `evaluate`; raises `StopTraining` if training is to end."""

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import threading
+import urllib.parse
 
 import numpy as np
 import pytest
@@ -127,6 +128,9 @@ WRONG = [
     ({"instances": [{"txt": "a"}]}, 400, "element: 0 of 'instances' list"),
     ({"inputs": {"txt": ["a"]}}, 400, "named inputs: text"),
     ({"instances": ["a"], "signature_name": "no"}, 400, '"no" not found'),
+    ({"instances": ["a"], "signature_name": ["no"]}, 400, "not found"),
+    ({"inputs": {name: [[1, 1]] * (1 + (name == "input_ids")) for name in IDS},
+      "signature_name": "ids"}, 400, "different batch sizes"),
     ({"instances": ["a"], "signature_name": "ids"}, 400, "multiple input tensors required"),
     ({"instances": [IDS | {"input_ids": [2, 99_999, 3]}], "signature_name": "ids"}, 400,
      "assertion failed: [input_ids must be"),
@@ -185,6 +189,17 @@ def test_other_models(models, loaded, kind):
     for name, value in wanted.items():
         if value.dtype == np.float32:
             np.testing.assert_allclose(answer[name], value[0], atol=1e-5)
+
+
+def test_answers_with_counts_are_not_joined(loaded):
+    """Their shape would depend on who else asks."""
+    model = RestModel(loaded["token_labels"], "m/ö:1")
+    texts = ["Ruprecht", "it was founded by him in 1386"]
+    bodies = [json.dumps({"instances": [text]}).encode() for text in texts]
+    path = f"/v1/models/{urllib.parse.quote(model.name, safe='')}:predict"
+    alone = [model.post(path, body) for body in bodies]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        assert [*pool.map(lambda body: model.post(path, body), bodies * 8)] == alone * 8
 
 
 def test_who_may_ask(loaded):

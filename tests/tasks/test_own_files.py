@@ -42,15 +42,16 @@ def test_a_comma_is_what_parts_cells_where_it_can_be(write):
     (one,) = get_task("csv", **OWN).layout.read(path, ANY)
     assert (one.text_a, one.label) == ("a;b;c", "x;y")
     layout = TextColumns(text_a=0, label=1, file_format="csv")
-    (one,) = layout.read(write("a;b,c\n", "t.csv"), ANY)
-    assert (one.text_a, one.label) == ("a;b", "c")
+    for text in ("a;b,c\n", '"a,b";c\n', "a|b;c\n"):
+        (one,) = layout.read(write(text, "t.csv"), ANY)
+        assert (one.text_a, one.label) == (text[:-3].strip('"'), "c")
     (one,) = get_task("csv", **OWN).layout.read(
         write("Nr;Message\n1;a, b\n", "t.csv"), ANY, labelled=examples.OPTIONAL
     )
     assert (one.text_a, one.label) == ("a, b", None)
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "utf-32", "no such one"])
+@pytest.mark.parametrize("encoding", ["ascii", "utf-32", "no such one", "rot13", "base64"])
 def test_another_encoding_than_the_file_has(write, encoding):
     path = write("Message,Class\né,x\n".encode(), "t.csv")
     with pytest.raises(InputError, match=f"is said to be {encoding.upper()} and is not"):
@@ -65,6 +66,7 @@ def test_another_encoding_than_the_file_has(write, encoding):
         ('"a"\tb\n', "csv"),
         ("a;b\n", "csv"),
         ("", "csv"),
+        ('a\tb\nc\t"d"\n'.encode("utf-16"), "csv"),  # as Excel writes it
     ],
 )
 def test_the_format_is_what_the_content_shows(write, content, kind):
@@ -91,8 +93,9 @@ def test_all_bad_rows_are_in_one_message(write, kind, caplog):
     assert "in the column 'Message'" in lines[0]
     assert "--skip_bad_rows" in caught.value.remedy
     found = get_task(kind, **OWN, skip_bad_rows=True).layout.read(path, ANY)
+    # Their numbers in the file, so that predictions can be found in it.
     assert [(one.guid, one.text_a, one.label) for one in found] == [
-        ("0", "a", "x"), ("1", "d", "y")
+        ("0", "a", "x"), ("4", "d", "y")
     ]  # fmt: skip
     assert "4 rows that cannot be used are left out" in caplog.text
 
@@ -159,6 +162,8 @@ def test_balanced_weights_make_labels_count_alike(tmp_path):
     assert class_weights(str(tmp_path / "w.json"), labels, data(given)) == (2, 1, 0.5)
     assert class_weights(None, labels, data(given)) == ()
     assert class_weights("balanced", labels, None) == ()
+    with pytest.raises(InputError, match="balanced with --doc_stride=8"):
+        class_weights("balanced", labels, data(given), doc_stride=8)
     for wrong in ({"a": 1}, {"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 1, "c": 1, "d": 1}):
         (tmp_path / "w.json").write_text(json.dumps(wrong))
         with pytest.raises(InputError, match=r"w\.json with"):
@@ -249,6 +254,24 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
             ({"task_name": "mrpc", "train_file": None, "data_dir": tmp_path}, "--dev_share with"),
             ({"best_metric": "recall"}, "--best_metric=recall"),
             ({"train_file": None}, "no --task_name"),
+            ({"train_file": None, "tfds_name": "glue/mrpc"}, "no --task_name"),
+            ({"seed": 7}, "--dev_share=0.25 --seed=7 without --do_train"),
+            ({"dev_share": 0.5}, "--dev_share=0.5 --seed=12345 without --do_train"),
+            ({"best_metric": "entity_f1"}, "--best_metric=entity_f1"),
+            ({"calibrate": True}, "--calibrate without --do_train"),
+            (
+                {
+                    "task_name": "mrpc",
+                    "train_file": None,
+                    "data_dir": tmp_path,
+                    "dev_share": None,
+                    "encoding": "cp1252",
+                },
+                "--encoding=cp1252 with --task_name=mrpc",
+            ),
+            (training | {"class_weights": None}, "class_weights"),
+            (training | {"best_metric": "accuracy", "num_train_epochs": 5}, "best_metric accuracy"),
+            (training | {"calibrate": True, "label_kind": "regression"}, "labels of regression"),
         ):
             with pytest.raises(InputError, match=says):
                 classify(**given | wrong)
@@ -297,7 +320,14 @@ def test_probabilities_are_calibrated_wherever_the_model_is_used(tmp_path):
 
     with in_process("classify") as classify:
         classify(**given, **training, calibrate=True)
+        first = facts()
+        classify(**given, **training)  # which is finished: as if it had never been calibrated
+        assert "temperature" not in facts()
+        raw = read_results(out)["eval_loss"]
+        classify(**given, **training, calibrate=True)
+        assert facts() == first
         results = read_results(out)
+        assert results["eval_loss"] < raw
         assert results["eval_calibration_error"] < results["eval_calibration_error_before"]
         assert facts()["temperature"] > 1.5
         classify(**given)
@@ -312,3 +342,13 @@ def test_probabilities_are_calibrated_wherever_the_model_is_used(tmp_path):
             assert answer["probabilities"] == pytest.approx([*map(float, shares)], abs=1e-5)
         classify(**given, **training | {"num_train_epochs": 21})
         assert "temperature" not in facts()
+        commands = json.loads((out / "run.json").read_text())["commands"]
+        assert [one["flags"].get("calibrate") for one in commands] == [True, None, True, None, None]
+        # A grid, whose best model is loaded anew, by the best of several evaluations.
+        grid = training | {"learning_rate": "5e-3,4e-3", "num_train_epochs": 8, "eval_steps": 12}
+        grid |= {"output_dir": tmp_path / "grid", "calibrate": True}
+        found = []
+        for _ in range(2):
+            classify(**given | grid)
+            found.append(json.loads((tmp_path / "grid/model_facts.json").read_text()))
+        assert found[0] == found[1]

@@ -116,11 +116,15 @@ def test_the_best_checkpoint_of_another_task_is_not_loaded(tmp_path):
         best_of(run, last=10)
 
 
-def test_scores_of_other_data_are_not_compared(tmp_path):
+@pytest.mark.parametrize(
+    ("saved", "says"),
+    [({"dev_data": "others"}, "other dev data"), ({"best_metric": "f1"}, "another metric")],
+)
+def test_other_scores_are_not_compared(tmp_path, saved, says):
     run = ScriptedRun(tmp_path, [0.5])
     best_of(run).evaluate(10)
-    tf1.CheckpointFolder(tmp_path).save(12, run.state(12, {"dev_data": "others"}))
-    with pytest.raises(InputError, match="best checkpoint by other dev data"):
+    tf1.CheckpointFolder(tmp_path).save(12, run.state(12, saved))
+    with pytest.raises(InputError, match=f"best checkpoint by {says}"):
         run.train(make_config(), TRAIN, DEV)
 
 

@@ -84,8 +84,9 @@ def test_a_table_keeps_its_columns(folder, wanted, tmp_path, predict, ending):
     given = {"model": folder / "export", "input_file": tmp_path / "in.csv", "output_file": out}
     predict(**given, id_column="Nr", probabilities=True, min_probability=0.5)
     delimiter = "," if ending == "csv" else "\t"
+    quoting = csv.QUOTE_MINIMAL if ending == "csv" else csv.QUOTE_NONE
     with out.open(newline="", encoding="utf-8") as file:
-        header, *found = csv.reader(file, delimiter=delimiter)
+        header, *found = csv.reader(file, delimiter=delimiter, quoting=quoting)
     names = wanted[0]["labels"]
     shares = [f"probability_{name}" for name in names]
     assert header == [*rows[0], "predicted_label", "probability", *shares]
@@ -104,6 +105,10 @@ def test_a_table_keeps_its_columns(folder, wanted, tmp_path, predict, ending):
     given["input_file"] = tmp_path / "lines.txt"
     with pytest.raises(InputError, match=r"out\.[ct]sv for answers of classification"):
         predict(**given | {"input_format": None})
+    (tmp_path / "lines.txt").write_text('{"text_a": "a", "text_b": "b", "id": 1}\n')
+    with pytest.raises(InputError, match="line 1 without 'Nr'"):
+        predict(model=folder / "export", input_file=tmp_path / "lines.txt", input_format="jsonl",
+                output_file=tmp_path / "o", id_column="Nr")  # fmt: skip
     with pytest.raises(InputError, match=r"'Number' \(there is no such column"):
         predict(**given | {"input_file": tmp_path / "in.csv"}, id_column="Number")
 
@@ -122,6 +127,37 @@ def test_scores_and_sets_of_labels_in_a_table(tmp_path, predict):
             float(first.rpartition(",")[2])
         with pytest.raises(InputError, match=f"--min_probability=0.5 for a model of {kind}"):
             predict(model=tmp_path / kind, input_file=source, min_probability=0.5)
+
+
+def test_columns_of_any_table(folder, tmp_path, predict):
+    """Two of one name, names that are taken, short rows, quotes in a tsv, no rows."""
+    source, out = tmp_path / "in.csv", tmp_path / "out.csv"
+    head = "text_a,note,note,label,predicted_label,text_b"
+    source.write_text(f'{head}\nit,"1,5",2,x,y,"a ""b"""\n')
+    given = {"model": folder / "export", "input_file": source}
+    predict(**given, output_file=out)
+    header, row = csv.reader(out.read_text().splitlines())
+    assert header == [*head.split(","), "predicted_label_2", "probability"]
+    assert row[:6] == ["it", "1,5", "2", "x", "y", 'a "b"']
+    predict(**given, output_file=tmp_path / "out.tsv")
+    assert (
+        (tmp_path / "out.tsv").read_text().splitlines()[1].startswith('it\t1,5\t2\tx\ty\ta "b"\t')
+    )
+    source.write_text(f'{head}\n"i\tt",1,2,x,y,b\n')
+    with pytest.raises(InputError, match="without tabs and line ends"):
+        predict(**given, output_file=tmp_path / "other.tsv")
+    source.write_text(f"{head}\n")
+    with pytest.raises(InputError, match="with columns and rows"):
+        predict(**given, output_file=tmp_path / "other.csv")
+    assert not (tmp_path / "other.tsv").exists()
+    known = {"columns": (0, 1), "pairs": True}
+    served_models.write_folder("pairs", tmp_path / "m", max_seq_length=LENGTH, **known,
+                               task="classification")  # fmt: skip
+    source.write_text("it,by\nwho,it,\n")
+    predict(model=tmp_path / "m", input_file=source, output_file=out)
+    header, first, second = csv.reader(out.read_text().splitlines())
+    assert header == ["0", "1", "label", "probability"]
+    assert (first[:2], second[:2], len(second)) == (["it", "by"], ["who", "it"], 4)
 
 
 def test_a_file_without_a_header_is_read_as_in_training(tmp_path, predict):
