@@ -1,9 +1,8 @@
-"""examples/client.py against real servers of both protocols, each with an export behind it."""
+"""examples/client.py against servers of both protocols: gRPC, and `bert-tf serve`."""
 
 import base64
 import concurrent.futures
 import contextlib
-import http.server
 import io
 import json
 import pathlib
@@ -18,6 +17,8 @@ import served_models
 import tensorflow as tf
 from google.protobuf import text_format
 
+from bert_tf.playground.rest import RestModel
+from bert_tf.playground.server import Server
 from bert_tf.serving.predictor import Predictor, ServedModel
 from bert_tf.tasks.features import classifier_record
 
@@ -86,92 +87,34 @@ def grpc_server(models):
     server.stop(None).wait()
 
 
-class RestHandler(http.server.BaseHTTPRequestHandler):
-    """TensorFlow Serving's REST: columns, strings and bytes, metadata, errors."""
-
-    def do_GET(self):
-        model, rest = self._model()
-        if model is None or rest != "/metadata":
-            return self._send(404, {"error": "Malformed request: GET"})
-        signature = {"serving_default": {"outputs": {key: {} for key in model.metadata["outputs"]}}}
-        return self._send(200, {"metadata": {"signature_def": {"signature_def": signature}}})
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        model, rest = self._model()
-        if model is None or rest != ":predict":
-            return self._send(404, {"error": f"Servable not found for request: {self.path}"})
-        try:
-            return self._send(200, self._predict(model, body))
-        except Exception as error:
-            return self._send(400, {"error": str(error)})
-
-    def _model(self):
-        parts = re.fullmatch(r"/v1/models/(\w+)(?:/versions/1)?(:predict|/metadata)", self.path)
-        return (self.server.models.get(parts[1]), parts[2]) if parts else (None, None)
-
-    def _predict(self, model, body):
-        name = body.get("signature_name", "serving_default")
-        specs = model.metadata["signatures"][name]
-        columns = body["inputs"]
-        outputs = model.run({k: _array(columns[k], specs[k]["dtype"]) for k in specs}, name)
-        found = {key: _json(value.tolist()) for key, value in outputs.items()}
-        return {"outputs": found if len(found) > 1 else next(iter(found.values()))}
-
-    def _send(self, status, value):
-        content = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_):
-        pass
-
-
-def _array(values: list, dtype: str) -> np.ndarray:
-    def plain(value):
-        if isinstance(value, list):
-            return [plain(one) for one in value]
-        if isinstance(value, dict):
-            return base64.b64decode(value["b64"], validate=True)
-        if (dtype == "string") != isinstance(value, str):
-            raise ValueError(f"JSON Value: {value!r} is not of expected type: {dtype}")
-        return value.encode() if isinstance(value, str) else value
-
-    return np.array(plain(values), object if dtype == "string" else dtype)
-
-
-def _json(value):
-    if isinstance(value, list):
-        return [_json(one) for one in value]
-    return value.decode() if isinstance(value, bytes) else value
-
-
 @pytest.fixture(scope="module")
-def rest_server(models):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), RestHandler)
-    server.models = models
-    server.address = f"127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+def rest_addresses(models):
+    """Addresses of `bert-tf serve` by model; a model of another name is asked for at the first."""
+    with contextlib.ExitStack() as stack:
+        addresses = {}
+        for name, model in models.items():
+            server = stack.enter_context(Server())
+            server.rest = RestModel(model, name)
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            addresses[name] = server.url.removeprefix("http://").rstrip("/")
+        yield addresses
 
 
 @pytest.fixture(params=["grpc", "rest"])
 def ask(request, client, capsys, monkeypatch):
     """Gives the client's command: lines -> exit code, answers, message."""
-    server = request.getfixturevalue(f"{request.param}_server")
+    is_rest = request.param == "rest"
+    given = request.getfixturevalue("rest_addresses" if is_rest else "grpc_server")
 
     def run(lines, *flags, model="pairs"):
         content = "".join(json.dumps(line) + "\n" for line in lines).encode()
         stream = io.TextIOWrapper(io.BytesIO(content))
         monkeypatch.setattr("sys.stdin", stream)
-        command = [f"--protocol={request.param}", f"--address={server.address}", "--timeout=60"]
+        address = given.get(model, given["pairs"]) if is_rest else given.address
+        command = [f"--protocol={request.param}", f"--address={address}", "--timeout=60"]
         code = client.main([*command, f"--model={model}", *flags])
         printed = capsys.readouterr()
         return code, [json.loads(line) for line in printed.out.splitlines()], printed.err
