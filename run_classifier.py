@@ -124,14 +124,13 @@ if __name__ == "__main__":
 
 from absl import logging
 
-from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.cli import fine_tuning, from_flags
 from bert_tf.files import locked
 from bert_tf.heads.labels import Labels
 from bert_tf.tasks.results import (
     check_libraries,
-    write_examples,
+    examples_text,
     write_probabilities,
     write_submission,
 )
@@ -146,7 +145,6 @@ def main(_: Sequence[str]) -> None:
     strategy = from_flags.make_strategy()
     with locked(FLAGS.output_dir, folder=True):
         model = fine_tuning.open_pretrained()
-        check_dev_share()
         train = read_split(task, task.split("train")) if FLAGS.do_train else None
         task = with_labels(task, train, model.source)
         dev = [read_split(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
@@ -168,6 +166,8 @@ def main(_: Sequence[str]) -> None:
             calibration = run.calibrate(dev[0]) if FLAGS.calibrate else {}
         else:
             run.restore()
+        if FLAGS.dev_share:
+            keep_dev_rows(dev[0])
         if dev:
             evaluate(run, dev, calibration)
         for data in test:
@@ -200,19 +200,16 @@ def make_task() -> Task:
     return task
 
 
-def check_dev_share() -> None:
-    """Refuses to evaluate alone on other rows than those that the training left for it."""
-    if not FLAGS.dev_share or FLAGS.do_train:
-        return
-    latest = tf1.CheckpointFolder(FLAGS.output_dir).latest()
-    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
-    made = {name: saved.get(name) for name in ("dev_share", "seed")}
-    given = {name: FLAGS[name].value for name in made}
-    if made != given:
-        shown = [" ".join(f"--{n}={x}" for n, x in one.items()) for one in (given, made)]
-        expected = f"the rows that were not trained on: {shown[1]}"
-        remedy = f"give the same, or --task_name=jsonl --dev_file={FLAGS.output_dir}/dev.jsonl"
-        raise InputError(f"{shown[0]} without --do_train", expected, remedy)
+def keep_dev_rows(dev: TextData) -> None:
+    """Writes the rows that are not trained on; without training they must be those of before."""
+    path, text = f"{FLAGS.output_dir}/dev.jsonl", examples_text(dev.examples)
+    if FLAGS.do_train:
+        files.write_text(path, text)
+    elif not files.is_file(path) or "".join(files.read_text_lines(path)) != text:
+        received = f"--dev_share={FLAGS.dev_share} --seed={FLAGS.seed} without --do_train"
+        expected = f"the rows of {path}, which the model was not trained on"
+        remedy = f"give the flags and file of the training, or --task_name=jsonl --dev_file={path}"
+        raise InputError(received, expected, remedy)
 
 
 def own_format() -> str:
@@ -293,8 +290,6 @@ def train_or_choose(run: TextRun, train: TextData, dev: TextData | None) -> None
 def evaluate(run: TextRun, dev: Sequence[TextData], calibration: dict[str, float]) -> None:
     """eval_results.txt, and the predictions for each dev example beside its label."""
     results = {"global_step": run.step, **calibration}
-    if FLAGS.dev_share:
-        write_examples(f"{FLAGS.output_dir}/dev.jsonl", dev[0].examples)
     for data in dev:
         ending = run.task.ending(data.split)
         scores = run.evaluate(data)

@@ -208,7 +208,7 @@ def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
     return float(np.exp(optimize.minimize_scalar(loss, bounds=(-3, 3), method="bounded").x))
 
 
-def write_examples(path: str, examples: Sequence[AnyExample]) -> None:
+def examples_text(examples: Sequence[AnyExample]) -> str:
     """A line of JSON for each text or pair: id, text_a, text_b, label; to read with jsonl."""
     fields = {"guid": "id", "text_a": "text_a", "text_b": "text_b", "label": "label"}
     lines = []
@@ -216,7 +216,7 @@ def write_examples(path: str, examples: Sequence[AnyExample]) -> None:
         values = {key: getattr(example, name) for name, key in fields.items()}
         known = {key: value for key, value in values.items() if value is not None}
         lines.append(json.dumps(known, ensure_ascii=False) + "\n")
-    write_text(path, "".join(lines))
+    return "".join(lines)
 
 
 def write_labeled(

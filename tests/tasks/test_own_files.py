@@ -237,7 +237,8 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
         results = read_results(out)
         scores = json.loads((out / "best/evaluations.json").read_text())
         assert results["eval_loss"] == pytest.approx(min(scores.values()))
-        dev = [*map(json.loads, (out / "dev.jsonl").read_text().splitlines())]
+        rows_of_dev = (out / "dev.jsonl").read_text()
+        dev = [*map(json.loads, rows_of_dev.splitlines())]
         assert collections.Counter(one["label"] for one in dev) == {"Often": 12, "Rare": 2}
         assert {one["id"] for one in dev} == {
             line.split("\t")[0] for line in (out / "dev_predictions.tsv").read_text().splitlines()
@@ -257,6 +258,7 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
             ({"train_file": None, "tfds_name": "glue/mrpc"}, "no --task_name"),
             ({"seed": 7}, "--dev_share=0.25 --seed=7 without --do_train"),
             ({"dev_share": 0.5}, "--dev_share=0.5 --seed=12345 without --do_train"),
+            ({"output_dir": tmp_path, "init_checkpoint": out}, "without --do_train"),
             ({"best_metric": "entity_f1"}, "--best_metric=entity_f1"),
             ({"calibrate": True}, "--calibrate without --do_train"),
             (
@@ -270,11 +272,13 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
                 "--encoding=cp1252 with --task_name=mrpc",
             ),
             (training | {"class_weights": None}, "class_weights"),
+            (training | {"seed": 7}, "seed 7"),
             (training | {"best_metric": "accuracy", "num_train_epochs": 5}, "best_metric accuracy"),
             (training | {"calibrate": True, "label_kind": "regression"}, "labels of regression"),
         ):
             with pytest.raises(InputError, match=says):
                 classify(**given | wrong)
+        assert (out / "dev.jsonl").read_text() == rows_of_dev
 
 
 # ---------------------------------------------------------------------------- calibration
@@ -345,10 +349,16 @@ def test_probabilities_are_calibrated_wherever_the_model_is_used(tmp_path):
         commands = json.loads((out / "run.json").read_text())["commands"]
         assert [one["flags"].get("calibrate") for one in commands] == [True, None, True, None, None]
         # A grid, whose best model is loaded anew, by the best of several evaluations.
-        grid = training | {"learning_rate": "5e-3,4e-3", "num_train_epochs": 8, "eval_steps": 12}
+        grid = training | {
+            "learning_rate": "5e-3",
+            "num_trials": 2,
+            "num_train_epochs": 8,
+            "eval_steps": 12,
+        }
         grid |= {"output_dir": tmp_path / "grid", "calibrate": True}
         found = []
         for _ in range(2):
             classify(**given | grid)
+            classify(**given | {"output_dir": tmp_path / "grid"})
             found.append(json.loads((tmp_path / "grid/model_facts.json").read_text()))
         assert found[0] == found[1]
