@@ -136,11 +136,11 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # to be reached: 4,800; 6,400; 5,900; 2,700; 14,650; 18,000.
 BUDGET = {
     "run_pretraining.py": (31, 5_660),
-    "run_classifier.py": (42, 7_915),
+    "run_classifier.py": (42, 7_935),
     "run_squad.py": (38, 6_760),
-    "create_pretraining_data.py": (20, 2_930),
+    "create_pretraining_data.py": (20, 2_940),
 }
-WHOLE, TESTS = 16_990, 22_760
+WHOLE, TESTS = 17_050, 22_850
 
 
 @functools.cache

@@ -94,10 +94,16 @@ RECOGNIZED = {
 
 
 def _is_of(name: str, path: str) -> bool:
-    """Whether a path is of a format: by `RECOGNIZED`, or a folder that holds the format's file."""
+    """Whether a path is of a format: by `RECOGNIZED`, or its folder, or its file."""
     if name in RECOGNIZED:
         return RECOGNIZED[name](path)
-    return tf.io.gfile.exists(os.path.join(path, FORMATS[name].file))
+    return tf.io.gfile.exists(os.path.join(_folder_of(name, path), FORMATS[name].file))
+
+
+def _folder_of(name: str, path: str) -> str:
+    """The folder of a format's own file; another path as it is."""
+    folder, file = os.path.split(path)
+    return folder if name not in RECOGNIZED and file == FORMATS[name].file else path
 
 
 def open_weights(path: str | os.PathLike) -> Weights:
@@ -115,7 +121,8 @@ def open_weights(path: str | os.PathLike) -> Weights:
     with path_errors(path):
         name = next((name for name in FORMATS if _is_of(name, path)), "tf1")
         module, _, function = FORMATS[name].reader.partition(":")
-        return getattr(importlib.import_module(module), function)(path).in_scores()
+        opened = getattr(importlib.import_module(module), function)(_folder_of(name, path))
+        return opened.in_scores()
 
 
 def pinned(path: str | None, folder: str) -> str | None:

@@ -138,8 +138,8 @@ class Weights:
 
     @property
     def num_classes(self) -> int:
-        """The classes of a classifier's head; 2 if there is none."""
-        return self.shapes.get("output_weights", (2,))[0]
+        """The classes of a classifier's head; without one, its labels, or 2 if it has none."""
+        return self.shapes.get("output_weights", (len(self.metadata.labels or "ab"),))[0]
 
     @property
     def names(self) -> list[str]:
