@@ -147,7 +147,7 @@ def test_the_files_and_names_of_the_guide_exist():
 
 def test_the_task_of_the_guide_reads_its_data(tmp_path):
     task = eval(BLOCKS[0], vars(registry))
-    rows = ["gold_label\tsentence1\tsentence2", "neutral\tIt rains.\tIt is May."]
+    rows = ["gold_label\tsentence1\tsentence2", "neutral\tIt rains.\tIt is May.", "-\ta\tb"]
     (tmp_path / "train.tsv").write_text("\n".join(rows) + "\n")
     (example,) = task.read(str(tmp_path), "train")
     assert isinstance(example, Example)
@@ -172,6 +172,7 @@ def test_the_format_of_the_guide_keeps_every_bit(tmp_path, monkeypatch):
     found = loading.open_weights(folder)
     model_files.assert_same(model_files.all_tensors(found), tensors)
     assert isinstance(found.config, BertConfig)
+    assert loading.open_weights(f"{folder}/weights.npz").path == found.path
     assert found.pieces == model_files.PIECES
     (tmp_path / "archive" / module.NAME).write_bytes(b"PK\3\4 and no more")
     with pytest.raises(InputError, match="whole archive of NumPy"):

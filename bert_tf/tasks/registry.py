@@ -5,7 +5,9 @@ A new task is one entry more in `_TASKS`:
     Task(
         name="snli",
         title="Does one sentence follow from another?",
-        layout=TextColumns(text_a="sentence1", text_b="sentence2", label="label", disputed="-"),
+        layout=TextColumns(
+            text_a="sentence1", text_b="sentence2", label="gold_label", disputed="-"
+        ),
         labels=Labels(names=("contradiction", "entailment", "neutral")),
         metrics=("accuracy",),
         splits=splits("train.tsv", "dev.tsv", "test.tsv", labelled=OPTIONAL),
