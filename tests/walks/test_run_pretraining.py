@@ -226,7 +226,7 @@ def test_a_model_to_begin_with_says_its_sizes_and_vocabulary(main, tmp_path):
     assert found.config == bert_tf.open_weights(begin).config
     assert len(found.pieces) == found.config.vocab_size
     main(**flags | {"num_train_steps": 2}, output_dir=tmp_path / "run", init_checkpoint=begin)
-    record = json.loads((tmp_path / "run/run.json").read_text())
+    _, record = json.loads((tmp_path / "run/run.json").read_text())["commands"]
     assert record["flags"]["num_train_steps"] == 2
     assert record["settings"]["seed"] == 12345
     assert record["versions"]["bert_tf"] == bert_tf.__version__
