@@ -6,7 +6,10 @@ A new task is one entry more in `_TASKS`:
         name="snli",
         title="Does one sentence follow from another?",
         layout=TextColumns(
-            text_a="sentence1", text_b="sentence2", label="gold_label", disputed="-"
+            text_a="sentence1",
+            text_b="sentence2",
+            label="gold_label",
+            disputed="-",
         ),
         labels=Labels(names=("contradiction", "entailment", "neutral")),
         metrics=("accuracy",),
