@@ -139,7 +139,8 @@ class Weights:
     @property
     def num_classes(self) -> int:
         """The classes of a classifier's head; without one, its labels, or 2 if it has none."""
-        return self.shapes.get("output_weights", (len(self.metadata.labels or "ab"),))[0]
+        labels = self.metadata.labels
+        return self.shapes.get("output_weights", (len(labels) if labels else 2,))[0]
 
     @property
     def names(self) -> list[str]:

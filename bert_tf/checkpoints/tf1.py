@@ -384,6 +384,7 @@ def is_finished(prefix: str) -> bool:
     return reader.run_settings().get("num_train_steps") == step_of(prefix)
 
 
+# Settings that older runs do not record: without them these had none.
 LATER = {"best_metric", "class_weights", "dev_share"}
 
 

@@ -299,7 +299,6 @@ def serve(argv: Sequence[str]) -> None:
     Takes an export of `bert-tf export`, or a folder with weights. Requests that come while the
     model runs are answered together. There is no log-in and no TLS: put a proxy before it.
     """
-    from bert_tf.playground.api import Playground
     from bert_tf.playground.rest import RestModel
     from bert_tf.playground.server import Server
 
@@ -307,16 +306,22 @@ def serve(argv: Sequence[str]) -> None:
     name = FLAGS.name or next((one for one in reversed(parts) if one.strip(".")), "model")
     with Server(host=FLAGS.host, port=FLAGS.port, is_open=True) as server:  # the port may be taken
         predictor = make_predictor(argv[1])
-        page = Playground(predictor)
-        with Progress("compile"):
-            page.warm_up()
-        server.playground = page
         server.rest = RestModel(predictor.model, name)
-        url = f"{server.url}v1/models/{urllib.parse.quote(name)}:predict"
-        print(f"{argv[1]} is served at {url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
-        print(file=sys.stderr)
+        url = f"{server.url}v1/models/{urllib.parse.quote(name, safe='')}:predict"
+        show(server, predictor, f"{argv[1]} is served at {url}")
+
+
+def show(server: Any, predictor: Any, told: str) -> None:
+    """Answers requests about a model, with its page, until Ctrl-C; tells that it does."""
+    from bert_tf.playground.api import Playground
+
+    server.playground = Playground(predictor)
+    with Progress("compile"):
+        server.playground.warm_up()
+    print(f"{told} (Ctrl-C stops it)", file=sys.stderr, flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
+    print(file=sys.stderr)
 
 
 @verb(Address, Model, model_flags.ModelFiles, check=one_path)
@@ -328,18 +333,10 @@ def playground(argv: Sequence[str]) -> None:
 
     Takes an export of `bert-tf export`, or a folder with weights.
     """
-    from bert_tf.playground.api import Playground
     from bert_tf.playground.server import Server
 
     with Server(host=FLAGS.host, port=FLAGS.port) as server:  # at once: the port may be taken
-        page = Playground(make_predictor(argv[1]))
-        with Progress("compile"):
-            page.warm_up()
-        server.playground = page
-        print(f"{argv[1]} is shown at {server.url} (Ctrl-C stops it)", file=sys.stderr, flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            server.serve_forever()
-        print(file=sys.stderr)
+        show(server, make_predictor(argv[1]), f"{argv[1]} is shown at {server.url}")
 
 
 # ---------------------------------------------------------------------------- fill-mask

@@ -26,8 +26,8 @@ from bert_tf.config import BertConfig, StepConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 
-# What a run reads again and again or leaves behind.
 _BEGAN, _TIME = time.time(), "%Y-%m-%d %H:%M:%S %z"
+# What a run reads again and again or leaves behind.
 _TPU_PATHS = ("output_dir", "export_dir", "input_file", "eval_input_file", "init_checkpoint")
 
 # ---------------------------------------------------------------------------- devices

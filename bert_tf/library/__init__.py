@@ -3,5 +3,5 @@
 Importing it registers our classes with Keras, so that `keras.models.load_model` reads .keras files.
 """
 
-from bert_tf.library import fit_models, models  # noqa: F401
+from bert_tf.library import models  # noqa: F401
 from bert_tf.training import optimization  # noqa: F401

@@ -41,8 +41,10 @@ SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}  # 
 DEFAULTS = {
     "input_mask": lambda ids: ops.cast(ops.not_equal(ids, 0), "int32"),
     "segment_ids": ops.zeros_like,
-    "masked_lm_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
-    "word_positions": lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
+    **dict.fromkeys(
+        ("masked_lm_positions", "word_positions"),
+        lambda ids: ops.cumsum(ops.ones_like(ids), axis=-1) - 1,
+    ),
 }
 REMEDY = 'give what the tokenizer returns, model(tokenizer(["a text"])), or cast numbers to int32'
 

@@ -19,21 +19,22 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import types_pb2
 
 from bert_tf.errors import InputError
 from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import ServedModel
+from bert_tf.serving.rows import plain
+from bert_tf.tokenization.wordpiece import utf8
 
 MOST_ROWS = 32  # of requests that are answered together
 _PATH = re.compile(
     r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+))?(?P<what>/metadata|:\w+)?"
 )
-_TYPES = {"string": "DT_STRING", "int32": "DT_INT32", "int64": "DT_INT64", "float32": "DT_FLOAT",
-          "float": "DT_FLOAT", "bool": "DT_BOOL"}  # fmt: skip
 Arrays = dict[str, np.ndarray]
 
 
-class RestError(Exception):
+class HttpError(Exception):
     """A request that is answered with this status, and {"error": message}."""
 
     def __init__(self, status: int, message: str):
@@ -46,22 +47,20 @@ class RestModel:
 
     def __init__(self, model: ServedModel, name: str):
         """Takes a model, and the name that it has in paths."""
-        metadata = model.metadata
-        answers = {name: [*outputs] for name, outputs in metadata["answers"].items()}
+        answers = model.metadata["answers"]
         # The shape of answers with a count of words or masks depends on the longest row.
         alone = {s for s, names in answers.items() if any(n.startswith("num_") for n in names)}
-        self.name, self._queue = name, Queue(model, alone=alone)
+        self.name, self._model, self._queue = name, model, Queue(model, alone=alone)
         # An export is a version of its folder; weights have none.
         last = model.path.rstrip("/").rsplit("/", 1)[-1]
         self.version = last if last.isdecimal() else "1"
-        self._inputs: dict[str, dict[str, Any]] = metadata["signatures"]
-        self._answers: dict[str, dict[str, str]] = metadata["answers"]
+        self._inputs: dict[str, dict[str, Any]] = model.metadata["signatures"]
 
     def get(self, path: str) -> dict[str, Any]:
         """The answer to a GET.
 
         Raises:
-          RestError: there is no such model or path.
+          HttpError: there is no such model or path.
         """
         found = self._found(path, "GET", (None, "/metadata"))
         if found == "/metadata":
@@ -79,33 +78,33 @@ class RestModel:
         """The answer to a POST.
 
         Raises:
-          RestError: there is no such model or path, or the request cannot be used.
+          HttpError: there is no such model or path, or the request cannot be used.
         """
         self._found(path, "POST", (":predict",))
         try:
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise RestError(400, f"JSON Parse error: {error}") from None
+            raise HttpError(400, f"JSON Parse error: {error}") from None
         if not isinstance(request, dict):
-            raise RestError(400, "Request body must be a JSON object")
+            raise HttpError(400, "Request body must be a JSON object")
         signature = request.get("signature_name") or DEFAULT
         if not isinstance(signature, str) or signature not in self._inputs:
-            raise RestError(400, f'Serving signature key "{signature}" not found.')
+            raise HttpError(400, f'Serving signature key "{signature}" not found.')
         forms = [form for form in ("instances", "inputs") if form in request]
         if len(forms) != 1:
-            raise RestError(400, f"{'Both' if forms else 'Missing'} 'inputs' or 'instances' key")
+            raise HttpError(400, f"{'Both' if forms else 'Missing'} 'inputs' or 'instances' key")
         by_rows = forms == ["instances"]
         specs, given = self._inputs[signature], request[forms[0]]
         columns = _columns_of_rows(given, specs) if by_rows else _columns(given, specs)
         arrays = {name: _array(name, columns[name], specs[name]) for name in specs}
         if len({*map(len, arrays.values())}) > 1:
-            raise RestError(400, "inputs of different batch sizes")
+            raise HttpError(400, "inputs of different batch sizes")
         try:
             outputs = self._queue.run(arrays, signature)
         except (InputError, tf.errors.OpError, ValueError) as error:
             text = str(error)  # of TensorFlow with the stack of the function before it
-            raise RestError(400, text[max(text.find("assertion failed"), 0) :]) from None
-        values = {name: _plain(output) for name, output in outputs.items()}
+            raise HttpError(400, text[max(text.find("assertion failed"), 0) :]) from None
+        values = {name: plain(output) for name, output in outputs.items()}
         if not by_rows:
             return {"outputs": _alone(values)}
         rows = zip(*values.values(), strict=True)
@@ -115,29 +114,29 @@ class RestModel:
         """What a path asks for: "/metadata", ":predict", or None for the status."""
         match = _PATH.fullmatch(path)
         if not match or match["what"] not in known:
-            raise RestError(400, f"Malformed request: {method} {path}")
+            raise HttpError(400, f"Malformed request: {method} {path}")
         name, version = urllib.parse.unquote(match["name"]), match["version"]
         if name == self.name and version in (None, self.version):
             return match["what"]
         if method == "POST" or match["what"]:
             which = f"Specific({name}, {version})" if version else f"Latest({name})"
-            raise RestError(404, f"Servable not found for request: {which}")
+            raise HttpError(404, f"Servable not found for request: {which}")
         which = f"version {version}" if version else "any versions"
-        raise RestError(404, f"Could not find {which} of model {name}")
+        raise HttpError(404, f"Could not find {which} of model {name}")
 
     def _described(self, signature: str) -> dict[str, Any]:
-        """A signature as its protocol buffer is in JSON."""
+        """A signature as its protocol buffer is in JSON; a checkpoint's is traced first."""
 
-        def tensor(name: str, dtype: str, shape: Sequence[int | None]) -> dict[str, Any]:
+        def tensor(name: str, dtype: Any, shape: Any) -> dict[str, Any]:
             sizes = [{"size": str(-1 if n is None else n), "name": ""} for n in shape]
-            kind = {"dtype": _TYPES[dtype], "tensor_shape": {"dim": sizes, "unknown_rank": False}}
-            return kind | {"name": name}
+            kind = types_pb2.DataType.Name(tf.as_dtype(dtype).as_datatype_enum)
+            shape = {"dim": sizes, "unknown_rank": False}
+            return {"dtype": kind, "tensor_shape": shape, "name": name}
 
-        outputs = {}
-        for name, what in self._answers[signature].items():
-            dtype, shape = re.match(r"(\w+) \[(.*?)\]", what).groups()  # "float [B, L], of each"
-            dims = [int(n) if n.isdecimal() else None for n in shape.split(", ")]
-            outputs[name] = tensor(f"StatefulPartitionedCall:{len(outputs)}", dtype, dims)
+        outputs = {
+            name: tensor(f"StatefulPartitionedCall:{number}", spec.dtype, spec.shape)
+            for number, (name, spec) in enumerate(sorted(self._model.outputs_of(signature).items()))
+        }
         inputs = {
             name: tensor(f"{signature}_{name}:0", spec["dtype"], spec["shape"])
             for name, spec in self._inputs[signature].items()
@@ -210,13 +209,9 @@ class Queue:
         joined = {name: np.concatenate([one.arrays[name] for one in tickets]) for name in names}
         try:
             outputs, at = self._model.run(joined, tickets[0].signature), 0
-            if len(tickets) > 1 and {*map(len, outputs.values())} != {sum(t.rows for t in tickets)}:
-                raise ValueError("answers that are not one for each row")
             for one in tickets:
                 one.outputs = {name: x[at : at + one.rows] for name, x in outputs.items()}
                 at += one.rows
-            if len(tickets) == 1:
-                tickets[0].outputs = outputs
         except Exception as error:
             if len(tickets) == 1:
                 tickets[0].error = error
@@ -231,18 +226,18 @@ class Queue:
 def _columns_of_rows(given: Any, specs: Mapping[str, Any]) -> dict[str, list]:
     """The values of {"instances": [...]} by input."""
     if not isinstance(given, list) or not given:
-        raise RestError(400, "'instances' must be a non-empty list")
+        raise HttpError(400, "'instances' must be a non-empty list")
     columns: dict[str, list] = {name: [] for name in specs}
     for number, row in enumerate(given):
         is_named = isinstance(row, dict) and row.keys() != {"b64"}
         if not is_named and len(specs) > 1:
             says = "instances is a plain list, but expecting list of objects as multiple input"
-            raise RestError(400, f"{says} tensors required as per tensorinfo_map")
+            raise HttpError(400, f"{says} tensors required as per tensorinfo_map")
         values = row if is_named else dict.fromkeys(specs, row)
         if values.keys() != specs.keys():
             other = next(iter(values.keys() ^ specs.keys()))
             says = f"Failed to process element: {number} of 'instances' list"
-            raise RestError(400, f"{says}: missing or unexpected named input {other!r}")
+            raise HttpError(400, f"{says}: missing or unexpected named input {other!r}")
         for name, value in values.items():
             columns[name].append(value)
     return columns
@@ -254,7 +249,7 @@ def _columns(given: Any, specs: Mapping[str, Any]) -> dict[str, Any]:
     values = given if is_named else dict.fromkeys(specs, given)
     if (len(specs) > 1 and not is_named) or values.keys() != specs.keys():
         wanted = ", ".join(specs)
-        raise RestError(400, f"'inputs' must be an object with the named inputs: {wanted}")
+        raise HttpError(400, f"'inputs' must be an object with the named inputs: {wanted}")
     return dict(values)
 
 
@@ -266,44 +261,24 @@ def _array(name: str, values: Any, spec: Mapping[str, Any]) -> np.ndarray:
         if isinstance(value, list) == (depth == rank):
             raise ValueError(f"expected {rank} dimensions")
         if isinstance(value, list):
-            found = [checked(one, depth + 1) for one in value]
-            if len({np.shape(one) for one in found}) > 1:
+            if len({len(one) for one in value if isinstance(one, list)}) > 1:
                 raise ValueError("rows of different lengths")
-            return found
+            return [checked(one, depth + 1) for one in value]
         if dtype == "string":
             if isinstance(value, dict) and value.keys() == {"b64"}:
                 return base64.b64decode(value["b64"], validate=True)
             if not isinstance(value, str):
                 raise ValueError(f"JSON Value: {value!r:.40} not of expected type: string")
-            return value.encode("utf-8", "surrogatepass")
+            return utf8(value)
         kinds = {"bool": bool, "float32": int | float}.get(dtype, int)
         if not isinstance(value, kinds) or (dtype != "bool" and isinstance(value, bool)):
             raise ValueError(f"JSON Value: {value!r:.40} not of expected type: {dtype}")
         return value
 
     try:
-        found = checked(values, 0)
-        if dtype == "string":
-            whole = np.empty(np.shape(found), object)  # np.array would drop zeros at the ends
-            flat = [found]
-            for _ in range(rank):
-                flat = [one for part in flat for one in part]
-            whole[...] = np.array([*flat, None], object)[:-1].reshape(whole.shape)
-            return whole
-        return np.array(found, dtype).reshape(np.shape(found) or (0,) * rank)
+        return np.array(checked(values, 0), object if dtype == "string" else dtype)
     except (ValueError, OverflowError, TypeError) as error:
-        raise RestError(400, f"Failed to process the input {name!r}: {error}") from None
-
-
-def _plain(array: np.ndarray) -> list:
-    """Values for JSON; of float32 the shortest numbers that are the same."""
-    if array.dtype == object:
-        return _decoded(array.tolist())
-    return array.astype("U").astype(float).tolist() if array.dtype == np.float32 else array.tolist()
-
-
-def _decoded(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else [_decoded(one) for one in value]
+        raise HttpError(400, f"Failed to process the input {name!r}: {error}") from None
 
 
 def _alone(values: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from absl import logging
 
 from bert_tf.errors import InputError
 from bert_tf.playground.api import Playground
-from bert_tf.playground.rest import RestError, RestModel
+from bert_tf.playground.rest import HttpError, RestModel
 
 MOST_BYTES_OF_BODY, MOST_BYTES_OF_REST = 1 << 20, 64 << 20
 SECONDS_TO_WAIT = 20  # for the other end to send or to read
@@ -39,14 +39,6 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-class HttpError(Exception):
-    """A request that is answered with this status and message."""
-
-    def __init__(self, status: int, message: str):
-        super().__init__(message)
-        self.status = status
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -169,10 +161,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _rest(self, answer: Callable[[RestModel], Any]) -> tuple[bytes, str]:
         if self.server.rest is None:
             raise HttpError(404, "there is nothing here")
-        try:
-            return _json(answer(self.server.rest)), "application/json"
-        except RestError as error:
-            raise HttpError(error.status, str(error)) from None
+        return _json(answer(self.server.rest)), "application/json"
 
     def _respond(self, make: Callable[[], tuple[bytes, str]]) -> None:
         status, error = 200, None

@@ -86,6 +86,11 @@ class ServedModel:
         refuse_not_finite(answers)
         return answers
 
+    def outputs_of(self, signature: str) -> Mapping[str, tf.TensorSpec]:
+        """Types and shapes of a signature's answers."""
+        with self._lock:
+            return self.function(signature).structured_outputs
+
     @property
     def config(self) -> BertConfig:
         """The model's configuration."""

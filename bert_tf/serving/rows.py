@@ -148,7 +148,7 @@ def answers_of(outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
 
     A float32 becomes the shortest number that is the same float32.
     """
-    columns = zip(*map(_plain, outputs.values()), strict=True)
+    columns = zip(*map(plain, outputs.values()), strict=True)
     rows = [dict(zip(outputs, values, strict=True)) for values in columns]
     for row in rows:
         for counter, names in _COUNTED.items():
@@ -162,7 +162,8 @@ def answers_of(outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     return rows
 
 
-def _plain(array: np.ndarray) -> list:
+def plain(array: np.ndarray) -> list:
+    """Values for JSON; of float32 the shortest numbers that are the same."""
     if array.dtype == object:
         return _decoded(array.tolist())
     if array.dtype == np.float32:
