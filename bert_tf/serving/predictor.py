@@ -55,7 +55,7 @@ class ServedModel:
       path: the folder it was loaded from.
       metadata: as in export.json.
       model: holds the weights under the names of `inference.InferenceModel`.
-      function: returns the function of a signature.
+      function: returns the concrete function of a signature: arrays by name -> answers by name.
       make_tokenizer: returns the model's tokenizer.
       keep: an object that must live as long as this one.
     """
@@ -63,7 +63,7 @@ class ServedModel:
     path: str
     metadata: Mapping[str, Any]
     model: Any
-    function: Callable[[str], Callable[..., dict[str, tf.Tensor]]]
+    function: Callable[[str], Any]
     make_tokenizer: Callable[[], FullTokenizer]
     keep: Any = None
     # One thread traces a function or reads a vocabulary.
