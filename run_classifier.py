@@ -149,13 +149,15 @@ def main(_: Sequence[str]) -> None:
         task = with_labels(task, train, model.source)
         dev = [read_split(task, split) for split in wanted(task, "dev", FLAGS.do_eval)]
         test = [read_split(task, split) for split in wanted(task, "test", FLAGS.do_predict)]
+        sizes = {"max_seq_length": FLAGS.max_seq_length}
+        sizes["doc_stride"] = FLAGS.doc_stride if task.labels.takes_windows else 0
         run = TextRun(
             task=task,
-            doc_stride=FLAGS.doc_stride if task.labels.takes_windows else 0,
+            doc_stride=sizes["doc_stride"],
             document_context=FLAGS.document_context,
             best_metric=best_metric(),
             class_weights=class_weights(
-                FLAGS.class_weights, task.labels, train, doc_stride=FLAGS.doc_stride
+                FLAGS.class_weights, task.labels, train, model.tokenizer, **sizes
             ),
             **fine_tuning.of_run(model, strategy),
         )

@@ -9,6 +9,7 @@ each, and the median ratio of the turns, above 1 where this checkout is faster. 
     step        examples/s of the training loop, L2 H128 and L4 H256 (each checkout's train_step.py)
     reading     records/s, shuffled and checked (this one's reading.py, with each one's package)
     generation  MB/s of `data` with one worker; both must write the same records
+    tuning      examples/s of fine-tuning all-MiniLM-L6-v2 on MRPC, CoLA and SQuAD, batches of 32
     answer      requests/s of an export of all-MiniLM-L6-v2, made by each checkout, by TensorFlow's
                 C API (each one's serving_latency.py); both must give the same vectors
 """
@@ -21,6 +22,7 @@ import tempfile
 import time
 
 import numpy as np
+from bert_tf.cli.results import read_curves
 
 import data_generation
 import reading
@@ -85,6 +87,30 @@ def generation(trees: Trees, folder: pathlib.Path, rounds: int) -> None:
         sys.exit("the checkouts write different records")
 
 
+def tuning(trees: Trees, folder: pathlib.Path, rounds: int) -> None:
+    """Examples a second of fine-tuning: medians over the parts of a training."""
+    squad = json.loads((data_dir() / "squad/train-v1.1.json").read_text("utf-8"))
+    (folder / "train.json").write_text(json.dumps(squad | {"data": squad["data"][:2]}))
+    source = {"init_checkpoint": data_dir() / "weights/all-MiniLM-L6-v2", "do_train": True}
+    source |= {"train_batch_size": 32, "log_steps": 4}
+    commands = {
+        name: ("classify", {"task_name": name, "data_dir": data_dir() / "glue" / table})
+        for name, table in {"mrpc": "MRPC", "cola": "CoLA"}.items()
+    }
+    commands["squad"] = "squad", {"train_file": folder / "train.json"}
+    epochs = {"mrpc": 0.3, "cola": 0.3, "squad": 0.4}
+    for name, (verb, flags) in commands.items():
+        rates: dict[str, list[float]] = {tree: [] for tree in trees}
+        for turn, tree in enumerate(in_turn(trees, rounds)):
+            output = folder / f"{name}{turn}"
+            flags |= source | {"num_train_epochs": epochs[name], "output_dir": output}
+            run("-m", "bert_tf", verb, cwd=trees[tree], **flags)
+            rates[tree].append(
+                statistics.median(read_curves(str(output))["examples_per_second"].values())
+            )
+        print_rates(f"{name}, examples/s", rates)
+
+
 def answer(trees: Trees, folder: pathlib.Path, rounds: int) -> None:
     """Requests a second, one after the other."""
     contenders, source = {}, data_dir() / "weights/all-MiniLM-L6-v2"
@@ -110,6 +136,7 @@ def answer(trees: Trees, folder: pathlib.Path, rounds: int) -> None:
 
 
 PARTS = {"step": step, "reading": read, "generation": generation, "answer": answer}
+PARTS |= {"tuning": tuning}
 
 if __name__ == "__main__":
     main()

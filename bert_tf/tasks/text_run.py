@@ -61,6 +61,7 @@ from bert_tf.tasks.results import (
 )
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
+from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import fine_tuning
 from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 
@@ -488,7 +489,13 @@ def _deviation(values: Sequence[float]) -> float:
 
 
 def class_weights(
-    given: str | None, labels: Labels, train: TextData | None, *, doc_stride: int = 0
+    given: str | None,
+    labels: Labels,
+    train: TextData | None,
+    tokenizer: FullTokenizer | None = None,
+    *,
+    max_seq_length: int = 0,
+    doc_stride: int = 0,
 ) -> tuple[float, ...]:
     """The weight of each label, as of `TextRun`.
 
@@ -497,11 +504,11 @@ def class_weights(
         file with the weight of each label; None for none.
       labels: with their names.
       train: the training data; None if nothing is trained.
-      doc_stride: as of `TextRun`: with it windows are trained on, which are not counted yet.
+      tokenizer, max_seq_length, doc_stride: as for `make_features`; with a stride the windows that
+        are trained on are counted.
 
     Raises:
-      InputError: the labels are no single names, the file lacks one or has another, or windows
-        would have to be counted.
+      InputError: the labels are no single names, or the file lacks one or has another.
     """
     if not given or not train:
         return ()
@@ -514,11 +521,11 @@ def class_weights(
             expected = f"a weight above 0 for each of {', '.join(labels.names)}"
             raise InputError(f"{given} with {found}", expected, "correct the file")
         return tuple(found[name] for name in labels.names)
-    if doc_stride:
-        received = f"--class_weights=balanced with --doc_stride={doc_stride}"
-        remedy = "leave out --doc_stride, or give a file with the weight of each label"
-        raise InputError(received, "texts that are one training example each", remedy)
     named = [one.label for one in train.examples]
+    if doc_stride and tokenizer:
+        sizes = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
+        windows = make_features(train.examples, labels, tokenizer, **sizes)
+        named = [labels.names[window.label_ids[0]] for window in windows]
     counts = collections.Counter(itertools.chain(*named) if labels.is_per_word else named)
     each = sum(counts.values()) / len(labels.names)
     weights = {name: each / counts[name] if counts[name] else 1.0 for name in labels.names}

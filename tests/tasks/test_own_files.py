@@ -1,6 +1,7 @@
 """A table as people have it: any separator and encoding, bad rows, unequal labels, no dev file."""
 
 import collections
+import dataclasses
 import json
 
 import numpy as np
@@ -18,6 +19,7 @@ from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.results import by_confidence, calibration_error, fit_temperature
 from bert_tf.tasks.task import Split
 from bert_tf.tasks.text_run import TextData, class_weights
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 OWN = {"text_a_column": "Message", "label_column": "Class"}
 ANY = Labels()
@@ -162,8 +164,15 @@ def test_balanced_weights_make_labels_count_alike(tmp_path):
     assert class_weights(str(tmp_path / "w.json"), labels, data(given)) == (2, 1, 0.5)
     assert class_weights(None, labels, data(given)) == ()
     assert class_weights("balanced", labels, None) == ()
-    with pytest.raises(InputError, match="balanced with --doc_stride=8"):
-        class_weights("balanced", labels, data(given), doc_stride=8)
+    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "text"]))
+    long = [
+        dataclasses.replace(one, text_a="text " * (9 if one.label == "c" else 4)) for one in given
+    ]
+    sizes = {"max_seq_length": 6, "doc_stride": 1}  # 6 windows of 9 words, 1 of 4
+    windows = class_weights(
+        "balanced", labels, data(long), FullTokenizer(tmp_path / "vocab.txt"), **sizes
+    )
+    assert windows == pytest.approx((15 / 18, 15 / 9, 15 / 18))
     for wrong in ({"a": 1}, {"a": 1, "b": 1, "c": 0}, {"a": 1, "b": 1, "c": 1, "d": 1}):
         (tmp_path / "w.json").write_text(json.dumps(wrong))
         with pytest.raises(InputError, match=r"w\.json with"):
