@@ -10,6 +10,7 @@ settings, same bytes.
 
 import collections
 import itertools
+import os
 import string
 import unicodedata
 from collections.abc import Mapping
@@ -19,9 +20,11 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.checkpoints.metadata import CONFIG_FILE
+from bert_tf.config import BertConfig
 from bert_tf.data.records import expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, path_errors, whole_file
+from bert_tf.files import gfile, is_file, path_errors, whole_file, write_text
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
@@ -52,13 +55,16 @@ def write_vocabulary(
     num_workers: int,
     **learned: Any,
 ) -> None:
-    """Learns a vocabulary from texts and writes it.
+    """Learns a vocabulary from texts and writes it, and beside it BERT-Base's sizes with it.
 
-    The arguments are named as the flags of `bert-tf vocab`; `learned` is for `learn_vocabulary`.
+    A bert_config.json that is there stays. The arguments are named as the flags of `bert-tf vocab`;
+    `learned` is for `learn_vocabulary`.
 
     Raises:
       InputError: the text cannot be used, or the file cannot be written.
     """
+    config_file = os.path.join(os.path.dirname(output_file), CONFIG_FILE)
+    config = BertConfig.from_json_file(config_file) if is_file(config_file) else None
     paths = expand_patterns(input_file)
     check_paths(paths, [output_file])
     reader = DocumentReader(paths, input_format=input_format)
@@ -74,11 +80,13 @@ def write_vocabulary(
     logging.info(
         "%s: %d pieces, learned from %d words", output_file, len(pieces), sum(words.values())
     )
-    if len(pieces) != learned["vocab_size"]:
-        logging.warning(
-            "The text gives %d pieces, not %d: write this vocab_size into bert_config.json.",
-            *(len(pieces), learned["vocab_size"]),
-        )
+    if config is None:
+        logging.info("%s: the sizes of BERT-Base, for this vocabulary", config_file)
+        base = BertConfig(vocab_size=len(pieces), type_vocab_size=2)
+        write_text(config_file, base.to_json_string())
+    elif config.vocab_size != len(pieces):
+        says = "%s has a vocab_size of %d, and the vocabulary %d pieces: correct it."
+        logging.warning(says, config_file, config.vocab_size, len(pieces))
 
 
 def warn_of_lost_letters(block: Block) -> None:

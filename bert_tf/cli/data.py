@@ -39,8 +39,8 @@ def vocab(_: Sequence[str]) -> None:
         bert-tf vocab --input_file='wiki/*' --input_format=wikiextractor \\
             --output_file=vocab.txt --vocab_size=30522
 
-    Same text and flags, same bytes. The steps are those of data_gen/vocabulary.py; it needs the
-    extra `vocab`.
+    Same text and flags, same bytes. Where there is no bert_config.json beside it, BERT-Base's sizes
+    are written there. It needs the extra `vocab`.
     """
     from data_gen.vocabulary import write_vocabulary
     from data_gen.workers import prepare_script

@@ -46,7 +46,7 @@ HEADER_WORD = (
 )
 CORRECT = "correct or delete the row"
 MOST_SHOWN, MOST_OF_A_ROW = 20, 88  # rows of a message, and characters: all have room in it
-DELIMITERS = ",;\t|"  # of csv files; the first that gives the columns is taken
+DELIMITERS, ROWS_TRIED = ",;\t|", 20  # of csv files: what parts cells, and where it is looked for
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
 
@@ -592,7 +592,9 @@ def _csv_lines(
     """Place and cells of each row; what parts them is what gives a first row with these columns."""
     csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
     text = _text_of(path, encoding)
-    delimiter = next((one for one in DELIMITERS if _has_columns(text, one, wanted)), DELIMITERS[0])
+    found = [_columns_by(text, one, wanted) for one in DELIMITERS]
+    # A text in the first column is there by all: then by that with which all rows are alike.
+    delimiter = DELIMITERS[found.index(max(found))]
     if delimiter != DELIMITERS[0]:
         logging.info("%s is read as csv with %r between cells", path, delimiter)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
@@ -611,14 +613,18 @@ def _csv_lines(
             yield place, cells
 
 
-def _has_columns(text: str, delimiter: str, wanted: Collection[Column]) -> bool:
-    """Whether a csv text's first row has cells of these names, or at these places."""
+def _columns_by(text: str, delimiter: str, wanted: Collection[Column]) -> int:
+    """Whether a csv text's first row has cells of these names, or at these places.
+
+    2: and more of them, as many as the rows behind it; 0: it has not.
+    """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
-        cells = next(filter(None, rows), [])
-    except csv.Error:
-        return False
-    return {*wanted} <= {*range(len(cells)), *(cell.strip() for cell in cells)}
+        first, *others = itertools.islice(filter(None, rows), ROWS_TRIED)
+    except (csv.Error, ValueError):
+        return 0
+    has_all = {*wanted} <= {*range(len(first)), *(cell.strip() for cell in first)}
+    return has_all * (1 + (len(first) > 1 and all(len(row) == len(first) for row in others)))
 
 
 def _json_rows(path: str, columns: Columns, encoding: str) -> Iterator[Row]:

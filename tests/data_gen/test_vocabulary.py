@@ -1,5 +1,6 @@
 """data_gen/vocabulary.py: the same bytes every time, and a tokenizer that takes them."""
 
+import json
 import os
 import pathlib
 import random
@@ -9,6 +10,7 @@ import sys
 
 import pytest
 
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen import vocabulary
@@ -123,6 +125,23 @@ def test_letters_are_lost_in_lower_cased_text_only(tmp_path, caplog):
     assert "50.0 % of the words lose letters or accents: Мой -> Мои. --nodo" in caplog.text
 
 
+@pytest.mark.parametrize("size", [8, 700])
+def test_own_sizes_of_a_model_stay(tmp_path, caplog, size):
+    text = json.dumps(BertConfig(vocab_size=size, hidden_size=60).to_dict())
+    (tmp_path / "bert_config.json").write_text(text)
+    (tmp_path / "text").write_text("a b c\n", encoding="utf-8")
+    learn = LEARN | {"vocab_size": 700, "do_lower_case": True, "num_workers": 1}
+    files = str(tmp_path / "text"), str(tmp_path / "vocab.txt")
+    write_vocabulary(*files, input_format="text", **learn)
+    assert (tmp_path / "bert_config.json").read_text() == text
+    assert (f"vocab_size of {size}, and the vocabulary 8 pieces" in caplog.text) == (size == 700)
+    (tmp_path / "bert_config.json").write_text("{")
+    before = (tmp_path / "vocab.txt").stat()
+    with pytest.raises(InputError, match="bert_config"):
+        write_vocabulary(*files, input_format="text", **learn)
+    assert (tmp_path / "vocab.txt").stat() == before
+
+
 def test_the_command_writes_the_same_bytes_every_time(tmp_path, monkeypatch):
     """Of another process: other hash seeds, other numbers of threads and of workers."""
     there, here, texts = tmp_path / "there" / "vocab.txt", tmp_path / "here", ",".join(SAMPLE_TEXT)
@@ -132,7 +151,10 @@ def test_the_command_writes_the_same_bytes_every_time(tmp_path, monkeypatch):
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
     assert ended.returncode == 0, ended.stderr
     assert "1500 pieces, learned from" in ended.stderr
-    assert os.listdir(there.parent) == ["vocab.txt"]
+    assert sorted(os.listdir(there.parent)) == ["bert_config.json", "vocab.txt"]
+    assert BertConfig.from_json_file(there.parent / "bert_config.json") == BertConfig(
+        vocab_size=1500, type_vocab_size=2
+    )
     monkeypatch.setattr(vocabulary, "BLOCK_CHARACTERS", 20_000)
     write_vocabulary(
         texts, str(here), vocab_size=1500, do_lower_case=True, input_format="text",

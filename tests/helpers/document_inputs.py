@@ -77,7 +77,7 @@ def write_models(folder: pathlib.Path) -> None:
         tensors = tensors_of(kind, CONFIG)
         weights = weights_of(tensors, config=CONFIG, pieces=PIECES, metadata=metadata)
         bert_tf.save_weights(folder / "models" / name, weights, to_format="bert_tf")
-    small = json.loads(blocks(read("docs/pretrain.md"), "json")[1]) | SIZES
+    small = json.loads(blocks(read("docs/pretrain.md"), "json")[0]) | SIZES
     (folder / "small_config.json").write_text(json.dumps(small))
 
 

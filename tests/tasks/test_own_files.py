@@ -47,6 +47,13 @@ def test_a_comma_is_what_parts_cells_where_it_can_be(write):
     for text in ("a;b,c\n", '"a,b";c\n', "a|b;c\n"):
         (one,) = layout.read(write(text, "t.csv"), ANY)
         assert (one.text_a, one.label) == (text[:-3].strip('"'), "c")
+    first = TextColumns(text_a=0, file_format="csv")  # a column that any separator gives
+    for text in ("a, b;x\nc;y\n", "a, b|x\nc|y\n"):
+        found = first.read(write(text, "t.csv"), ANY, labelled=examples.NONE)
+        assert [one.text_a for one in found] == ["a, b", "c"]
+    for text in ("a;b\nc\n", '"a;b"\nc\n', "a;b,x\nc,y\n"):
+        found = first.read(write(text, "t.csv"), ANY, labelled=examples.NONE)
+        assert [one.text_a for one in found] == ["a;b", "c"]
     (one,) = get_task("csv", **OWN).layout.read(
         write("Nr;Message\n1;a, b\n", "t.csv"), ANY, labelled=examples.OPTIONAL
     )
