@@ -31,11 +31,11 @@ VERBS = {  # verb: its module, or its function in one of several verbs; what it 
     "check": ("bert_tf.cli.check:check", "does this machine compute what the original does?"),
     "plan": ("bert_tf.cli.plan:plan", "memory of a training, and the largest batch that fits"),
     "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
-    "serve": ("bert_tf.cli.ask:serve", "a server with TensorFlow Serving's REST interface"),
-    "playground": ("bert_tf.cli.ask:playground", "a local page to try a model on"),
+    "serve": ("bert_tf.cli.ask:serve", "a model's page, and TensorFlow Serving's REST interface"),
 }
 MOVED = {  # what was a verb: what does the same
     "demo": "in a clone of the repository: make demo, or examples/demo.sh [FOLDER [STEPS]]",
+    "playground": "bert-tf serve MODEL shows the page",
     "reproduce": "its tasks are those of bert-tf classify and bert-tf squad",
 }
 

@@ -94,8 +94,8 @@ cat << END
 
 Try both in the browser or the terminal (after \`make demo\` type \`. .venv/bin/activate\` first):
 
-  bert-tf playground $(quoted "$folder/model")
-  bert-tf playground $(quoted "$folder/topics")
+  bert-tf serve $(quoted "$folder/model")
+  bert-tf serve $(quoted "$folder/topics")
   bert-tf predict --model=$(quoted "$folder/topics")
 
 A model that knows more needs more text: README.md has the commands for your own.

@@ -49,7 +49,6 @@ def test_commands_are_found():
         ("x.py", ["--a=1", "--b"]),
         ("vocab", ["--c=2"]),
     ]
-    assert command_of(["python", "-m", "bert_tf.playground", "x"]) == ("playground", ["x"])
     assert command_of(["python", "-m", "bert_tf", "plan", "--fits"]) == ("plan", ["--fits"])
 
 

@@ -1,4 +1,4 @@
-"""The verbs that ask a model: predict, playground, fill-mask, score.
+"""The verbs that ask a model: predict, serve, fill-mask, score.
 
 Their functions import what loads TensorFlow: flags are parsed first.
 """
@@ -253,19 +253,7 @@ def write_lines(file: BinaryIO, answers: Iterable[dict[str, Any]]) -> int:
     return count
 
 
-# ---------------------------------------------------------------------------- playground
-
-
-class Address:
-    """Where the page is.
-
-    Attributes:
-      host: A loopback address to listen on.
-      port: The port to listen on; 0: one that is free.
-    """
-
-    host = "127.0.0.1"
-    port = Count(8000, 0, 2**16 - 1)
+# ---------------------------------------------------------------------------- serve
 
 
 def one_path(words: Sequence[str]) -> None:
@@ -291,52 +279,32 @@ class Service:
 
 @verb(Service, Model, model_flags.ModelFiles, check=one_path)
 def serve(argv: Sequence[str]) -> None:
-    """Answers requests as TensorFlow Serving does, by its REST interface, with a page to try it.
+    """Answers requests as TensorFlow Serving does, by its REST interface; and shows a page.
 
-        bert-tf serve models/topics --name=topics
+        bert-tf serve models/topics
         curl -d '{"instances": ["Rain in May"]}' http://localhost:8501/v1/models/topics:predict
 
     Takes an export of `bert-tf export`, or a folder with weights. Requests that come while the
     model runs are answered together. There is no log-in and no TLS: put a proxy before it.
     """
+    from bert_tf.playground.api import Playground
     from bert_tf.playground.rest import RestModel
     from bert_tf.playground.server import Server
 
     parts = [part for part in argv[1].split("/") if not part.isdecimal()]  # versions
     name = FLAGS.name or next((one for one in reversed(parts) if one.strip(".")), "model")
-    with Server(host=FLAGS.host, port=FLAGS.port, is_open=True) as server:  # the port may be taken
-        predictor = make_predictor(argv[1])
-        server.rest = RestModel(predictor.model, name)
-        url = f"{server.url}v1/models/{urllib.parse.quote(name, safe='')}:predict"
-        show(server, predictor, f"{argv[1]} is served at {url}")
-
-
-def show(server: Any, predictor: Any, told: str) -> None:
-    """Answers requests about a model, with its page, until Ctrl-C; tells that it does."""
-    from bert_tf.playground.api import Playground
-
-    server.playground = Playground(predictor)
-    with Progress("compile"):
-        server.playground.warm_up()
-    print(f"{told} (Ctrl-C stops it)", file=sys.stderr, flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.serve_forever()
-    print(file=sys.stderr)
-
-
-@verb(Address, Model, model_flags.ModelFiles, check=one_path)
-def playground(argv: Sequence[str]) -> None:
-    """Shows a model in the browser.
-
-        bert-tf playground /serving/squad
-        bert-tf playground /models/mrpc --port=8001
-
-    Takes an export of `bert-tf export`, or a folder with weights.
-    """
-    from bert_tf.playground.server import Server
-
     with Server(host=FLAGS.host, port=FLAGS.port) as server:  # at once: the port may be taken
-        show(server, make_predictor(argv[1]), f"{argv[1]} is shown at {server.url}")
+        predictor = make_predictor(argv[1])
+        server.rest, server.playground = RestModel(predictor.model, name), Playground(predictor)
+        with Progress("compile"):
+            server.playground.warm_up()
+        shown = f", with a page at {server.url}" * server.has_page
+        url = f"{server.url}v1/models/{urllib.parse.quote(name, safe='')}:predict"
+        told = f"{argv[1]} is served at {url}{shown} (Ctrl-C stops it)"
+        print(told, file=sys.stderr, flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
+        print(file=sys.stderr)
 
 
 # ---------------------------------------------------------------------------- fill-mask

@@ -13,7 +13,7 @@ from bert_tf.errors import InputError
 NAME_WIDTH = 32
 REMOVED = {  # flags of before: what to do instead
     "clip_per_replica": "leave it out: the gradients of all devices are clipped together",
-    "interactive": "leave it out; bert-tf playground answers what is typed",
+    "interactive": "leave it out; bert-tf serve answers what is typed, on a page",
     "legacy_shuffle": "leave it out: fine-tuning shuffles all examples",
     **dict.fromkeys(
         ("device_tflops", "device_gb_per_s", "link_gb_per_s", "price_per_hour", "efficiency"),

@@ -5,7 +5,9 @@ GET  /v1/models/NAME/metadata                types and shapes of its signatures
 POST /v1/models/NAME:predict                 {"instances": [...]}, or {"inputs": {...}}
      .../versions/1 behind the name          the same of a version, of which there is one
 
-As described in "RESTful API" of TensorFlow Serving 2.x: same paths, forms, statuses and messages.
+Paths, forms, order of checks, statuses and messages are those of TensorFlow Serving 2 ("RESTful
+API"; http_rest_api_handler.cc, json_tensor.cc). What differs: the details of broken JSON, and the
+messages of what TensorFlow refuses there while it runs (ranks, batch sizes).
 """
 
 import base64
@@ -14,7 +16,7 @@ import json
 import re
 import threading
 import urllib.parse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,9 +30,15 @@ from bert_tf.serving.rows import plain
 from bert_tf.tokenization.wordpiece import utf8
 
 MOST_ROWS = 32  # of requests that are answered together
-_PATH = re.compile(
-    r"/v1/models/(?P<name>[^/:]+)(?:/versions/(?P<version>\d+))?(?P<what>/metadata|:\w+)?"
-)
+MOST_SHOWN = 200  # characters of a value in a message
+_KINDS = {dict: "Object", str: "String", type(None): "Null", int: "Number", float: "Number"}
+_VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
+_NAMED = f"/v1/models/(?P<name>[^/:]+){_VERSION}"
+_PATHS = {
+    "GET": re.compile(f"(?i)/v1/models|{_NAMED}(?P<what>/metadata)?"),
+    "POST": re.compile(f"(?i){_NAMED}:(?P<what>classify|regress|predict)"),
+}
+_METHOD = "tensorflow/serving/predict"
 Arrays = dict[str, np.ndarray]
 
 
@@ -62,8 +70,9 @@ class RestModel:
         Raises:
           HttpError: there is no such model or path.
         """
-        found = self._found(path, "GET", (None, "/metadata"))
-        if found == "/metadata":
+        found = _parts_of(path, "GET")
+        self._check(found, "GET")
+        if found["what"]:
             signatures = {name: self._described(name) for name in self._inputs}
             spec = {"name": self.name, "signature_name": "", "version": self.version}
             return {
@@ -80,25 +89,15 @@ class RestModel:
         Raises:
           HttpError: there is no such model or path, or the request cannot be used.
         """
-        self._found(path, "POST", (":predict",))
+        found = _parts_of(path, "POST")
         try:
+            if not body:
+                raise HttpError(400, "JSON Parse error: The document is empty")
             request = json.loads(body)
+            signature, by_rows = self._signature_of(request, found), "instances" in request
+            arrays = (of_rows if by_rows else of_columns)(request, self._inputs[signature])
         except (ValueError, RecursionError) as error:
             raise HttpError(400, f"JSON Parse error: {error}") from None
-        if not isinstance(request, dict):
-            raise HttpError(400, "Request body must be a JSON object")
-        signature = request.get("signature_name") or DEFAULT
-        if not isinstance(signature, str) or signature not in self._inputs:
-            raise HttpError(400, f'Serving signature key "{signature}" not found.')
-        forms = [form for form in ("instances", "inputs") if form in request]
-        if len(forms) != 1:
-            raise HttpError(400, f"{'Both' if forms else 'Missing'} 'inputs' or 'instances' key")
-        by_rows = forms == ["instances"]
-        specs, given = self._inputs[signature], request[forms[0]]
-        columns = _columns_of_rows(given, specs) if by_rows else _columns(given, specs)
-        arrays = {name: _array(name, columns[name], specs[name]) for name in specs}
-        if len({*map(len, arrays.values())}) > 1:
-            raise HttpError(400, "inputs of different batch sizes")
         try:
             outputs = self._queue.run(arrays, signature)
         except (InputError, tf.errors.OpError, ValueError) as error:
@@ -110,15 +109,45 @@ class RestModel:
         rows = zip(*values.values(), strict=True)
         return {"predictions": [_alone(dict(zip(values, row, strict=True))) for row in rows]}
 
-    def _found(self, path: str, method: str, known: Sequence[str | None]) -> str | None:
-        """What a path asks for: "/metadata", ":predict", or None for the status."""
-        match = _PATH.fullmatch(path)
-        if not match or match["what"] not in known:
-            raise HttpError(400, f"Malformed request: {method} {path}")
-        name, version = urllib.parse.unquote(match["name"]), match["version"]
-        if name == self.name and version in (None, self.version):
-            return match["what"]
-        if method == "POST" or match["what"]:
+    def _signature_of(self, request: Any, found: re.Match) -> str:
+        """The signature that a request asks for; checks all but its values."""
+        if not isinstance(request, dict):
+            raise _refusal(request, "Is not object")
+        name = request.get("signature_name", "")
+        if not isinstance(name, str):
+            says = "not formatted correctly. 'signature_name' key must be a string value."
+            raise _refusal(request, says)
+        self._check(found, "POST")
+        if (kind := found["what"].lower()) != "predict":
+            if "examples" not in request:
+                says = "When method is classify, key 'examples' is expected and was not found"
+                raise _refusal(request, says)
+            name = {"classify": "classification", "regress": "regression"}[kind]
+            says = f"Expected {name} signature method_name to be tensorflow/serving/{kind}"
+            raise HttpError(400, f"{says}. Was: {_METHOD}")
+        if (name := name or DEFAULT) not in self._inputs:
+            says = f'Serving signature name: "{name}" not found in signature def'
+            raise HttpError(400, says)
+        if (given := request.keys() & {"instances", "inputs"}) and len(given) > 1:
+            says = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys"
+            raise _refusal(request, f"{says} to exist ")
+        if not given:
+            raise HttpError(400, "Missing 'inputs' or 'instances' key")
+        return name
+
+    def _check(self, found: re.Match, method: str) -> None:
+        """Raises `HttpError` for another model or version."""
+        if found["name"] is None:
+            raise HttpError(400, "Missing model name in request.")
+        name, version = urllib.parse.unquote(found["name"]), found["version"]
+        if version and (len(version) > 19 or int(version) >= 2**63):
+            raise HttpError(400, f"Failed to convert version: {version} to numeric.")
+        if name == self.name and found["label"]:
+            label = urllib.parse.unquote(found["label"])
+            raise HttpError(400, f"Unrecognized servable version label: {label}")
+        if name == self.name and (version is None or int(version) == int(self.version)):
+            return
+        if method == "POST" or found["what"]:
             which = f"Specific({name}, {version})" if version else f"Latest({name})"
             raise HttpError(404, f"Servable not found for request: {which}")
         which = f"version {version}" if version else "any versions"
@@ -141,8 +170,7 @@ class RestModel:
             name: tensor(f"{signature}_{name}:0", spec["dtype"], spec["shape"])
             for name, spec in self._inputs[signature].items()
         }
-        method = "tensorflow/serving/predict"
-        return {"inputs": inputs, "outputs": outputs, "method_name": method, "defaults": {}}
+        return {"inputs": inputs, "outputs": outputs, "method_name": _METHOD, "defaults": {}}
 
 
 # ---------------------------------------------------------------------------- requests together
@@ -223,62 +251,137 @@ class Queue:
 # ---------------------------------------------------------------------------- JSON and arrays
 
 
-def _columns_of_rows(given: Any, specs: Mapping[str, Any]) -> dict[str, list]:
-    """The values of {"instances": [...]} by input."""
-    if not isinstance(given, list) or not given:
-        raise HttpError(400, "'instances' must be a non-empty list")
-    columns: dict[str, list] = {name: [] for name in specs}
-    for number, row in enumerate(given):
-        is_named = isinstance(row, dict) and row.keys() != {"b64"}
-        if not is_named and len(specs) > 1:
-            says = "instances is a plain list, but expecting list of objects as multiple input"
-            raise HttpError(400, f"{says} tensors required as per tensorinfo_map")
-        values = row if is_named else dict.fromkeys(specs, row)
-        if values.keys() != specs.keys():
-            other = next(iter(values.keys() ^ specs.keys()))
-            says = f"Failed to process element: {number} of 'instances' list"
-            raise HttpError(400, f"{says}: missing or unexpected named input {other!r}")
-        for name, value in values.items():
-            columns[name].append(value)
-    return columns
+def _parts_of(path: str, method: str) -> re.Match:
+    """The parts of a path."""
+    if not (found := _PATHS[method].fullmatch(path)):
+        raise HttpError(400, f"Malformed request: {method} {path}")
+    return found
 
 
-def _columns(given: Any, specs: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of {"inputs": ...} by input."""
-    is_named = isinstance(given, dict) and given.keys() != {"b64"}
-    values = given if is_named else dict.fromkeys(specs, given)
-    if (len(specs) > 1 and not is_named) or values.keys() != specs.keys():
-        wanted = ", ".join(specs)
-        raise HttpError(400, f"'inputs' must be an object with the named inputs: {wanted}")
-    return dict(values)
+def of_rows(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
+    """The inputs of {"instances": [...]}: a value for each row, or an object with all inputs."""
+    rows = request["instances"]
+    if not isinstance(rows, list):
+        raise _refusal(request, "Excepting 'instances' to be an list/array")  # its spelling
+    if not rows:
+        raise _refusal(request, "No values in 'instances' array")
+    if not isinstance(rows[0], dict) and len(specs) > 1:
+        says = "instances is a plain list, but expecting list of objects as multiple input"
+        raise HttpError(400, f"{says} tensors required as per tensorinfo_map")
+    are_named, found = _is_object(rows[0]), {name: [] for name in specs}
+    for number, row in enumerate(rows):
+        if _is_object(row) != are_named:
+            says = "object but got list" if are_named else "value/list but got object"
+            raise HttpError(400, f"Expecting {says} at item {number} of input list")
+        at = f"Failed to process element: {number}"
+        for name, value in row.items() if are_named else [(next(iter(specs)), row)]:
+            try:
+                if name not in specs:
+                    raise HttpError(400, f"JSON object: does not have named input: {name}")
+                found[name].append(_tensor(value, specs[name]["dtype"]))
+                _check_alike(found[name][0], found[name][-1])
+            except HttpError as error:
+                key = f" key: {name}" if are_named else ""
+                says = f"{at}{key} of 'instances' list. Error: INVALID_ARGUMENT: {error}"
+                raise HttpError(400, says) from None
+        if are_named and row.keys() != specs.keys():
+            says = f"{at} of 'instances' list. JSON object: {_json(row)} keys must be equal to: "
+            raise HttpError(400, says + ",".join(sorted(specs)))
+    return _checked({name: np.stack(arrays) for name, arrays in found.items()}, specs)
 
 
-def _array(name: str, values: Any, spec: Mapping[str, Any]) -> np.ndarray:
-    """The values of an input, in its type and number of dimensions."""
-    dtype, rank = spec["dtype"], len(spec["shape"])
+def of_columns(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
+    """The inputs of {"inputs": ...}: the only one, or an object with all, and others to ignore."""
+    given = request["inputs"]
+    if not _is_object(given) and len(specs) > 1:
+        says = "inputs is a plain value/list, but expecting an object as multiple input tensors"
+        raise HttpError(400, f"{says} required as per tensorinfo_map")
+    values = given if _is_object(given) else dict.fromkeys(specs, given)
+    for name in specs:
+        if name not in values:
+            raise HttpError(400, f"Missing named input: {name} in 'inputs' object.")
+    found = {name: _tensor(values[name], spec["dtype"]) for name, spec in specs.items()}
+    return _checked(found, specs)
 
-    def checked(value: Any, depth: int) -> Any:
-        if isinstance(value, list) == (depth == rank):
-            raise ValueError(f"expected {rank} dimensions")
-        if isinstance(value, list):
-            if len({len(one) for one in value if isinstance(one, list)}) > 1:
-                raise ValueError("rows of different lengths")
-            return [checked(one, depth + 1) for one in value]
-        if dtype == "string":
-            if isinstance(value, dict) and value.keys() == {"b64"}:
-                return base64.b64decode(value["b64"], validate=True)
-            if not isinstance(value, str):
-                raise ValueError(f"JSON Value: {value!r:.40} not of expected type: string")
-            return utf8(value)
-        kinds = {"bool": bool, "float32": int | float}.get(dtype, int)
-        if not isinstance(value, kinds) or (dtype != "bool" and isinstance(value, bool)):
-            raise ValueError(f"JSON Value: {value!r:.40} not of expected type: {dtype}")
+
+def _checked(arrays: Arrays, specs: Mapping[str, Any]) -> Arrays:
+    """The inputs, with as many dimensions as the signature has, and all of one batch size."""
+    for name, array in arrays.items():
+        if array.ndim != (rank := len(specs[name]["shape"])):
+            says = f"{name} has {array.ndim} dimensions, expected {rank}"
+            raise HttpError(400, says)
+    if len({*map(len, arrays.values())}) > 1:
+        raise HttpError(400, "inputs of different batch sizes")
+    return arrays
+
+
+def _tensor(value: Any, dtype: str) -> np.ndarray:
+    """A value as an array; its shape is that of its first elements."""
+    shape, first = [], value
+    while isinstance(first, list):
+        shape.append(len(first))
+        first = first[0] if first else None
+    leaves = [*_leaves(value, dtype, shape)]
+    return np.array(leaves, object if dtype == "string" else dtype).reshape(shape)
+
+
+def _leaves(value: Any, dtype: str, shape: Sequence[int], level: int = 0) -> Iterator[bytes | int]:
+    if not isinstance(value, list):
+        if level != len(shape):
+            says = f"found at incorrect level: {level + 1} in the JSON DOM. Expected at level: "
+            raise _refusal(value, f"{says}{len(shape)}")
+        yield _leaf(value, dtype)
+        return
+    if level >= len(shape):
+        says = f"Encountered list at unexpected level: {level} expected < {len(shape)}"
+        raise HttpError(400, says)
+    if len(value) != shape[level]:
+        says = f"Encountered list at unexpected size: {len(value)} at level: {level}"
+        raise HttpError(400, f"{says} expected size: {shape[level]}")
+    for one in value:
+        yield from _leaves(one, dtype, shape, level + 1)
+
+
+def _leaf(value: Any, dtype: str) -> bytes | int:
+    if dtype == "string" and isinstance(value, dict):
+        if _is_object(value):
+            raise _refusal(value, "not formatted correctly for base64 data")
+        coded = value["b64"].rstrip("=")
+        try:
+            return base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True)
+        except ValueError:
+            raise HttpError(400, "Unable to base64 decode") from None
+    if dtype == "string" and isinstance(value, str):
+        return utf8(value)
+    if dtype != "string" and type(value) is int and -(2**31) <= value < 2**31:
         return value
+    kind = str(value) if isinstance(value, bool) else _KINDS[type(value)]
+    raise _refusal(value, f"Type: {kind} is not of expected type: {dtype}")
 
-    try:
-        return np.array(checked(values, 0), object if dtype == "string" else dtype)
-    except (ValueError, OverflowError, TypeError) as error:
-        raise HttpError(400, f"Failed to process the input {name!r}: {error}") from None
+
+def _check_alike(first: np.ndarray, other: np.ndarray) -> None:
+    """Raises `HttpError` if an input has another shape in another row."""
+    if first.size != other.size:
+        raise HttpError(400, f"Expecting tensor size: {first.size} but got: {other.size}")
+    if first.shape != other.shape:
+        one, two = (f"[{','.join(map(str, x.shape))}]" for x in (first, other))
+        raise HttpError(400, f"Expecting shape {one} but got: {two}")
+
+
+def _is_object(value: Any) -> bool:
+    """Whether it is an object, but not {"b64": text}."""
+    is_coded = isinstance(value, dict) and value.keys() == {"b64"} and type(value["b64"]) is str
+    return isinstance(value, dict) and not is_coded
+
+
+def _refusal(value: Any, says: str) -> HttpError:
+    return HttpError(400, f"JSON Value: {_json(value)} {says}")
+
+
+def _json(value: Any) -> str:
+    """A value for a message."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _alone(values: dict[str, Any]) -> Any:

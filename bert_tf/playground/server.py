@@ -1,6 +1,6 @@
 """The HTTP server of one model: its page, and TensorFlow Serving's REST interface (rest.py).
 
-It listens on a loopback address unless told otherwise; the page is shown on one alone. Other sites'
+It listens on a loopback address unless told otherwise; the page is shown there alone. Other sites'
 pages in the same browser cannot use it there: the Host header must name this server (against DNS
 rebinding), the Origin must be this page, and what the page sends must be JSON, for which a browser
 first sends a preflight request, which is refused.
@@ -45,45 +45,32 @@ class Server(http.server.ThreadingHTTPServer):
     """Serves the page and the API of one model; the page's requests run one at a time.
 
     Attributes:
-      rest: the model's REST interface; None: there is none.
+      rest, playground: the model's REST interface and page; set before requests are answered.
     """
 
     daemon_threads = True
     request_queue_size = 128  # connections that wait to be accepted
+    rest: RestModel
+    playground: Playground
 
-    def __init__(
-        self,
-        playground: Playground | None = None,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        is_open: bool = False,
-    ):
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0):
         """Begins to listen.
 
         Args:
-          playground: of the model; None if the attribute is set before requests are answered.
-          host: an address of this machine.
+          host: an address of this machine; only on a loopback address the page is shown.
           port: 0 for any that is free.
-          is_open: whether it may be other than a loopback address; then no page is shown there.
 
         Raises:
           InputError: this is no such address, or the port is taken.
         """
-        self.rest: RestModel | None = None
         try:
             address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
         except ValueError:
-            address = None
-        if address is None or not (address.is_loopback or is_open):
-            raise InputError(
-                f"--host={host}",
-                "a loopback address such as 127.0.0.1 or ::1: the page has no log-in",
-                "leave out --host; from another machine, forward the port with ssh -L",
-            )
+            expected = "an IP address of this machine, such as 127.0.0.1 or ::1; 0.0.0.0: all"
+            raise InputError(f"--host={host}", expected, "correct or leave out --host") from None
         self.has_page = address.is_loopback
         self.address_family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-        self.playground, self.model_lock = playground, threading.Lock()
+        self.model_lock = threading.Lock()
         try:
             super().__init__((str(address), port), Handler)
         except (OSError, OverflowError) as error:
@@ -122,8 +109,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._respond(self._post)
 
     def _get(self) -> tuple[bytes, str]:
-        if self.path.startswith("/v1/"):
-            return self._rest(lambda rest: rest.get(self.path))
+        if self.path.lower().startswith("/v1/"):
+            return _json(self.server.rest.get(self.path)), "application/json"
         if not self.server.has_page:
             raise HttpError(404, "there is nothing here")
         if self.path == "/api/model":
@@ -134,7 +121,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return importlib.resources.files(__package__).joinpath(name).read_bytes(), kind
 
     def _post(self) -> tuple[bytes, str]:
-        is_rest = self.path.startswith("/v1/")
+        is_rest = self.path.lower().startswith("/v1/")
         if not is_rest and not (self.server.has_page and self.path in _VIEWS):
             raise HttpError(404, "there is nothing here")
         kind, length = self.headers.get_content_type(), self.headers.get("Content-Length", "")
@@ -147,7 +134,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             raise HttpError(413, f"received {length} bytes, expected at most {most}")
         body = self.rfile.read(int(length))
         if is_rest:
-            return self._rest(lambda rest: rest.post(self.path, body))
+            return _json(self.server.rest.post(self.path, body)), "application/json"
         try:
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -157,11 +144,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         with self.server.model_lock:
             view = getattr(self.server.playground, _VIEWS[self.path])
             return _json(view(request)), JSON_TYPE
-
-    def _rest(self, answer: Callable[[RestModel], Any]) -> tuple[bytes, str]:
-        if self.server.rest is None:
-            raise HttpError(404, "there is nothing here")
-        return _json(answer(self.server.rest)), "application/json"
 
     def _respond(self, make: Callable[[], tuple[bytes, str]]) -> None:
         status, error = 200, None

@@ -44,7 +44,7 @@ CONFLICTS = {
     "run_squad.py": ["--output_dir=x", "--do_eval"],
     "run_pretraining.py": ["--output_dir=x", "--input_file=x", "--bert_config_file=x"],
     "run_classifier.py": ["--output_dir=x", "--task_name=mrpc", "--do_train"],
-    "playground": [],
+    "serve": [],
     "plan": [],
 }
 

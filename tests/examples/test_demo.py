@@ -82,7 +82,7 @@ QUICKLY = {
 def test_all_of_it_runs(call, tmp_path, monkeypatch, capsys):
     """Its commands after one another, on the files that it has made."""
     ended, calls = call("a folder", "4")
-    assert "bert-tf playground 'a folder/topics'" in ended.stdout.partition("=== Done in ")[2]
+    assert "bert-tf serve 'a folder/topics'" in ended.stdout.partition("=== Done in ")[2]
     folder = tmp_path / "a folder"
     monkeypatch.chdir(tmp_path)
     for verb, *words in calls:

@@ -9,7 +9,6 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md"]
 DOCUMENTS += [f"data_gen/sample_{name}/README.md" for name in ("text", "topics")]
 DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
-MODULES = {"bert_tf.playground": "playground"}
 # Files that add heads and tasks, and have the verbs.
 WITH_VERBS = ("pairs.py", "benchmarks/heads_of_ones_own.py")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -59,7 +58,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
         case ["python", "-m", "bert_tf", verb, *rest] | ["bert-tf", verb, *rest]:
             return verb, rest
         case ["python", "-m", module, *rest]:
-            return MODULES.get(module, module), rest
+            return module, rest
         case ["python", script, verb, *rest] if script in WITH_VERBS:
             return verb, rest
         case ["python", script, *rest]:

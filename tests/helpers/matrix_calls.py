@@ -172,7 +172,7 @@ def start_page(command: list[str], **process: Any) -> Ended:
         said = []
         for line in page.stderr:
             said.append(line)
-            if found := re.search(r"is (?:shown|served) at (http://[^/]+/)", line):
+            if found := re.search(r"is served at (http://[^/]+/)", line):
                 texts = json.dumps({"texts": texts_of(ask(f"{found[1]}/api/model"))}).encode()
                 answer = ask(f"{found[1]}/api/answer", texts)["answer"]
                 page.send_signal(signal.SIGINT)
@@ -266,8 +266,7 @@ VERBS = {  # several calls of a verb: a word behind its name
     "convert inspect": Call("inspect --from=MODEL", weights_printed),
     "plan": Call(f"--bert_config_file=IN/bert_config.json {LENGTH}", printed, None),
     "plot": Call("--output_dir=IN/run --picture=OUT/p.png", bytes_in("p.png"), None),
-    **{name: Call("MODEL --port=0", page_answer, formats=SERVED, further=FILES, start=start_page)
-       for name in ("playground", "serve")},
+    "serve": Call("MODEL --port=0", page_answer, formats=SERVED, further=FILES, start=start_page),
 }  # fmt: skip
 SERVED_BY = {"Predictor"}  # functions that take exports too
 WITHOUT_A_MODEL = {"FullTokenizer", "BertConfig"}
@@ -309,7 +308,7 @@ def run_here(name: str, head: str | None, path: Callable[[str], str], *, further
         if name not in VERBS:
             function = getattr(matrix_functions, name.removeprefix("bert_tf."))
             return json.dumps(function(path("MODEL"), path("IN"), path("OUT")))
-        if name in ("playground", "serve"):
+        if name == "serve":
             return json.dumps(page_here(path("MODEL")))
         verb, *words = words_of(name, head, path, further=further)
         with walking.in_process(verb) as main:

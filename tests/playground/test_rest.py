@@ -36,7 +36,7 @@ def loaded(models, tmp_path_factory) -> dict:
 
 @contextlib.contextmanager
 def serving(model, **address):
-    with Server(**address, is_open=True) as server:
+    with Server(**address) as server:
         server.rest = RestModel(model, "m")
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -76,8 +76,12 @@ def test_rows_and_columns(of_texts, loaded):
         assert [one["label"].encode() for one in found["predictions"]] == wanted["label"].tolist()
         shares = [one["probabilities"] for one in found["predictions"]]
         np.testing.assert_allclose(shares, wanted["probabilities"], atol=1e-6)
-    for request in ({"inputs": TEXTS}, {"inputs": {"text": TEXTS}, "signature_name": ""}):
-        status, found = ask(of_texts, "/v1/models/m/versions/1:predict", request)
+    for request in (
+        {"inputs": TEXTS},
+        {"inputs": {"text": TEXTS}, "signature_name": ""},
+        {"inputs": {"text": TEXTS, "note": 1}},
+    ):
+        status, found = ask(of_texts, "/V1/models/m/versions/1:PREDICT", request)
         assert status == 200
         np.testing.assert_allclose(
             found["outputs"]["probability"], wanted["probability"], atol=1e-6
@@ -115,38 +119,68 @@ def test_status_and_metadata(of_texts):
 
 
 IDS = {"input_ids": [2, 7, 3], "input_mask": [1, 1, 1], "segment_ids": [0, 0, 0]}
+OF_IDS = {"signature_name": "ids"}
+AT_1 = "Failed to process element: 1 of 'instances' list. Error: INVALID_ARGUMENT: "
+# What TensorFlow Serving says to these (json_tensor.cc, with its tests; http_rest_api_util.cc).
 WRONG = [
-    (b"{", 400, "JSON Parse error"),
-    (b"[" * 100_000, 400, "JSON Parse error"),
-    ([1], 400, "must be a JSON object"),
-    ({}, 400, "Missing 'inputs' or 'instances' key"),
-    ({"instances": ["a"], "inputs": ["a"]}, 400, "Both"),
-    ({"instances": []}, 400, "non-empty list"),
-    ({"instances": [7]}, 400, "not of expected type: string"),
-    ({"instances": [["a"]]}, 400, "expected 1 dimensions"),
-    ({"instances": [{"b64": "%"}]}, 400, "input 'text'"),
-    ({"instances": [{"txt": "a"}]}, 400, "element: 0 of 'instances' list"),
-    ({"inputs": {"txt": ["a"]}}, 400, "named inputs: text"),
-    ({"instances": ["a"], "signature_name": "no"}, 400, '"no" not found'),
-    ({"instances": ["a"], "signature_name": ["no"]}, 400, "not found"),
-    ({"inputs": {name: [[1, 1]] * (1 + (name == "input_ids")) for name in IDS},
-      "signature_name": "ids"}, 400, "different batch sizes"),
-    ({"instances": ["a"], "signature_name": "ids"}, 400, "multiple input tensors required"),
-    ({"instances": [IDS | {"input_ids": [2, 99_999, 3]}], "signature_name": "ids"}, 400,
+    (b"", "JSON Parse error: The document is empty"),
+    (b"{", "JSON Parse error: "),
+    (b"[" * 100_000, "JSON Parse error: "),
+    (b'{"instances": ' + b"[" * 800 + b"]" * 800 + b"}", ""),
+    ([1], "JSON Value: [1] Is not object"),
+    ({"signature_name": 5, "instances": ["a"]}, "'signature_name' key must be a string value."),
+    ({}, "Missing 'inputs' or 'instances' key"),
+    ({"instances": ["a"], "inputs": ["a"]}, "Not formatted correctly expecting only one of "
+     "'inputs' or 'instances' keys to exist "),
+    ({"instances": "a"}, "Excepting 'instances' to be an list/array"),
+    ({"instances": []}, "No values in 'instances' array"),
+    ({"instances": ["a", 7]}, AT_1 + "JSON Value: 7 Type: Number is not of expected type: string"),
+    ({"instances": ["a", None]}, "JSON Value: null Type: Null is not of expected type: string"),
+    ({"instances": ["a", True]}, "Type: True is not of expected type: string"),
+    ({"instances": ["a", ["a"]]}, AT_1 + "Expecting shape [] but got: [1]"),
+    ({"instances": ["a", ["a", "b"]]}, AT_1 + "Expecting tensor size: 1 but got: 2"),
+    ({"instances": [["a"]]}, "text has 2 dimensions, expected 1"),
+    ({"instances": ["a", {"text": "a"}]},
+     "Expecting value/list but got object at item 1 of input list"),
+    ({"instances": [{"text": "a"}, "a"]}, "Expecting object but got list at item 1 of input list"),
+    ({"instances": [{"b64": "%"}]}, "Unable to base64 decode"),
+    ({"inputs": {"text": [{"b64": 7}]}},
+     'JSON Value: {"b64": 7} not formatted correctly for base64 data'),
+    ({"instances": [{"txt": "a"}]}, "Failed to process element: 0 key: txt of 'instances' "
+     "list. Error: INVALID_ARGUMENT: JSON object: does not have named input: txt"),
+    ({"instances": [IDS, {"input_ids": [2, 7, 3]}], **OF_IDS}, "Failed to process element: 1 of "
+     "'instances' list. JSON object: {\"input_ids\": [2, 7, 3]} keys must be equal to: "
+     "input_ids,input_mask,segment_ids"),
+    ({"inputs": {"txt": ["a"]}}, "Missing named input: text in 'inputs' object."),
+    ({"inputs": [1], **OF_IDS}, "inputs is a plain value/list, but expecting an object as "
+     "multiple input tensors required as per tensorinfo_map"),
+    ({"instances": ["a"], **OF_IDS}, "instances is a plain list, but expecting list of objects "
+     "as multiple input tensors required as per tensorinfo_map"),
+    ({"instances": ["a"], "signature_name": "no"},
+     'Serving signature name: "no" not found in signature def'),
+    ({"inputs": {name: [[1, 1]] * (1 + (name == "input_ids")) for name in IDS}, **OF_IDS},
+     "different batch sizes"),
+    ({"inputs": IDS | {"input_ids": [[1, 2], [3]]}, **OF_IDS},
+     "Encountered list at unexpected size: 1 at level: 1 expected size: 2"),
+    ({"inputs": IDS | {"input_ids": [[1, 2], 3]}, **OF_IDS},
+     "JSON Value: 3 found at incorrect level: 2 in the JSON DOM. Expected at level: 2"),
+    ({"inputs": IDS | {"input_ids": [1, [3]]}, **OF_IDS},
+     "Encountered list at unexpected level: 1 expected < 1"),
+    ({"inputs": IDS | {"input_ids": [[0] * 10**5] + [[]] * 10**5}, **OF_IDS}, "size: 0 at level"),
+    ({"instances": [IDS | {"input_ids": [2, 99_999, 3]}], **OF_IDS},
      "assertion failed: [input_ids must be"),
-    ({"instances": [IDS | {"input_ids": [2, 1.5, 3]}], "signature_name": "ids"}, 400,
-     "not of expected type: int32"),
-    ({"instances": [IDS | {"input_ids": [2, 2**40, 3]}], "signature_name": "ids"}, 400,
-     "input 'input_ids'"),
-    ({"instances": [IDS, IDS | {"input_ids": [2]}], "signature_name": "ids"}, 400,
-     "rows of different lengths"),
+    ({"instances": [IDS | {"input_ids": [2, 1.5, 3]}], **OF_IDS},
+     "JSON Value: 1.5 Type: Number is not of expected type: int32"),
+    ({"instances": [IDS | {"input_ids": [2, 2**40, 3]}], **OF_IDS}, "of expected type: int32"),
+    ({"instances": [IDS, IDS | {"input_ids": [2]}], **OF_IDS}, "Failed to process element: 1 key: "
+     "input_ids of 'instances' list. Error: INVALID_ARGUMENT: Expecting tensor size: 3 but got: 1"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("body", "status", "says"), WRONG)
-def test_wrong_requests(of_texts, body, status, says):
+@pytest.mark.parametrize(("body", "says"), WRONG)
+def test_wrong_requests(of_texts, body, says):
     found = ask(of_texts, "/v1/models/m:predict", body)
-    assert found[0] == status
+    assert found[0] == 400
     assert [*found[1]] == ["error"]
     assert says in found[1]["error"]
     assert ".py" not in found[1]["error"]  # nothing of this machine
@@ -162,12 +196,24 @@ def test_wrong_requests(of_texts, body, status, says):
         ("POST", "/v1/models/m/versions/7:predict", 404, "request: Specific(m, 7)"),
         ("GET", "/v1/models/m:predict", 400, "Malformed request: GET /v1/models/m:predict"),
         ("POST", "/v1/models/m", 400, "Malformed request: POST /v1/models/m"),
-        ("POST", "/v1/models/m:classify", 400, "Malformed request"),
+        ("GET", "/v1/models", 400, "Missing model name in request."),
+        ("POST", "/v1/models/m:run", 400, "Malformed request: POST /v1/models/m:run"),
+        (
+            "POST",
+            "/v1/models/m:classify",
+            400,
+            "Expected classification signature method_name to be"
+            " tensorflow/serving/classify. Was: tensorflow/serving/predict",
+        ),
+        ("POST", "/V1/models/m:Regress", 400, "Expected regression signature method_name to be"),
+        ("POST", "/v1/models/m/labels/stable:predict", 400, "servable version label: stable"),
+        ("GET", f"/v1/models/m/versions/{10**19}", 400, "Failed to convert version: 1000"),
+        ("GET", f"/v1/models/m/versions/{'9' * 9000}", 400, "Failed to convert version: 9999"),
         ("GET", "/v1/nothing", 400, "Malformed request"),
     ],
 )
 def test_wrong_paths(of_texts, method, path, status, says):
-    body = {"instances": ["a"]} if method == "POST" else None
+    body = {"instances": ["a"], "examples": [{"x": 1}]} if method == "POST" else None
     found = ask(of_texts, path, body, method)
     assert found[0] == status
     assert says in found[1]["error"]

@@ -220,7 +220,7 @@ CALLS = {  # several of a verb: a name behind it
     }, lambda out, _: (out / "eval_results.txt").read_text(), has_no=("max_seq_length",), more={
         "task": {"a head of labels": ("classification", REFUSED)}}),
 }  # fmt: skip
-SERVING = {"playground", "serve", "export"}  # which take a model as `predict` does
+SERVING = {"serve", "export"}  # which take a model as `predict` does
 WITHOUT_A_MODEL = {  # verbs: they read no weights
     *("data", "beam-data", "vocab", "evaluate-squad", "plan", "plot", "check")
 }

@@ -1,4 +1,4 @@
-"""predict.py and the playground as one calls them."""
+"""predict and serve as one calls them."""
 
 import csv
 import io
@@ -209,18 +209,18 @@ def test_standard_input(folder, wanted, predict, monkeypatch):
     assert same([json.loads(line) for line in found.getvalue().splitlines()], wanted)
 
 
-# ---------------------------------------------------------------------------- the playground
+# ---------------------------------------------------------------------------- serve
 
 
 def test_the_page_answers_and_ends_by_control_c(folder, wanted, tmp_path):
-    started = [sys.executable, "-m", "bert_tf", "playground", str(folder / "export"), "--port=0"]
+    started = [sys.executable, "-m", "bert_tf", "serve", str(folder / "export"), "--port=0"]
     # Where tests run in the background, control-C is switched off for all that they start.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(started, stderr=subprocess.PIPE, text=True)
     signal.signal(signal.SIGINT, before)
     with process:
         lines = iter(process.stderr.readline, "")
-        url = re.search(r"is shown at (\S+)", next(x for x in lines if "is shown at" in x))[1]
+        url = re.search(r"with a page at (\S+)", next(x for x in lines if "is served at" in x))[1]
         texts = dict(zip(("text_a", "text_b"), PAIRS[0], strict=True))
         headers = {"Content-Type": "application/json"}
         body = json.dumps({"texts": texts}).encode()
