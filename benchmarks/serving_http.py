@@ -38,9 +38,9 @@ CASES = ((20, 1), (200, 1), (20, 32))  # words of a text, texts of a request
 
 
 class Server:
-    """A server's process, and the connections of its clients."""
+    """A server's process."""
 
-    def __init__(self, name: str, folder: pathlib.Path, clients: int):
+    def __init__(self, name: str, folder: pathlib.Path):
         """Starts it, and waits until it answers."""
         words = command(__file__, contender=name, folder=folder)
         if name == "ours":
@@ -51,16 +51,13 @@ class Server:
                 break
         else:
             sys.exit(f"{name} has ended")
-        address = urllib.parse.urlsplit(found[1])
-        self._connections = [
-            http.client.HTTPConnection(address.hostname, address.port) for _ in range(clients)
-        ]
+        self._address = urllib.parse.urlsplit(found[1]).netloc
 
     def ask(self, requests: list[list[str]], clients: int) -> tuple[list, list, float]:
         """Seconds and vectors of each request, by so many clients; and the seconds of all."""
 
         def of_client(number: int) -> list[tuple[int, float, list]]:
-            connection, found = self._connections[number], []
+            connection, found = http.client.HTTPConnection(self._address), []
             for at in range(number, len(requests), clients):
                 body = json.dumps({"instances": requests[at]})
                 begin = time.perf_counter()
@@ -71,6 +68,7 @@ class Server:
                 if answer.status != 200:
                     sys.exit(content.decode())
                 found.append((at, seconds, content))
+            connection.close()  # the server would, before the next turn
             return found
 
         begin = time.perf_counter()
@@ -116,7 +114,7 @@ def main() -> None:
 
 def compare(model: str, folder: pathlib.Path, options) -> None:
     """All servers in turns."""
-    servers = {name: Server(name, folder, max(options.clients)) for name in CONTENDERS}
+    servers = {name: Server(name, folder) for name in CONTENDERS}
     print_titles(
         "model", "request", "clients", "server", "p50 ms", "p99 ms", "requests/s", "differs"
     )
@@ -146,7 +144,7 @@ def compare(model: str, folder: pathlib.Path, options) -> None:
 
 def flat(model: str, folder: pathlib.Path, options) -> None:
     """Many requests to ours."""
-    server, clients = Server("ours", folder, 4), 4
+    server, clients = Server("ours", folder), 4
     print_titles("model", "requests", "p50 ms", "p99 ms", "requests/s", "MB")
     for part in range(10):
         count = options.flat // 10

@@ -20,7 +20,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints.metadata import CONFIG_FILE
 from bert_tf.config import BertConfig
 from bert_tf.data.records import expand_patterns
 from bert_tf.errors import InputError
@@ -63,7 +62,7 @@ def write_vocabulary(
     Raises:
       InputError: the text cannot be used, or the file cannot be written.
     """
-    config_file = os.path.join(os.path.dirname(output_file), CONFIG_FILE)
+    config_file = os.path.join(os.path.dirname(output_file), "bert_config.json")
     config = BertConfig.from_json_file(config_file) if is_file(config_file) else None
     paths = expand_patterns(input_file)
     check_paths(paths, [output_file])
