@@ -1,6 +1,7 @@
 """Documents: their commands, flags and files exist, and their links lead somewhere."""
 
 import ast
+import json
 import re
 import unittest.mock
 
@@ -67,9 +68,20 @@ def test_commands_and_flags_exist_and_are_accepted(command):
         unittest.mock.patch.object(module_of(command), "main") as main,
     ):
         for words in (rest for name, rest in calls if name == command):
-            run(*(word.replace("PRECISION", "float16") for word in words))  # a table of all
+            run(*words)
             main.assert_called_once()
             main.reset_mock()
+
+
+def test_measurements_have_a_command_that_exists_a_commit_and_a_machine():
+    found = [json.loads(line) for line in read("docs/measurements.jsonl").splitlines()]
+    assert len(found) > 300
+    assert all(one.keys() > {"what", "command", "commit", "machine"} for one in found)
+    for command in {one["command"] for one in found}:
+        for words in commands(f"```\n{command}\n```\n"):
+            name, rest = command_of(words)
+            flags = {word[2:].partition("=")[0] for word in rest if word.startswith("--")}
+            assert flags <= known_flags(name), command
 
 
 def test_every_verb_that_is_mentioned_exists():

@@ -55,11 +55,6 @@ MADE = {
 # Words of commands that do not run here: why not, and where they are tested.
 ELSEWHERE = {
     "python benchmarks/": "takes minutes to hours; parts are in faults/, benchmarks/, docs/",
-    "docs/results.md: python ": "takes hours, with real data; other documents have these scripts",
-    "docs/results.md: bert-tf data": "needs real data: docs/pretrain.md has it",
-    "docs/results.md: bert-tf pretrain": "the same",
-    "docs/results.md: bert-tf squad": "needs real data: docs/squad.md has it",
-    "docs/results.md: bert-tf plot": "needs a model of the commands above: docs/pretrain.md has it",
     "bert-tf serve": "serves until it is stopped: walks/test_predict, playground/",
     "python examples/client.py": "needs a server: examples/test_client",
     "curl http://localhost": "the same; the client sends such requests",
