@@ -39,8 +39,12 @@ MADE = {
         for name in ("mrpc", "topics", "long", "labels", "ner", "swag")
     ),
     ("docs/library.md",): ("opinions.keras", "adapted/model.safetensors"),
-    ("docs/pretrain.md",): ("model/model.ckpt-3.index", "small/model.ckpt-3.index", "curves.png"),
-    ("docs/pretraining_at_scale.md",): ("data_512/part.tfrecord-00001-of-00002",),
+    ("docs/pretrain.md",): (
+        "model/model.ckpt-3.index",
+        "small/model.ckpt-3.index",
+        "data_512/part.tfrecord-00001-of-00002",
+        "curves.png",
+    ),
     ("docs/results.md",): (),
     ("docs/scale.md",): (),
     ("docs/serve.md",): (
@@ -60,8 +64,6 @@ ELSEWHERE = {
     "curl http://localhost": "the same; the client sends such requests",
     "curl -d": "the same",
     "--strategy=multiworker": "needs several hosts: walks/test_multiworker",
-    "--strategy=mirrored": "needs several GPUs: walks/test_run_pretraining, on CPU devices",
-    "--tpu=local": "needs a TPU: training/test_remote_device, on CPU devices of another process",
     "--tfds_name=": "downloads: tasks/test_task_datasets and squad/test_data, prepared",
     "docker ": "needs Docker, which no test has; the models it serves: serving/test_export",
     "jupyter lab": "runs until it is stopped: examples/test_notebooks",
