@@ -39,6 +39,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """The page with its links and lines."""
+    if page.file.src_uri.startswith(("api", "errors")):
+        page.meta["search"] = {"boost": 0.2}  # behind the pages that explain
     if page.file.src_uri == "errors.md":
         return markdown
     if page.file.src_uri == "index.md":
@@ -237,7 +239,7 @@ def page_of_errors(messages: Iterable[Message]) -> str:
 
 INTRODUCTION = """The messages of `InputError`, read from the sources; … is what differs from case
 to case, and messages that begin with hardly anything else are left out. The commands end with exit
-code 1. The common ones, with their causes, are in [Troubleshooting](troubleshooting.md)."""
+code 1. [Troubleshooting](troubleshooting.md) has the causes of some."""
 
 
 def in_cell(text: str) -> str:
