@@ -105,7 +105,7 @@ def test_links_lead_to_files_and_headings(document):
 
 
 def test_files_that_are_named_exist():
-    """In the README's table of folders, the tests of the results; tests/test_project.py has others."""
+    """In the README's table of folders, the tests of the results."""
     readme = read("README.md")
     rows = re.findall(r"^\| `([\w/]+/)`.*\|(.*)\|$", readme, re.M)
     named = {folder + file for folder, cell in rows for file in re.findall(r"`(\w+\.py)`", cell)}
