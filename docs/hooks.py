@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 ROOT = pathlib.Path(__file__).parents[1]
 ELSEWHERE = {  # in the repository: as a page
     "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "serve/README.md": "tensorflow_serving.md",
 }

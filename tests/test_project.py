@@ -131,14 +131,14 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.M | re.S)
 
 def test_the_files_and_names_of_the_guide_exist():
     spans = {*re.findall(r"`([^`\n]+)`", GUIDE)}
-    paths = {span for span in spans if re.fullmatch(r"[\w/]+/(\w+\.py)?|\w+\.py", span)}
-    paths -= {"run_classifier.py --task_name=snli"}
+    path = re.compile(r"([\w/]+/(\w+\.py)?|\w+\.py)(:[\w.]+)?")  # of a file, a folder or a function
+    paths = {found[1] for span in spans if (found := path.fullmatch(span))}
     assert {"bert_tf/tasks/registry.py", "tests/walks/"} <= paths
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
     code = "\n".join(read(path) for path in sorted(paths) if path.endswith(".py"))
     names = {span for span in spans if re.fullmatch(r"[A-Z]\w+|_?[a-zA-Z]+_\w+|_[A-Z]+", span)}
     names -= {"BERT_TF_DATA", "BERT_TF_GOLDENS"}
-    assert {"_TASKS", "LabelHead", "write_tensors", "METRICS"} <= names
+    assert {"_TASKS", "LabelHead", "make_batches", "METRICS"} <= names
     missing = [n for n in sorted(names) if not re.search(rf"(def|class) {n}\b|^{n}\b", code, re.M)]
     assert missing == []
     for link in re.findall(r"\]\(([^)]+)\)", GUIDE):

@@ -7,8 +7,7 @@ features.py  examples -> features -> records; windows over long sentences of wor
 results.py   metrics: eval_accuracy, eval_f1, ...; predictions -> files
 text_run.py  fine-tuning on texts, once or in a grid; `squad.run` does so on questions
 
-The way of a label from a cell of a CSV file to the loss: "The path of a label" in "The paper in
-code", docs/paper.md in the repository.
+From a cell of a CSV file to the loss, function by function: "A label" in CONTRIBUTING.md.
 
 For a task of one's own: `register(Task(...))`; with a head: docs/own_head.md in the repository.
 """
