@@ -1,14 +1,13 @@
 """The paper's ablations (section 5, appendix C) in miniature, by the scripts that users run.
 
     BERT_TF_DATA=... python benchmarks/ablations.py --folder=ablations --results=ablations.jsonl
-    python benchmarks/ablations.py --results=ablations.jsonl --measure=none --picture=ablations.png
+    python benchmarks/ablations.py --results=ablations.jsonl --measure=none
 
 Text: the Wikipedia sample, two of its files held out; a vocabulary of 8,000 pieces learned from all
 of it. A pre-training makes --steps updates with 8 sequences of 128 tokens, six times as many for
-figure 5; weights, order and masks are drawn by its seed. `MODELS` says what differs: larger batches
-see as many sequences in fewer steps. A task has one recipe (`TASKS`) for all models; a BiLSTM on
-fixed features, which starts from random weights, has its own (`FIXED_RECIPE`). `TABLES` has the
-rows of the paper with its figures.
+figure 5; weights, order and masks are drawn by its seed. `MODELS` says what differs. A task has one
+recipe (`TASKS`) for all models; a BiLSTM on fixed features, which starts from random weights, has
+its own (`FIXED_RECIPE`). `TABLES` has the rows of the paper with its figures.
 
 Each measurement is a line of --results with its seconds of CPU and a digest of its settings; what
 is there already is not measured again, and a pre-training that was stopped goes on, its seconds
@@ -41,8 +40,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-
-from bert_tf.runtime import import_extra
 
 from measuring import (
     ROOT,
@@ -99,15 +96,6 @@ MODELS = {
     "80/20/0": masks(0.8, 0.2, 0),
     "0/20/80": masks(0, 0.2, 0.8),
     "0/0/100": masks(0, 0, 1),
-    "Adam, 32": Model(train={"train_batch_size": 32}),
-    "LAMB, 512": Model(
-        train={
-            "optimizer": "lamb",
-            "train_batch_size": 512,
-            "gradient_accumulation_steps": 16,
-            "learning_rate": 1e-2,
-        }
-    ),
 }
 
 # On top of the encoder, whose weights stay as they are: a BiLSTM (heads_of_ones_own.py).
@@ -224,13 +212,6 @@ TABLES = {
             "0/0/100": (83.6, 94.9, 94.6),
         },
     ),
-    "batches": Table(
-        "As many sequences in larger batches",
-        (LOSS, *ALL[:3]),
-        {name: row(shown, (LOSS, *ALL[:3]))
-         for name, shown in {"Adam, 8": BERT, "Adam, 32": "Adam, 32",
-                             "LAMB, 512": "LAMB, 512"}.items()},
-    ),
 }  # fmt: skip
 
 
@@ -331,7 +312,6 @@ def main() -> None:
         steps=0,  # of a pre-training; 0: those of the scale
         pretraining_seconds=0.0,  # the most, each; 0: any
         jobs=1,  # processes, each on a core of its own
-        picture=None,
     )
     options.scale, options.folder = SCALES[options.scale], pathlib.Path(options.folder).resolve()
     options.steps = options.steps or options.scale.steps
@@ -347,8 +327,6 @@ def main() -> None:
         printed |= cells
     if options.scale.on_gpu:
         print_runs(results, options)
-    if options.picture:
-        draw(options.picture, results, options)
     if failed:
         sys.exit(f"{failed} runs failed")
 
@@ -779,25 +757,6 @@ def print_runs(results: Results, options: argparse.Namespace) -> None:
             loss = f"{losses[x['seed']]:.2f}" if x["seed"] in losses else ""
             cells = [x["card"], f"{x['steps']:,}", f"{x['steps'] * options.scale.batch:,}"]
             print_rows([model, *cells, str(x.get("seconds", "")), loss])
-
-
-def draw(path: str, results: Results, options: argparse.Namespace) -> None:
-    """Figure 5: the scores of the tasks over the steps of pre-training, every seed a point."""
-    options_of = {"package": "matplotlib", "extra": "plot", "needed_by": "a picture"}
-    pyplot = import_extra("matplotlib.pyplot", **options_of)
-    pyplot.switch_backend("agg")
-    table, tasks = options.scale.tables["figure 5"], options.scale.tasks
-    _, axes = pyplot.subplots(1, len(table.columns), figsize=(13, 2.6), constrained_layout=True)
-    for number, (column, panel) in enumerate(zip(table.columns, axes, strict=True)):
-        found = {}
-        for cell in [row[number] for row in table.rows.values()]:
-            if scores := values(cell, results, options):
-                found[cell.percent] = statistics.mean(scores)
-                panel.plot([cell.percent] * len(scores), scores, "C0o", ms=4)
-        panel.plot([*found], [*found.values()], "C0-")
-        metric = tasks[column if column in tasks else NAMES].metric.removeprefix("eval_")
-        panel.set(title=column, xlabel="% of the steps", ylabel=metric.replace("_", " "))
-    pyplot.savefig(path, dpi=90)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,6 @@ def test_the_page_has_the_scores_on_a_gpu():
 
 def test_the_page_has_figure_5():
     rows = printed("--results=docs/ablations.jsonl")
-    assert sum(row.startswith("|---") for row in rows) == 4
+    assert sum(row.startswith("|---") for row in rows) == 3
     figures = ", ".join(row.split(" | ")[1] for row in rows[2:6])
     assert f"{figures} after 0, 10, 30, 100 % of the steps" in read("docs/paper.md")
