@@ -447,6 +447,7 @@ class EncoderBlock(Attending):
             layer_norm_eps=layer_norm_eps,
             **kwargs,
         )
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: hidden_size})
         self.attention = self.part(Attention, "attention")
         self.intermediate = self.part(Intermediate, "intermediate")
         self.add_and_norm = self.part(AddAndNorm, "output")
