@@ -300,7 +300,7 @@ def evaluate(run: TextRun, dev: Sequence[TextData], calibration: dict[str, float
         if FLAGS.report:
             from bert_tf.tasks.report import write_report
 
-            write_report(run, data, scores)
+            write_report(run, data, scores | (calibration if data is dev[0] else {}))
     write_eval_results(FLAGS.output_dir, results)
     write_final_evaluation(FLAGS.output_dir, results)
 

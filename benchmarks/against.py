@@ -9,7 +9,8 @@ each, and the median ratio of the turns, above 1 where this checkout is faster. 
     step        examples/s of the training loop, L2 H128 and L4 H256 (each checkout's train_step.py)
     reading     records/s, shuffled and checked (this one's reading.py, with each one's package)
     generation  MB/s of `data` with one worker; both must write the same records
-    tuning      examples/s of fine-tuning all-MiniLM-L6-v2 on MRPC, CoLA and SQuAD, batches of 32
+    tuning      examples/s of fine-tuning all-MiniLM-L6-v2 on MRPC, CoLA and SQuAD, batches of 32,
+                as each checkout counts them, without the steps that are compiled
     answer      requests/s of an export of all-MiniLM-L6-v2, made by each checkout, by TensorFlow's
                 C API (each one's serving_latency.py); both must give the same vectors
 """

@@ -17,7 +17,9 @@ second in the median turn, and the greatest difference of the vectors from ours.
 """
 
 import concurrent.futures
+import contextlib
 import http.client
+import itertools
 import json
 import pathlib
 import re
@@ -25,6 +27,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.parse
 
@@ -52,6 +55,7 @@ class Server:
         else:
             sys.exit(f"{name} has ended")
         self._address = urllib.parse.urlsplit(found[1]).netloc
+        threading.Thread(target=self._process.stderr.read, daemon=True).start()  # else it may fill
 
     def ask(self, requests: list[list[str]], clients: int) -> tuple[list, list, float]:
         """Seconds and vectors of each request, by so many clients; and the seconds of all."""
@@ -85,8 +89,10 @@ class Server:
         status = pathlib.Path(f"/proc/{self._process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1000
 
-    def close(self) -> None:
-        """Ends it."""
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_) -> None:
         self._process.terminate()
         self._process.wait()
 
@@ -114,22 +120,21 @@ def main() -> None:
 
 def compare(model: str, folder: pathlib.Path, options) -> None:
     """All servers in turns."""
-    servers = {name: Server(name, folder) for name in CONTENDERS}
-    print_titles(
-        "model", "request", "clients", "server", "p50 ms", "p99 ms", "requests/s", "differs"
-    )
-    for words, texts in CASES:
-        for clients in options.clients:
+    titles = "model", "request", "clients", "server", "p50 ms", "p99 ms", "requests/s", "differs"
+    print_titles(*titles)
+    with contextlib.ExitStack() as stack:
+        servers = {name: stack.enter_context(Server(name, folder)) for name in CONTENDERS}
+        for (words, texts), clients in itertools.product(CASES, options.clients):
             count = max(options.requests // texts, 2 * clients)
             found: dict = {name: ([], [], []) for name in servers}
-            for turn in range(options.rounds + 1):  # the first warms up
-                requests = texts_of(words, texts, turn, count)
-                for name in in_turn(servers, 1):
-                    seconds, vectors, wall = servers[name].ask(requests, clients)
-                    if turn:
-                        found[name][0].extend(seconds)
-                        found[name][1].extend(vectors)
-                        found[name][2].append(count / wall)
+            for turn, name in enumerate(in_turn(servers, options.rounds + 1)):
+                number = turn // len(servers)
+                requests = texts_of(words, texts, number, count)
+                seconds, vectors, wall = servers[name].ask(requests, clients)
+                if number:  # the first warms up
+                    found[name][0].extend(seconds)
+                    found[name][1].extend(vectors)
+                    found[name][2].append(count / wall)
             for name, (seconds, vectors, rates) in found.items():
                 pairs = zip(vectors, found["ours"][1], strict=True)
                 differs = max(np.abs(np.subtract(a, b)).max() for a, b in pairs)
@@ -138,20 +143,17 @@ def compare(model: str, folder: pathlib.Path, options) -> None:
                 print_rows([*cells, *(f"{x:.1f}" for x in figures), f"{differs:.1e}"])
                 if not differs < ROUNDING:
                     sys.exit(f"{name} gives other vectors")
-    for server in servers.values():
-        server.close()
 
 
 def flat(model: str, folder: pathlib.Path, options) -> None:
     """Many requests to ours."""
-    server, clients = Server("ours", folder), 4
     print_titles("model", "requests", "p50 ms", "p99 ms", "requests/s", "MB")
-    for part in range(10):
-        count = options.flat // 10
-        seconds, _, wall = server.ask(texts_of(20, 1, part, count), clients)
-        figures = *(1000 * np.quantile(seconds, [0.5, 0.99])), count / wall, server.megabytes()
-        print_rows([model, (part + 1) * count, *(f"{x:.1f}" for x in figures)])
-    server.close()
+    with Server("ours", folder) as server:
+        for part in range(10):
+            count = options.flat // 10
+            seconds, _, wall = server.ask(texts_of(20, 1, part, count), 4)
+            figures = *(1000 * np.quantile(seconds, [0.5, 0.99])), count / wall, server.megabytes()
+            print_rows([model, (part + 1) * count, *(f"{x:.1f}" for x in figures)])
 
 
 # -------------------------------------------------------------------------------- contenders

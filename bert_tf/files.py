@@ -266,13 +266,28 @@ def _in_utf8(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[byte
     is_marked = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     kind = "utf-16" if is_marked else "" if first.startswith(codecs.BOM_UTF8) else encoding
     try:
-        yield from codecs.iterencode(codecs.iterdecode(blocks, kind), "utf-8") if kind else blocks
+        texts = _without_controls(codecs.iterdecode(blocks, kind), name, kind) if kind else ()
+        yield from codecs.iterencode(texts, "utf-8") if kind else blocks
     except InputError:  # of what reads the blocks
         raise
-    except (ValueError, LookupError, TypeError) as error:  # or of a codec that is not for text
+    except LookupError as error:  # or a codec that is not for text
+        expected = "the name of an encoding of text, such as cp1252"
+        raise InputError(f"--encoding={kind} ({error})", expected, "correct it") from None
+    except (ValueError, TypeError) as error:
         begins = "begins as" if is_marked else "is said to be"
         received = f"{name}, which {begins} {kind.upper()} and is not ({error})"
         raise InputError(received, "text in its encoding", "save the file as UTF-8") from None
+
+
+def _without_controls(texts: Iterable[str], name: str, kind: str) -> Iterator[str]:
+    """The parts of a text; control characters of 0x80 to 0x9f are letters of another encoding."""
+    for text in texts:
+        if found := re.search("[\x80-\x9f]", text):
+            received = (
+                f"{name}, which is said to be {kind.upper()}, with the character {found[0]!r}"
+            )
+            raise InputError(received, "text in its encoding", "give another one: cp1252, say")
+        yield text
 
 
 def digest_of(path: str) -> str:

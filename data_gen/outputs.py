@@ -309,7 +309,8 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{alone} of {documents} documents are one sentence: all their pairs are random."
     if (share := report["cut_off_share"]) > MOST_CUT_OFF:
         random_next = f"{report['random_next_share']:.0%} of the next sentences are random"
-        yield f"{share:.0%} of the text is cut off, and {random_next}. Is there a sentence a line?"
+        longer = "a longer --max_seq_length keeps more; --input_format=paragraphs splits lines"
+        yield f"{share:.0%} of the text is cut off, and {random_next}: {longer}."
     enough = enough_predictions(made_with["max_seq_length"], prob := made_with["masked_lm_prob"])
     is_capped = made_with["max_predictions_per_seq"] < enough
     if is_capped and (share := report["masked_share"]) < LEAST_MASKED * prob:

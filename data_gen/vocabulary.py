@@ -23,7 +23,7 @@ from absl import logging
 from bert_tf.config import BertConfig
 from bert_tf.data.records import expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_file, path_errors, whole_file, write_text
+from bert_tf.files import gfile, is_stream, path_errors, whole_file, write_text
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
@@ -54,18 +54,16 @@ def write_vocabulary(
     num_workers: int,
     **learned: Any,
 ) -> None:
-    """Learns a vocabulary from texts and writes it, and beside it BERT-Base's sizes with it.
+    """Learns a vocabulary from texts and writes it, and beside it `write_config` sizes.
 
-    A bert_config.json that is there stays. The arguments are named as the flags of `bert-tf vocab`;
-    `learned` is for `learn_vocabulary`.
+    The arguments are named as the flags of `bert-tf vocab`; `learned` is for `learn_vocabulary`.
 
     Raises:
       InputError: the text cannot be used, or the file cannot be written.
     """
     config_file = os.path.join(os.path.dirname(output_file), "bert_config.json")
-    config = BertConfig.from_json_file(config_file) if is_file(config_file) else None
     paths = expand_patterns(input_file)
-    check_paths(paths, [output_file])
+    check_paths(paths, [output_file] + [config_file] * (not is_stream(output_file)))
     reader = DocumentReader(paths, input_format=input_format)
     if do_lower_case:
         own = DocumentReader(paths, input_format=input_format)
@@ -79,13 +77,28 @@ def write_vocabulary(
     logging.info(
         "%s: %d pieces, learned from %d words", output_file, len(pieces), sum(words.values())
     )
-    if config is None:
-        logging.info("%s: the sizes of BERT-Base, for this vocabulary", config_file)
-        base = BertConfig(vocab_size=len(pieces), type_vocab_size=2)
-        write_text(config_file, base.to_json_string())
-    elif config.vocab_size != len(pieces):
+    if len(pieces) != learned["vocab_size"]:
+        says = "The text gives %d pieces, not %d."
+        logging.warning(says, len(pieces), learned["vocab_size"])
+    if not is_stream(output_file):
+        write_config(config_file, len(pieces))
+
+
+def write_config(path: str, num_pieces: int) -> None:
+    """Writes BERT-Base's sizes with this vocab_size; a file that is there stays."""
+    if not gfile().exists(path):
+        logging.info("%s: the sizes of BERT-Base, for this vocabulary", path)
+        base = BertConfig(vocab_size=num_pieces, type_vocab_size=2)
+        write_text(path, base.to_json_string())
+        return
+    try:
+        found = BertConfig.from_json_file(path).vocab_size
+    except InputError as error:
+        logging.warning("%s stays as it is: received %s", path, error.received)
+        return
+    if found != num_pieces:
         says = "%s has a vocab_size of %d, and the vocabulary %d pieces: correct it."
-        logging.warning(says, config_file, config.vocab_size, len(pieces))
+        logging.warning(says, path, found, num_pieces)
 
 
 def warn_of_lost_letters(block: Block) -> None:

@@ -3,6 +3,7 @@
 Their functions import what loads TensorFlow: flags are parsed first.
 """
 
+import codecs
 import contextlib
 import csv
 import dataclasses
@@ -116,7 +117,8 @@ def predict(_: Sequence[str]) -> None:
 
     The model is an export of bert-tf export, or the folder of a checkpoint. A file of any size
     takes the same memory, but for csv, conll and tsv with columns, read whole as in training. A
-    text without a word has no label and no score: null, or an empty cell.
+    text that is empty has no label and no score: null, or an empty cell. A .csv is written as the
+    .csv that is read: with its separator, and with a mark of UTF-8 unless that is plain UTF-8.
     """
     from bert_tf.serving import rows
 
@@ -133,7 +135,8 @@ def predict(_: Sequence[str]) -> None:
             answers = counted(answers, "answer", total, "inputs")
         kind = shared_flags.format_of(FLAGS.output_file or "", ("jsonl", *TABLES))
         if kind in TABLES:
-            count = write_table(file, predictor, items, answers, TABLES[kind])
+            delimiter = own_separator(file, items) if kind == "csv" else TABLES[kind]
+            count = write_table(file, predictor, items, answers, delimiter)
         else:
             count = write_lines(file, answers)
     if FLAGS.output_file:
@@ -145,7 +148,7 @@ def answer(
 ) -> Iterator[dict[str, Any]]:
     """The answer to each item, of which the place is given too, with its `id` if it has one.
 
-    One whose probability is below `least` is UNSURE; of texts without a word there is none. In
+    One whose probability is below `least` is UNSURE; of empty texts there is none. In
     objects that are no rows of a table the id is at `id_key`.
 
     Raises:
@@ -157,6 +160,7 @@ def answer(
         received = f"--min_probability={least} for a model of {predictor.task}"
         raise InputError(received, "a model of one of several labels", "leave it out")
     reader, (asked, again) = RowReader(predictor.model.metadata), itertools.tee(items)
+    num_unmasked = 0
     rows, held = itertools.tee(reader.read(item, place) for place, item in asked)
     for one, row, (place, item) in zip(predictor.stream(rows), held, again, strict=True):
         key = "id" if isinstance(item, Item) else id_key
@@ -168,7 +172,29 @@ def answer(
             one = dict.fromkeys(one)
         elif least and one["probability"] < least:
             one = one | {"label": UNSURE}
+        num_unmasked += predictor.task == "fill_mask" and not one["num_masks"]
         yield ({"id": item[key]} if has_id else {}) | one
+    if num_unmasked:
+        says = "%s without %s: no answer. For vectors of texts give --task=embeddings."
+        logging.warning(says, number_of(num_unmasked, "texts"), MASK)
+
+
+def own_separator(file: BinaryIO, items: Sequence) -> str:
+    """What parts the cells of --input_file, if it is csv; writes a mark unless it is UTF-8."""
+    from bert_tf.tasks import examples
+
+    path = FLAGS.input_file or ""
+    if not path.lower().endswith(".csv") or not isinstance(items, list) or not items:
+        return ","
+    begin = next(files.read_blocks(path), b"")
+    if FLAGS.encoding or begin.startswith(
+        (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+    ):
+        file.write(codecs.BOM_UTF8)
+    text = "".join(files.read_text_lines(path, encoding=FLAGS.encoding))
+    names = items[0][1].names
+    are_places = [*names] == [*map(str, range(len(names)))]  # of a file without a header
+    return examples.separator_of(text, [*map(int, names)] if are_places else names)
 
 
 def write_table(
@@ -199,7 +225,7 @@ def write_table(
             file.write("\t".join(texts).encode() + b"\n")
             return
         row = io.StringIO(newline="")
-        csv.writer(row).writerow(texts)
+        csv.writer(row, delimiter=delimiter).writerow(texts)
         file.write(row.getvalue().encode())
 
     def new(name: str) -> str:

@@ -130,6 +130,8 @@ def write_record() -> None:
     path = f"{FLAGS.output_dir}/run.json"
     earlier = files.read_json(path).get("commands", []) if files.is_file(path) else []
     for results in files.paths_in(FLAGS.output_dir, r"eval_results\w*\.txt$"):
+        if tf.io.gfile.stat(results).mtime_nsec < _BEGAN * 1e9:
+            continue  # of an earlier command
         pairs = (line.split(" = ") for line in files.read_text_lines(results))
         found = ((key, float(value)) for key, value in pairs)
         known = {key: value if math.isfinite(value) else None for key, value in found}

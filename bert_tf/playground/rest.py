@@ -4,15 +4,20 @@ GET  /v1/models/NAME                         status of its version
 GET  /v1/models/NAME/metadata                types and shapes of its signatures
 POST /v1/models/NAME:predict                 {"instances": [...]}, or {"inputs": {...}}
      .../versions/1 behind the name          the same of a version, of which there is one
+     .../labels/NAME, :classify, :regress    refused: a model has neither labels of versions nor
+                                             such signatures
 
 Paths, forms, order of checks, statuses and messages are those of TensorFlow Serving 2 ("RESTful
-API"; http_rest_api_handler.cc, json_tensor.cc). What differs: the details of broken JSON, and the
-messages of what TensorFlow refuses there while it runs (ranks, batch sizes).
+API"; http_rest_api_handler.cc, json_tensor.cc). What differs: the details of broken JSON, keys that
+are there twice, and the messages of what TensorFlow refuses there while it runs (ranks, batch
+sizes).
 """
 
 import base64
 import dataclasses
+import itertools
 import json
+import math
 import re
 import threading
 import urllib.parse
@@ -24,6 +29,7 @@ import tensorflow as tf
 from tensorflow.core.framework import types_pb2
 
 from bert_tf.errors import InputError
+from bert_tf.files import each_key_once
 from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import ServedModel
 from bert_tf.serving.rows import plain
@@ -91,12 +97,10 @@ class RestModel:
         """
         found = _parts_of(path, "POST")
         try:
-            if not body:
-                raise HttpError(400, "JSON Parse error: The document is empty")
-            request = json.loads(body)
+            request = _parsed(body)
             signature, by_rows = self._signature_of(request, found), "instances" in request
             arrays = (of_rows if by_rows else of_columns)(request, self._inputs[signature])
-        except (ValueError, RecursionError) as error:
+        except RecursionError as error:
             raise HttpError(400, f"JSON Parse error: {error}") from None
         try:
             outputs = self._queue.run(arrays, signature)
@@ -126,7 +130,8 @@ class RestModel:
             says = f"Expected {name} signature method_name to be tensorflow/serving/{kind}"
             raise HttpError(400, f"{says}. Was: {_METHOD}")
         if (name := name or DEFAULT) not in self._inputs:
-            says = f'Serving signature name: "{name}" not found in signature def'
+            shown = f"{name:.{MOST_SHOWN}}"
+            says = f'Serving signature name: "{shown}" not found in signature def'
             raise HttpError(400, says)
         if (given := request.keys() & {"instances", "inputs"}) and len(given) > 1:
             says = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys"
@@ -258,6 +263,16 @@ def _parts_of(path: str, method: str) -> re.Match:
     return found
 
 
+def _parsed(body: bytes) -> Any:
+    """The JSON of a body."""
+    if not body:
+        raise HttpError(400, "JSON Parse error: The document is empty")
+    try:
+        return json.loads(body, object_pairs_hook=each_key_once)
+    except ValueError as error:
+        raise HttpError(400, f"JSON Parse error: {error}") from None
+
+
 def of_rows(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
     """The inputs of {"instances": [...]}: a value for each row, or an object with all inputs."""
     rows = request["instances"]
@@ -265,10 +280,11 @@ def of_rows(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
         raise _refusal(request, "Excepting 'instances' to be an list/array")  # its spelling
     if not rows:
         raise _refusal(request, "No values in 'instances' array")
-    if not isinstance(rows[0], dict) and len(specs) > 1:
+    if not _is_object(rows[0]) and len(specs) > 1:
         says = "instances is a plain list, but expecting list of objects as multiple input"
         raise HttpError(400, f"{says} tensors required as per tensorinfo_map")
-    are_named, found = _is_object(rows[0]), {name: [] for name in specs}
+    are_named, shapes = _is_object(rows[0]), dict[str, list[int]]()
+    leaves: dict[str, list] = {name: [] for name in specs}
     for number, row in enumerate(rows):
         if _is_object(row) != are_named:
             says = "object but got list" if are_named else "value/list but got object"
@@ -277,17 +293,19 @@ def of_rows(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
         for name, value in row.items() if are_named else [(next(iter(specs)), row)]:
             try:
                 if name not in specs:
-                    raise HttpError(400, f"JSON object: does not have named input: {name}")
-                found[name].append(_tensor(value, specs[name]["dtype"]))
-                _check_alike(found[name][0], found[name][-1])
+                    says = f"JSON object: does not have named input: {name:.{MOST_SHOWN}}"
+                    raise HttpError(400, says)
+                shape = _shape_of(value)
+                leaves[name] += _leaves(value, specs[name]["dtype"], shape)
+                _check_alike(shapes.setdefault(name, shape), shape)
             except HttpError as error:
-                key = f" key: {name}" if are_named else ""
+                key = f" key: {name:.{MOST_SHOWN}}" if are_named else ""
                 says = f"{at}{key} of 'instances' list. Error: INVALID_ARGUMENT: {error}"
                 raise HttpError(400, says) from None
         if are_named and row.keys() != specs.keys():
             says = f"{at} of 'instances' list. JSON object: {_json(row)} keys must be equal to: "
             raise HttpError(400, says + ",".join(sorted(specs)))
-    return _checked({name: np.stack(arrays) for name, arrays in found.items()}, specs)
+    return _arrays(leaves, {name: [len(rows), *shapes[name]] for name in shapes}, specs)
 
 
 def of_columns(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
@@ -300,29 +318,31 @@ def of_columns(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
     for name in specs:
         if name not in values:
             raise HttpError(400, f"Missing named input: {name} in 'inputs' object.")
-    found = {name: _tensor(values[name], spec["dtype"]) for name, spec in specs.items()}
-    return _checked(found, specs)
+    shapes = {name: _shape_of(values[name]) for name in specs}
+    leaves = {n: [*_leaves(values[n], specs[n]["dtype"], shapes[n])] for n in specs}
+    return _arrays(leaves, shapes, specs)
 
 
-def _checked(arrays: Arrays, specs: Mapping[str, Any]) -> Arrays:
+def _arrays(
+    leaves: Mapping[str, list], shapes: Mapping[str, list[int]], specs: Mapping[str, Any]
+) -> Arrays:
     """The inputs, with as many dimensions as the signature has, and all of one batch size."""
-    for name, array in arrays.items():
-        if array.ndim != (rank := len(specs[name]["shape"])):
-            says = f"{name} has {array.ndim} dimensions, expected {rank}"
-            raise HttpError(400, says)
-    if len({*map(len, arrays.values())}) > 1:
+    for name, shape in shapes.items():
+        if len(shape) != (rank := len(specs[name]["shape"])):
+            raise HttpError(400, f"{name} has {len(shape)} dimensions, expected {rank}")
+    if len({shape[0] for shape in shapes.values()}) > 1:
         raise HttpError(400, "inputs of different batch sizes")
-    return arrays
+    types = {n: object if specs[n]["dtype"] == "string" else specs[n]["dtype"] for n in shapes}
+    return {name: np.array(leaves[name], types[name]).reshape(shapes[name]) for name in shapes}
 
 
-def _tensor(value: Any, dtype: str) -> np.ndarray:
-    """A value as an array; its shape is that of its first elements."""
-    shape, first = [], value
-    while isinstance(first, list):
-        shape.append(len(first))
-        first = first[0] if first else None
-    leaves = [*_leaves(value, dtype, shape)]
-    return np.array(leaves, object if dtype == "string" else dtype).reshape(shape)
+def _shape_of(value: Any) -> list[int]:
+    """The shape of a value's first elements."""
+    shape = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        value = value[0] if value else None
+    return shape
 
 
 def _leaves(value: Any, dtype: str, shape: Sequence[int], level: int = 0) -> Iterator[bytes | int]:
@@ -359,12 +379,12 @@ def _leaf(value: Any, dtype: str) -> bytes | int:
     raise _refusal(value, f"Type: {kind} is not of expected type: {dtype}")
 
 
-def _check_alike(first: np.ndarray, other: np.ndarray) -> None:
+def _check_alike(first: Sequence[int], other: Sequence[int]) -> None:
     """Raises `HttpError` if an input has another shape in another row."""
-    if first.size != other.size:
-        raise HttpError(400, f"Expecting tensor size: {first.size} but got: {other.size}")
-    if first.shape != other.shape:
-        one, two = (f"[{','.join(map(str, x.shape))}]" for x in (first, other))
+    if (size := math.prod(first)) != math.prod(other):
+        raise HttpError(400, f"Expecting tensor size: {size} but got: {math.prod(other)}")
+    if first != other:
+        one, two = (f"[{','.join(map(str, shape))}]" for shape in (first, other))
         raise HttpError(400, f"Expecting shape {one} but got: {two}")
 
 
@@ -379,9 +399,10 @@ def _refusal(value: Any, says: str) -> HttpError:
 
 
 def _json(value: Any) -> str:
-    """A value for a message."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+    """The beginning of a value, for a message."""
+    parts = json.JSONEncoder(ensure_ascii=False).iterencode(value)
+    text = "".join(itertools.islice(parts, MOST_SHOWN))  # each has a character or more
+    return text if len(text) < MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def _alone(values: dict[str, Any]) -> Any:

@@ -99,6 +99,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     # Else all but an answer's first bytes wait 40 ms for the client.
     wbufsize, disable_nagle_algorithm = -1, True
 
+    def handle_expect_100(self) -> bool:
+        """Tells a client that waits for it to send its body."""
+        is_expected = super().handle_expect_100()
+        self.wfile.flush()
+        return is_expected
+
     def do_GET(self) -> None:
         """The page and its files, and the description of the model."""
         if "Content-Length" in self.headers or "Transfer-Encoding" in self.headers:

@@ -285,8 +285,10 @@ class Layout:
         """Raises `InputError` for all rows that cannot be used, or warns that they are left out."""
         shown = []
         for flaw in flaws[:MOST_SHOWN]:
-            text = f"{flaw.received.removeprefix(f'{source}, ')}; expected: {flaw.expected}"
-            shown.append(text if len(text) <= MOST_OF_A_ROW else f"{text[: MOST_OF_A_ROW - 3]}...")
+            what, end = flaw.received.removeprefix(f"{source}, "), f"; expected: {flaw.expected}"
+            room = max(MOST_OF_A_ROW - len(end), MOST_OF_A_ROW // 2)
+            what = what if len(what) <= room else f"{what[: room - 3]}..."
+            shown.append(f"{what}{end}"[:MOST_OF_A_ROW])
         shown += [f"and {len(flaws) - MOST_SHOWN} more"] if len(flaws) > MOST_SHOWN else []
         if self.skip_bad_rows and flaws:
             says = "%s: %d rows that cannot be used are left out:\n%s"
@@ -460,10 +462,10 @@ def read_rows(
             padded = [*cells, *[""] * len(names)][: len(names)]
             yield Row(place, found, names=names, all_cells=padded)
             continue
+        expected = f"{least} columns" if least == most else f"{least} to {most} columns"
         flaw = InputError(
             f"{place}: {len(cells)} columns: {_preview(cells)}",
-            (f"{least} columns" if least == most else f"{least} to {most} columns")
-            + (", and the header only in the first line" if header else ", as in the first"),
+            "the header only in the first line" if is_whole else expected,
             f"{CORRECT}; a line end or a tab inside a text makes such rows",
         )
         yield Row(place, {}, flaw=flaw)
@@ -592,14 +594,11 @@ def _csv_lines(
     """Place and cells of each row; what parts them is what gives a first row with these columns."""
     csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
     text = _text_of(path, encoding)
-    found = [_columns_by(text, one, wanted) for one in DELIMITERS]
-    # A text in the first column is there by all: then by that with which all rows are alike.
-    delimiter = DELIMITERS[found.index(max(found))]
-    if delimiter != DELIMITERS[0]:
-        logging.info("%s is read as csv with %r between cells", path, delimiter)
+    delimiter = separator_of(text, wanted, source=path)
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
-    while True:
-        place = f"{path}, line {reader.line_num + 1}"
+    for row in itertools.count(1):  # as a spreadsheet counts
+        line = reader.line_num + 1
+        place = f"{path}, line {line}" + (f" (row {row})" if row != line else "")
         try:
             cells = next(reader)
         except StopIteration:
@@ -613,10 +612,26 @@ def _csv_lines(
             yield place, cells
 
 
-def _columns_by(text: str, delimiter: str, wanted: Collection[Column]) -> int:
-    """Whether a csv text's first row has cells of these names, or at these places.
+def separator_of(text: str, wanted: Collection[Column], *, source: str = "") -> str:
+    """What parts the cells of a csv text: the first that gives these columns, else the most.
 
-    2: and more of them, as many as the rows behind it; 0: it has not.
+    Where another one would give columns in all rows, too, a warning names `source`.
+    """
+    found = [_columns_by(text, one, wanted) for one in DELIMITERS]
+    chosen = next((at for at, by in enumerate(found) if by >= 1), found.index(max(found)))
+    others = [one for one, by in zip(DELIMITERS, found, strict=True) if by == 2]
+    if source and (others := [one for one in others if one != DELIMITERS[chosen]]):
+        says = "%s is read with %r between cells; with %r all rows have columns, too. If these are "
+        logging.warning(says + "meant, add a header.", source, DELIMITERS[chosen], others[0])
+    elif source and chosen:
+        logging.info("%s is read as csv with %r between cells", source, DELIMITERS[chosen])
+    return DELIMITERS[chosen]
+
+
+def _columns_by(text: str, delimiter: str, wanted: Collection[Column]) -> float:
+    """1 if a csv text's first row has cells of these names, or at these places; else less.
+
+    2 if it has several cells, and some rows behind it as many.
     """
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     try:
@@ -624,7 +639,9 @@ def _columns_by(text: str, delimiter: str, wanted: Collection[Column]) -> int:
     except (csv.Error, ValueError):
         return 0
     has_all = {*wanted} <= {*range(len(first)), *(cell.strip() for cell in first)}
-    return has_all * (1 + (len(first) > 1 and all(len(row) == len(first) for row in others)))
+    if not has_all:
+        return 1 - 1 / len(first)
+    return 1 + (len(first) > 1 and bool(others) and {*map(len, others)} == {len(first)})
 
 
 def _json_rows(path: str, columns: Columns, encoding: str) -> Iterator[Row]:

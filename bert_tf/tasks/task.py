@@ -4,8 +4,11 @@ Split   a part of the data (train, dev, test) and the file that it is in
 Task    layout, labels, metrics and splits; reads its examples from files or datasets
 """
 
+import collections
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import difflib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from absl import logging
@@ -28,6 +31,7 @@ METRICS_OF = {  # by head
     "token_labels": ("entity_f1", "accuracy"),
 }
 MOST_GRADES = 10  # numbers that may well be classes
+MOST_RARE, ENOUGH = 5, 10  # labels of one example that are named, where a label has ten or more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,8 +222,11 @@ class Task:
             text = "Scores are learned as (score - %g) / %g; predictions are scores again."
             logging.info(text, *found.scale)
         if not self.labels.are_fixed:
-            logging.info("The labels of the training data: %s", ", ".join(map(repr, found.names)))
-            for doubt in doubts(found):
+            parts = ([one] if isinstance(one, str) else one for one in labels)
+            counts = collections.Counter(itertools.chain(*parts) if found.names else ())
+            shown = ", ".join(f"{name!r} ({counts[name]})" for name in found.names)
+            logging.info("The labels of the training data: %s", shown)
+            for doubt in doubts(found, counts):
                 logging.warning("%s", doubt)
         return dataclasses.replace(self, labels=found)
 
@@ -267,8 +274,12 @@ class Task:
         return dataclasses.replace(self, labels=labels)
 
 
-def doubts(found: Labels) -> Iterator[str]:
-    """What may be wrong with the labels that training data name, a sentence each."""
+def doubts(found: Labels, counts: Mapping[str, int]) -> Iterator[str]:
+    """What may be wrong with the labels that training data name so often, a sentence each."""
+    are_enough = sum(counts.values()) >= ENOUGH * len(counts)
+    for name in [n for n in found.names if are_enough and counts[n] == 1][:MOST_RARE]:
+        alike = difflib.get_close_matches(name, [n for n in counts if counts[n] > 1], 1, 0.7)
+        yield f"The label {name!r} has one example." + (f" Is it {alike[0]!r}?" if alike else "")
     numbers = [float(name) for name in found.names if DECIMAL.fullmatch(name)]
     spread = max(numbers, default=0) - min(numbers, default=0)  # less for numbers of classes
     are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(found.names))

@@ -68,6 +68,7 @@ from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 Point = tuple[float, int]  # learning rate and seed of a trial
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
+LEAST_TEMPERATURE = 0.06  # below it, at the bound of `fit_temperature`, none is the best
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -265,8 +266,9 @@ class TextRun(Run):
         """Divides the head's weights by the temperature that is best for labelled data.
 
         After `train`, with the weights as they are in checkpoints; and only if the probabilities
-        then are closer to how often predictions are right. The folder's metadata say it, and what
-        loads the model does the same.
+        then are closer to how often predictions are right, and a temperature is the best: where all
+        predictions are right, none is. The folder's metadata say it, and what loads the model does
+        the same.
 
         Returns:
           eval_calibration_error before and after.
@@ -276,15 +278,16 @@ class TextRun(Run):
         found, shares = fit_temperature(logits, gold), self.task.labels.probabilities
         before, after = (calibration_error(shares(logits / t), gold) for t in (1.0, found))
         results = {"eval_calibration_error_before": before, "eval_calibration_error": before}
-        self.record_temperature(found if after < before else None)
-        if after < before:
+        is_better = after < before and found > LEAST_TEMPERATURE
+        self.record_temperature(found if is_better else None)
+        if is_better:
             results |= {"eval_calibration_error": after}
             for variable in self.trainer.model.weights:
                 if re.fullmatch(OUTPUT, tf1.checkpoint_name(variable)):
                     variable.assign(variable / found)
-        says = "Calibration by the %s data: temperature %.3f, error %.4f, before %.4f%s."
-        kept = "" if after < before else "; left as it is"
-        logging.info(says, data.split.name, found, after, before, kept)
+        says = "Calibration by %d %s examples: temperature %.3f, their error %.4f, before %.4f%s."
+        kept = "" if is_better else "; left as it is"
+        logging.info(says, len(gold), data.split.name, found, after, before, kept)
         return results
 
     def record_temperature(self, temperature: float | None) -> None:
@@ -522,7 +525,7 @@ def class_weights(
             raise InputError(f"{given} with {found}", expected, "correct the file")
         return tuple(found[name] for name in labels.names)
     named = [one.label for one in train.examples]
-    if doc_stride and tokenizer:
+    if doc_stride:
         sizes = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
         windows = make_features(train.examples, labels, tokenizer, **sizes)
         named = [labels.names[window.label_ids[0]] for window in windows]

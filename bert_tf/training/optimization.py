@@ -70,7 +70,8 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
             return ""
         return (
             f"The warm-up of {warmup} steps lasts for the whole run of {total}: the learning rate "
-            f"ends at {self.rate(total - 1):g}, still rising. {total // 10} steps would be usual."
+            f"ends at {self.rate(total - 1):g}, still rising. --num_warmup_steps={total // 10} is "
+            "usual."
         )
 
     def get_config(self) -> dict[str, Any]:

@@ -136,10 +136,11 @@ def test_own_sizes_of_a_model_stay(tmp_path, caplog, size):
     assert (tmp_path / "bert_config.json").read_text() == text
     assert (f"vocab_size of {size}, and the vocabulary 8 pieces" in caplog.text) == (size == 700)
     (tmp_path / "bert_config.json").write_text("{")
-    before = (tmp_path / "vocab.txt").stat()
-    with pytest.raises(InputError, match="bert_config"):
-        write_vocabulary(*files, input_format="text", **learn)
-    assert (tmp_path / "vocab.txt").stat() == before
+    write_vocabulary(*files, input_format="text", **learn)
+    assert "bert_config.json stays as it is" in caplog.text
+    assert (tmp_path / "bert_config.json").read_text() == "{"
+    with pytest.raises(InputError, match="each once"):
+        write_vocabulary(files[0], str(tmp_path / "bert_config.json"), input_format="text", **learn)
 
 
 def test_the_command_writes_the_same_bytes_every_time(tmp_path, monkeypatch):

@@ -324,6 +324,16 @@ def test_a_body_that_is_not_read_is_no_request(monkeypatch, server, way, lengths
     assert answer.count(b"HTTP/1.1 ") == 1
 
 
+def test_a_client_that_waits_is_told_to_go_on(server):
+    host, port = server.server_address[:2]
+    head = f"POST /api/answer HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((host, port), timeout=10) as connection:
+        connection.sendall(f"{head}Content-Length: 2\r\nExpect: 100-continue\r\n\r\n".encode())
+        assert connection.recv(4096).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"{}")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
 @pytest.mark.parametrize(
     ("host", "port", "says"),
     [

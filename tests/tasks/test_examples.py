@@ -153,7 +153,7 @@ def test_a_cell_of_csv_may_be_as_long_as_a_book(write):
 def test_csv_places_are_the_lines_where_rows_begin(write):
     path = write('a,b\n"1\n2",3\n4,5\n', "x.csv")
     places = [row.place for row in read_rows(path, "csv", Columns({"text_a": "a"}, (), {}))]
-    assert [place.rpartition(" ")[2] for place in places] == ["2", "4"]
+    assert [place.partition(", ")[2] for place in places] == ["line 2", "line 4 (row 3)"]
 
 
 def test_flawed_rows_of_published_files_are_left_out_where_they_are_labelled(write, caplog):

@@ -18,7 +18,7 @@ from bert_tf.tasks.examples import Example, TextColumns, WordsExample, split_by_
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.results import by_confidence, calibration_error, fit_temperature
 from bert_tf.tasks.task import Split
-from bert_tf.tasks.text_run import TextData, class_weights
+from bert_tf.tasks.text_run import LEAST_TEMPERATURE, TextData, class_weights
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 OWN = {"text_a_column": "Message", "label_column": "Class"}
@@ -38,7 +38,7 @@ def test_any_separator_and_encoding(write, delimiter, encoding):
     ]  # fmt: skip
 
 
-def test_a_comma_is_what_parts_cells_where_it_can_be(write):
+def test_a_comma_is_what_parts_cells_where_it_can_be(write, caplog):
     """Whatever else the texts have in them; test data may lack the labels."""
     path = write("Message,Class\na;b;c,x;y\n", "t.csv")
     (one,) = get_task("csv", **OWN).layout.read(path, ANY)
@@ -48,12 +48,26 @@ def test_a_comma_is_what_parts_cells_where_it_can_be(write):
         (one,) = layout.read(write(text, "t.csv"), ANY)
         assert (one.text_a, one.label) == (text[:-3].strip('"'), "c")
     first = TextColumns(text_a=0, file_format="csv")  # a column that any separator gives
-    for text in ("a, b;x\nc;y\n", "a, b|x\nc|y\n"):
+    for text, is_doubtful in (
+        ("a;b\nc\n", False),
+        ('"a;b"\nc\n', False),
+        ("a;b,x\nc,y\n", False),
+        ("a;b\nc;\n", True),
+        ("a;b\n", False),
+    ):
+        caplog.clear()
         found = first.read(write(text, "t.csv"), ANY, labelled=examples.NONE)
-        assert [one.text_a for one in found] == ["a, b", "c"]
-    for text in ("a;b\nc\n", '"a;b"\nc\n', "a;b,x\nc,y\n"):
-        found = first.read(write(text, "t.csv"), ANY, labelled=examples.NONE)
-        assert [one.text_a for one in found] == ["a;b", "c"]
+        assert [one.text_a for one in found] == ["a;b", *["c;" if is_doubtful else "c"]][
+            : len(found)
+        ]
+        assert ("with ';' all rows have columns, too" in caplog.text) == is_doubtful
+
+
+def test_a_wrong_column_is_named_beside_the_others(write):
+    """In a header as Excel writes it, with whatever separator it has."""
+    path = write('"Nr";"Text, kurz";"Art"\n"1";"a, b";"x"\n', "t.csv")
+    with pytest.raises(InputError, match=r"'Nr \| Text, kurz \| Art'(.|\n)*one column 'Message'"):
+        get_task("csv", **OWN).layout.read(path, ANY)
     (one,) = get_task("csv", **OWN).layout.read(
         write("Nr;Message\n1;a, b\n", "t.csv"), ANY, labelled=examples.OPTIONAL
     )
@@ -63,8 +77,15 @@ def test_a_comma_is_what_parts_cells_where_it_can_be(write):
 @pytest.mark.parametrize("encoding", ["ascii", "utf-32", "no such one", "rot13", "base64"])
 def test_another_encoding_than_the_file_has(write, encoding):
     path = write("Message,Class\né,x\n".encode(), "t.csv")
-    with pytest.raises(InputError, match=f"is said to be {encoding.upper()} and is not"):
+    says = f"is said to be {encoding.upper()} and is not|--encoding={encoding} "
+    with pytest.raises(InputError, match=says):
         get_task("csv", **OWN, encoding=encoding).layout.read(path, ANY)
+
+
+def test_letters_that_become_control_characters(write):
+    path = write("Message,Class\n3 €,x\n".encode("cp1252"), "t.csv")
+    with pytest.raises(InputError, match=r"said to be LATIN1, with the character '\\x80'"):
+        get_task("csv", **OWN, encoding="latin1").layout.read(path, ANY)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +121,7 @@ def test_all_bad_rows_are_in_one_message(write, kind, caplog):
     numbers = [int(line.removeprefix("line ").partition(":")[0]) for line in lines]
     assert numbers == ([2, 3, 4, 6] if kind == "jsonl" else [3, 4, 5, 7])
     assert "in the column 'Message'" in lines[0]
+    assert all("; expected: " in line for line in lines)
     assert "--skip_bad_rows" in caught.value.remedy
     found = get_task(kind, **OWN, skip_bad_rows=True).layout.read(path, ANY)
     # Their numbers in the file, so that predictions can be found in it.
@@ -314,6 +336,8 @@ def test_the_temperature_that_made_the_logits_is_found():
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     gold = (rng.random((40_000, 1)) > shares.cumsum(axis=1)).sum(axis=1)
     assert fit_temperature(logits * 3, gold) == pytest.approx(3, rel=0.05)
+    # Where all is right, the surest is the best.
+    assert fit_temperature(logits, logits.argmax(axis=1)) < LEAST_TEMPERATURE
     assert fit_temperature(logits / 2, gold) == pytest.approx(0.5, rel=0.05)
 
 

@@ -156,6 +156,17 @@ def test_labels_that_look_like_mistakes_are_warned_of(caplog, kind, labels, says
     assert re.search(says, caplog.text) if says else not caplog.text
 
 
+def test_a_label_that_occurs_once_is_named(caplog):
+    """Among many: it may be a typing error."""
+    labels = [*["Störung"] * 20, *["Lob"] * 12, "Störnug"]
+    examples = [Example(str(n), "A", None, label) for n, label in enumerate(labels)]
+    get_task("csv").with_labels_of(examples)
+    assert "The label 'Störnug' has one example. Is it 'Störung'?" in caplog.text
+    caplog.clear()
+    get_task("csv").with_labels_of(examples[-14:])
+    assert "one example" not in caplog.text
+
+
 @pytest.mark.parametrize("mark", ["\u200b", "\u2060", "\ufeff"])
 @pytest.mark.parametrize("kind", ["classes", "multi_label", "ner"])
 def test_labels_that_differ_by_an_invisible_character_are_shown(caplog, kind, mark):

@@ -74,7 +74,7 @@ def test_files_are_answered_line_by_line(folder, wanted, tmp_path, predict):
 
 @pytest.mark.parametrize("ending", ["csv", "tsv"])
 def test_a_table_keeps_its_columns(folder, wanted, tmp_path, predict, ending):
-    """With what is answered behind them, whatever the table's separator and encoding."""
+    """With what is answered behind them; a csv also its separator."""
     rows = [["Nr", "text_a", "label", "text_b"]]
     rows += [[f"é{n}", a, "gold; x", f'"{b}"' if b else b] for n, (a, b) in enumerate(PAIRS)]
     (tmp_path / "in.csv").write_text(
@@ -83,10 +83,9 @@ def test_a_table_keeps_its_columns(folder, wanted, tmp_path, predict, ending):
     out = tmp_path / f"out.{ending}"
     given = {"model": folder / "export", "input_file": tmp_path / "in.csv", "output_file": out}
     predict(**given, id_column="Nr", probabilities=True, min_probability=0.5)
-    delimiter = "," if ending == "csv" else "\t"
     quoting = csv.QUOTE_MINIMAL if ending == "csv" else csv.QUOTE_NONE
-    with out.open(newline="", encoding="utf-8") as file:
-        header, *found = csv.reader(file, delimiter=delimiter, quoting=quoting)
+    with out.open(newline="", encoding="utf-8-sig") as file:
+        header, *found = csv.reader(file, delimiter="\t", quoting=quoting)
     names = wanted[0]["labels"]
     shares = [f"probability_{name}" for name in names]
     assert header == [*rows[0], "predicted_label", "probability", *shares]
@@ -129,6 +128,13 @@ def test_scores_and_sets_of_labels_in_a_table(tmp_path, predict):
             predict(model=tmp_path / kind, input_file=source, min_probability=0.5)
 
 
+def test_texts_without_a_mask_are_counted(tmp_path, predict, caplog):
+    served_models.write_folder("fill_mask", tmp_path / "m", max_seq_length=LENGTH, task="fill_mask")
+    (tmp_path / "in.txt").write_text("who [MASK] it\nwho it\n")
+    predict(model=tmp_path / "m", input_file=tmp_path / "in.txt", output_file=tmp_path / "o.jsonl")
+    assert "1 text without [MASK]: no answer" in caplog.text
+
+
 def test_columns_of_any_table(folder, tmp_path, predict):
     """Two of one name, names that are taken, short rows, quotes in a tsv, no rows."""
     source, out = tmp_path / "in.csv", tmp_path / "out.csv"
@@ -158,6 +164,11 @@ def test_columns_of_any_table(folder, tmp_path, predict):
     header, first, second = csv.reader(out.read_text().splitlines())
     assert header == ["0", "1", "label", "probability"]
     assert (first[:2], second[:2], len(second)) == (["it", "by"], ["who", "it"], 4)
+    # As a German Excel writes and reads it.
+    source.write_bytes("Größe;text_a;text_b\r\n1,5;it;by\r\n".encode("cp1252"))
+    predict(model=folder / "export", input_file=source, output_file=out, encoding="cp1252")
+    content = out.read_text(encoding="utf-8")
+    assert content.startswith("\ufeffGröße;text_a;text_b;label;probability\r\n1,5;it;by;")
 
 
 def test_a_file_without_a_header_is_read_as_in_training(tmp_path, predict):
