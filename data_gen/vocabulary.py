@@ -11,8 +11,6 @@ settings, same bytes.
 import collections
 import itertools
 import os
-import string
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +25,7 @@ from bert_tf.files import gfile, is_stream, path_errors, whole_file, write_text
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
-from bert_tf.tokenization.wordpiece import without_accents
+from bert_tf.tokenization.wordpiece import warn_of_lost_letters
 from data_gen.documents import Block, DocumentReader
 from data_gen.outputs import check_paths
 from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
@@ -35,7 +33,6 @@ from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LINES_PER_CALL = 1000
 MOST_LEFT_OUT = 0.01  # of the characters
-MOST_LOST = 0.01  # of the words
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
 # With more distinct words than this, those that occurred once so far are forgotten.
@@ -67,7 +64,8 @@ def write_vocabulary(
     reader = DocumentReader(paths, input_format=input_format)
     if do_lower_case:
         own = DocumentReader(paths, input_format=input_format)
-        warn_of_lost_letters(next(own.blocks(BLOCK_CHARACTERS), []))
+        lines = itertools.chain.from_iterable(next(own.blocks(BLOCK_CHARACTERS), []))
+        warn_of_lost_letters(lines, "--nodo_lower_case keeps them")
     with path_errors(output_file, "made"), whole_file(output_file) as temporary:
         words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
         with Progress("merge the pieces"):
@@ -99,18 +97,6 @@ def write_config(path: str, num_pieces: int) -> None:
     if found != num_pieces:
         says = "%s has a vocab_size of %d, and the vocabulary %d pieces: correct it."
         logging.warning(says, path, found, num_pieces)
-
-
-def warn_of_lost_letters(block: Block) -> None:
-    """Logs how many words lose accents in an uncased vocabulary, and some of them."""
-    lines = itertools.chain.from_iterable(block)
-    words = WordCounts(word.strip(string.punctuation) for line in lines for word in line.split())
-    whole = {word: unicodedata.normalize("NFD", word) for word in words}
-    lost = WordCounts({w: words[w] for w in words if without_accents(w) != whole[w]})
-    if (share := lost.total() / max(1, words.total())) > MOST_LOST:
-        shown = ", ".join(f"{word} -> {without_accents(word)}" for word, _ in lost.most_common(5))
-        says = "%.1f %% of the words lose letters or accents: %s. --nodo_lower_case keeps them."
-        logging.warning(says, 100 * share, shown)
 
 
 class WordCounter:

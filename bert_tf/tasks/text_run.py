@@ -51,6 +51,7 @@ from bert_tf.tasks.features import (
     join_texts,
     join_words,
     make_features,
+    texts_of,
 )
 from bert_tf.tasks.results import (
     calibration_error,
@@ -61,12 +62,13 @@ from bert_tf.tasks.results import (
 )
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer, warn_of_lost_letters
 from bert_tf.training import fine_tuning
 from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 Point = tuple[float, int]  # learning rate and seed of a trial
+MOST_LOOKED_AT = 2000  # examples, for letters that are lost
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
 LEAST_TEMPERATURE = 0.06  # below it, at the bound of `fit_temperature`, none is the best
 
@@ -144,6 +146,9 @@ class TextRun(Run):
     def rows(self, data: TextData) -> Iterator[dict]:
         """The values of each record; sets guids and label ids of data for predictions."""
         length = self.batching.max_seq_length
+        if data.split.kind == "train" and self.model.tokenizer.strips_accents:
+            texts = itertools.chain(*map(texts_of, data.examples[:MOST_LOOKED_AT]))
+            warn_of_lost_letters(texts, "A model that keeps accents, a cased one, can read them")
         for features in make_features(
             data.examples,
             self.task.labels,

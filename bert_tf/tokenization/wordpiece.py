@@ -19,11 +19,13 @@ Source: BasicTokenizer, WordpieceTokenizer and FullTokenizer of google-research/
 its `convert_single_example` and `_truncate_seq_pair`.
 """
 
+import collections
 import functools
 import hashlib
 import itertools
 import os
 import re
+import string
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,6 +45,7 @@ tf_text = import_tensorflow_text()
 Texts: TypeAlias = Iterable[str | bytes] | tf.Tensor
 UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
+MOST_LOST = 0.01  # of the words lose letters without a warning
 SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
 LEAST_LENGTH = SPECIAL_PIECES + 2  # of a sequence: with a piece of either text
 MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
@@ -151,6 +154,11 @@ class FullTokenizer:
     def case(self) -> dict[str, Any]:
         """Case and accents of the text, as arguments of `basic.load_unicode_table`."""
         return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
+
+    @property
+    def strips_accents(self) -> bool:
+        """Whether the text loses its accents."""
+        return self.do_lower_case if self.strip_accents is None else self.strip_accents
 
     @property
     def pieces(self) -> tuple[str, ...]:
@@ -371,6 +379,17 @@ def without_accents(text: str) -> str:
     """The text in NFD, without combining marks."""
     decomposed = unicodedata.normalize("NFD", text)
     return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+
+
+def warn_of_lost_letters(texts: Iterable[str], remedy: str) -> None:
+    """Logs how many words lose accents in lower-cased text, if that is more than a hundredth."""
+    words = collections.Counter(w.strip(string.punctuation) for text in texts for w in text.split())
+    whole = {word: unicodedata.normalize("NFD", word) for word in words}
+    lost = collections.Counter({w: words[w] for w in words if without_accents(w) != whole[w]})
+    if (share := lost.total() / max(1, words.total())) > MOST_LOST:
+        shown = ", ".join(f"{word} -> {without_accents(word)}" for word, _ in lost.most_common(5))
+        says = "%.1f %% of the words lose letters or accents: %s. %s."
+        logging.warning(says, 100 * share, shown, remedy)
 
 
 # ---------------------------------------------------------------------------- sequences

@@ -109,7 +109,7 @@ def test_text_that_teaches_nothing_is_said(caplog):
     ],
 )  # fmt: skip
 def test_letters_that_are_lost_are_said(caplog, text, says):
-    vocabulary.warn_of_lost_letters([[text]])
+    vocabulary.warn_of_lost_letters([text], "")
     assert bool(caplog.text) == bool(says)
     assert re.search(says, caplog.text)
 

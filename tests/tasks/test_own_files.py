@@ -256,7 +256,7 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
     rows = ["Nr;Message;Class"]
     for number in range(60):
         label = ["Rare", "Often"][int(number % 6 > 0)]
-        words = [f"w{n}" for n in rng.integers(3, 60, 6)] + ["w1"] * (label == "Rare")
+        words = [f"w{n}" for n in rng.integers(3, 60, 6)] + ["w1"] * (label == "Rare") + ["Größe"]
         rows.append(f"{number};{' '.join(words)};{label}")
     (tmp_path / "t.csv").write_bytes("\r\n".join(rows).encode("utf-16"))
     out = tmp_path / "out"
@@ -272,6 +272,7 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
     }  # fmt: skip
     with in_process("classify") as classify:
         classify(**given, **training)
+        assert "% of the words lose letters or accents: Größe -> Große. A model" in caplog.text
         results = read_results(out)
         scores = json.loads((out / "best/evaluations.json").read_text())
         assert results["eval_loss"] == pytest.approx(min(scores.values()))

@@ -168,7 +168,7 @@ def test_columns_of_any_table(folder, tmp_path, predict):
     source.write_bytes("Größe;text_a;text_b\r\n1,5;it;by\r\n".encode("cp1252"))
     predict(model=folder / "export", input_file=source, output_file=out, encoding="cp1252")
     content = out.read_text(encoding="utf-8")
-    assert content.startswith("\ufeffGröße;text_a;text_b;label;probability\r\n1,5;it;by;")
+    assert content.startswith("\ufeffGröße;text_a;text_b;label;probability\n1,5;it;by;")
 
 
 def test_a_file_without_a_header_is_read_as_in_training(tmp_path, predict):
