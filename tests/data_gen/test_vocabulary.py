@@ -143,6 +143,16 @@ def test_own_sizes_of_a_model_stay(tmp_path, caplog, size):
         write_vocabulary(files[0], str(tmp_path / "bert_config.json"), input_format="text", **learn)
 
 
+def test_a_pipe_has_no_sizes_beside_it(tmp_path):
+    (tmp_path / "text").write_text("a b c\n", encoding="utf-8")
+    end, begin = os.pipe()
+    learn = LEARN | {"vocab_size": 700, "do_lower_case": True, "num_workers": 1}
+    write_vocabulary(str(tmp_path / "text"), f"/dev/fd/{begin}", input_format="text", **learn)
+    os.close(begin)
+    with open(end, encoding="utf-8") as pipe:
+        assert pipe.read().split() == [*SPECIAL_PIECES, "a", "b", "c"]
+
+
 def test_the_command_writes_the_same_bytes_every_time(tmp_path, monkeypatch):
     """Of another process: other hash seeds, other numbers of threads and of workers."""
     there, here, texts = tmp_path / "there" / "vocab.txt", tmp_path / "here", ",".join(SAMPLE_TEXT)
