@@ -9,6 +9,8 @@ Prints, with all-MiniLM-L6-v2 and real sentences of STS-B:
     pre-training  a TF1 checkpoint with both heads -> BertForPreTraining, its logits
     similarity    Spearman correlation of mean-pooled vectors with STS-B dev, by `bert-tf features`
     pickles       our reader on a pytorch_model.bin, and on one that would run code
+    accents       ids of XQuAD's contexts and of sentences in eight other languages, with and
+                  without lower case and accents, the multilingual vocabulary
 
 --torch_python names a Python that has torch and transformers.
 """
@@ -25,6 +27,13 @@ import numpy as np
 from measuring import data_dir, parse_options, run, verb
 
 SENTENCES, BATCH = 200, 25
+CASES = [(lower, strip) for lower in (True, False) for strip in (True, False)]
+OTHERS = (
+    "Où êtes-vous, garçon? Dès Noël, haï", "À noite, a avó vê o ímã; não há pinguim",
+    "Zażółć gęślą jaźń, łódź", "Příliš žluťoučký kůň úpěl ďábelské ódy",
+    "Iğdır'ın ILIK şehri, İstanbul", "Tiếng Việt: đường phố, Hằng", "Η ψυχή, Ϊ και Ώρα",
+    "ऋषियों को दुष्ट राक्षस", "A reuşit să obţină țări și șervete",
+)  # fmt: skip
 
 
 def main() -> None:
@@ -47,6 +56,7 @@ def main() -> None:
         compare.pretraining(goldens / "pretraining_tiny")
         compare.similarity(rows)
         compare.pickles()
+        compare.accents()
 
 
 def read_sts(path: pathlib.Path) -> list[tuple[str, str, float]]:
@@ -135,6 +145,25 @@ class Comparison:
         words = (pathlib.Path(packages.strip()).parent, place, self.model)
         print("pickles:", flush=True)
         print(run(__file__, part="read_pickles", arguments=",".join(map(str, words))), end="")
+
+    def accents(self) -> None:
+        """(f) Every case of lower-casing and accents, against transformers' tokenizer."""
+        from bert_tf import FullTokenizer
+
+        vocabulary = data_dir() / "vocab/multi_cased_119547.txt"
+        pieces = vocabulary.read_text("utf-8").splitlines()
+        texts, target = [*OTHERS], self.folder / "ids.json"
+        for path in sorted((data_dir() / "xquad").glob("*.json")):
+            articles = json.loads(path.read_text("utf-8"))["data"]
+            texts += [one["context"] for article in articles for one in article["paragraphs"]]
+        self.sentences.write_text(json.dumps(texts))
+        self.torch("tokenize", vocabulary, self.sentences, target)
+        for (lower, strip), theirs in zip(CASES, json.loads(target.read_text()), strict=True):
+            ours = FullTokenizer(str(vocabulary), lower, strip_accents=strip, pieces=pieces)
+            found = [ours.convert_tokens_to_ids(ours.tokenize(text)) for text in texts]
+            differ = sum(a != b for a, b in zip(found, theirs, strict=True))
+            says = f"{differ} of {len(texts)} texts differ, {sum(map(len, found))} ids"
+            print(f"accents: do_lower_case {lower}, strip_accents {strip}: {says}", flush=True)
 
 
 def by(rows: list[tuple], column: int) -> list:
@@ -271,7 +300,20 @@ def save_pickle(model: str, target: str) -> None:
     torch.save(transformers.AutoModel.from_pretrained(model).state_dict(), target)
 
 
-PARTS = {f.__name__: f for f in (encode, pretraining, save_pickle, read_pickles)}
+def tokenize(vocabulary: str, texts_file: str, target: str) -> None:
+    """The ids of texts in every case, by transformers."""
+    import transformers
+
+    texts = json.loads(pathlib.Path(texts_file).read_text())
+    found = []
+    for lower, strip in CASES:
+        case = {"do_lower_case": lower, "strip_accents": strip}
+        tokenizer = transformers.BertTokenizerFast(vocab=vocabulary, **case)
+        found.append([tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts])
+    pathlib.Path(target).write_text(json.dumps(found))
+
+
+PARTS = {f.__name__: f for f in (encode, pretraining, save_pickle, read_pickles, tokenize)}
 
 if __name__ == "__main__":
     main()
