@@ -31,7 +31,7 @@ CASES = [(lower, strip) for lower in (True, False) for strip in (True, False)]
 OTHERS = (
     "Où êtes-vous, garçon? Dès Noël, haï", "À noite, a avó vê o ímã; não há pinguim",
     "Zażółć gęślą jaźń, łódź", "Příliš žluťoučký kůň úpěl ďábelské ódy",
-    "Iğdır'ın ILIK şehri, İstanbul", "Tiếng Việt: đường phố, Hằng", "Η ψυχή, Ϊ και Ώρα",
+    "Iğdır'ın ILIK şehri, İstanbul", "Tiếng Việt: đường phố, Hằng", "Η ψυχή, Ϊ και Ώρα",  # noqa: RUF001
     "ऋषियों को दुष्ट राक्षस", "A reuşit să obţină țări și șervete",
 )  # fmt: skip
 

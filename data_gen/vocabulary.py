@@ -21,7 +21,7 @@ from absl import logging
 from bert_tf.config import BertConfig
 from bert_tf.data.records import expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_stream, path_errors, whole_file, write_text
+from bert_tf.files import gfile, is_stream, path_errors, read_lines, whole_file, write_text
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
@@ -84,17 +84,17 @@ def write_vocabulary(
 
 def write_config(path: str, num_pieces: int) -> None:
     """Writes BERT-Base's sizes with this vocab_size; a file that is there stays."""
-    if not gfile().exists(path):
-        logging.info("%s: the sizes of BERT-Base, for this vocabulary", path)
-        base = BertConfig(vocab_size=num_pieces, type_vocab_size=2)
-        write_text(path, base.to_json_string())
-        return
     try:
-        found = BertConfig.from_json_file(path).vocab_size
+        is_there = gfile().exists(path) and any(read_lines(path))  # a killed command's is empty
+        found = BertConfig.from_json_file(path).vocab_size if is_there else num_pieces
     except InputError as error:
         logging.warning("%s stays as it is: received %s", path, error.received)
         return
-    if found != num_pieces:
+    if not is_there:
+        logging.info("%s: the sizes of BERT-Base, for this vocabulary", path)
+        base = BertConfig(vocab_size=num_pieces, type_vocab_size=2)
+        write_text(path, base.to_json_string())
+    elif found != num_pieces:
         says = "%s has a vocab_size of %d, and the vocabulary %d pieces: correct it."
         logging.warning(says, path, found, num_pieces)
 

@@ -292,7 +292,7 @@ def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
         ),
         (  # a paragraph a line: each pair is two lines of 60 pieces, cut to 17 each
             "\n\n".join(f"{a * 60}\n{a}{'b' * 59}\n{a}{'c' * 59}" for a in LETTERS),
-            ["72 % of the text is cut off, and 100 % of the next sentences are random. Is there"],
+            ["72 % of the text is cut off, and 100 % of the next sentences are random: a longer"],
         ),
     ],
 )

@@ -150,7 +150,7 @@ def test_texts_are_found_in_the_columns_of_training(tmp_path):
     (tmp_path / "tsv").write_bytes(b"\xef\xbb\xbfheadline\nd\n")
     assert list(rows.read_table(path := str(tmp_path / "csv"), columns, "csv")) == [
         (f"{path}, line 2", {"id": "7", "text": 'a, "b"\nc'}),
-        (f"{path}, line 4", {"id": "8", "text": ""}),
+        (f"{path}, line 4 (row 3)", {"id": "8", "text": ""}),
     ]
     assert rows.is_table(str(tmp_path / "tsv"), columns)
     assert not rows.is_table(str(tmp_path / "tsv"), rows.columns_of(SINGLE))

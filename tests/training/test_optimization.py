@@ -49,7 +49,9 @@ def test_schedule_by_hand(fields, expected):
 @pytest.mark.parametrize(("total", "warmup", "last"), [(200, 10000, "1.99e-06"), (1, 1, "0")])
 def test_a_schedule_that_learns_little_is_said(total, warmup, last):
     schedule = Schedule(learning_rate=1e-4, num_train_steps=total, num_warmup_steps=warmup)
-    assert f"ends at {last}, still rising. {total // 10} steps" in schedule.warning()
+    assert (
+        f"ends at {last}, still rising. --num_warmup_steps={total // 10} is" in schedule.warning()
+    )
     sound = Schedule(learning_rate=1e-4, num_train_steps=total, num_warmup_steps=total - 1)
     assert not sound.warning()
 
