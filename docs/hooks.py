@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 ROOT = pathlib.Path(__file__).parents[1]
 ELSEWHERE = {  # in the repository: as a page
+    "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -44,8 +45,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         page.meta["search"] = {"boost": 0.2}  # behind the pages that explain
     if page.file.src_uri == "errors.md":
         return markdown
-    if page.file.src_uri == "index.md":
-        page.meta["hide"] = ["toc"]  # it has no headings: the text takes the room
     if page.file.src_uri == "api.md":
         markdown += table_of_names()
     sources = {name: source for source, name in ELSEWHERE.items()}
@@ -57,11 +56,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def link_of_site(link: re.Match, folder: pathlib.Path) -> str:
     """A link between files of the repository as one between pages of the site, or as text."""
     image, text, target, anchor = link.groups(default="")
-    if "://" in target or image:
+    if "://" in target:
         return link[0]
     path = (folder / target).resolve().relative_to(ROOT)
     if path.parts[0] == "docs":
-        return f"[{text}]({path.relative_to('docs').as_posix()}{anchor})"
+        return f"{image}[{text}]({path.relative_to('docs').as_posix()}{anchor})"
     if page := ELSEWHERE.get(path.as_posix()):
         return f"[{text}]({page}{anchor})"
     return text if text.strip("`") == path.name else f"{text} (`{path.as_posix()}`)"

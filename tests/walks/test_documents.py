@@ -16,7 +16,7 @@ from walking import eagerly, in_process
 pytestmark = pytest.mark.walk
 # Documents that run one after the other in one folder, and files which are there in the end.
 MADE = {
-    ("README.md", "docs/get_started.md", "docs/index.md"): (
+    ("README.md", "docs/get_started.md"): (
         "models/topics/eval_results.txt",
         "models/squad/predictions.json",
         "serving/topics/1/saved_model.pb",
@@ -24,9 +24,7 @@ MADE = {
         "topics_for_transformers/model.safetensors",
     ),
     ("docs/accelerators.md",): (),
-    tuple(f"docs/{path.name}" for path in sorted(ROOT.glob("docs/api*.md"))): (
-        "for_transformers/model.safetensors",
-    ),
+    tuple(f"docs/{path.name}" for path in sorted(ROOT.glob("docs/api*.md"))): (),
     ("serve/README.md",): ("serving/mrpc/1/SHA256SUMS",),
     ("docs/checkpoints.md",): (
         "bert-base/model.safetensors",
