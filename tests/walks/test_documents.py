@@ -10,7 +10,7 @@ import types
 
 import pytest
 from document_inputs import SIZES, write_inputs
-from documents import DOCUMENTS, ROOT, call_of, command_of, read, shell_commands, snippets
+from documents import DOCUMENTS, call_of, command_of, read, shell_commands, snippets
 from walking import eagerly, in_process
 
 pytestmark = pytest.mark.walk
