@@ -25,6 +25,7 @@ MADE = {
     ),
     ("docs/accelerators.md",): (),
     (
+        "docs/api.md",
         "docs/api_answers.md",
         "docs/api_layers.md",
         "docs/api_training.md",
