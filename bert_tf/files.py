@@ -281,8 +281,9 @@ def _in_utf8(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[byte
 
 def _without_controls(texts: Iterable[str], name: str, kind: str) -> Iterator[str]:
     """The parts of a text; control characters of 0x80 to 0x9f are letters of another encoding."""
+    is_unicode = kind.lower().startswith("utf")
     for text in texts:
-        if found := re.search("[\x80-\x9f]", text):
+        if not is_unicode and (found := re.search("[\x80-\x9f]", text)):
             received = (
                 f"{name}, which is said to be {kind.upper()}, with the character {found[0]!r}"
             )
