@@ -81,7 +81,9 @@ def run_to_end(main: Callable[[list[str]], None], argv: list[str]) -> None:
         runtime.process.leave()
         saved = f"with a checkpoint of step {error.step} in {error.output_dir}"
         name = runtime.name_of_signal(error.number)
-        end(error.code, f"ended by {name}, {saved}. The same command resumes from there.")
+        is_sigterm = error.number == signal.SIGTERM and "sigterm_exit_code" in FLAGS
+        code = FLAGS["sigterm_exit_code"].value if is_sigterm else error.code
+        end(code, f"ended by {name}, {saved}. The same command resumes from there.")
     sys.stdout.flush()
     flush_messages()
     if runtime.has_peers():

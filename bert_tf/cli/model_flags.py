@@ -207,6 +207,8 @@ class Devices:
         progress; three times as many where something is compiled; 0: never.
       end_when_hung: After the report end the process with exit code 1, for a supervisor to start it
         again.
+      sigterm_exit_code: The exit code after SIGTERM, once a checkpoint is saved; 0, say, where a
+        platform takes others for failures.
       use_tpu: Run on the TPU named by --tpu_name.
       tpu_name: The TPU: local, that of this machine; or the name or grpc://address of another
         machine's. This process reads for it, batch by batch, so local is faster.
@@ -224,6 +226,7 @@ class Devices:
     xla = True
     hang_seconds = Count(600, 0)
     end_when_hung = False
+    sigterm_exit_code = Count(143, 0, 255)
     use_tpu = False
     tpu_name = None
     tpu = None

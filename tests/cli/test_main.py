@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
+from absl import flags
 from walking import in_process
 
 from bert_tf import runtime
@@ -102,6 +103,24 @@ def test_who_fails_tells_the_others_and_they_end_as_well(one_of_several):
     code, said = how_it_ends(hear)
     assert code == 1
     assert said == "failed, as another process of this run did: its log says why"
+
+
+@pytest.mark.parametrize(
+    ("number", "given", "code"),
+    [(signal.SIGTERM, None, 143), (signal.SIGTERM, 0, 0), (signal.SIGINT, 0, 130)],
+)
+def test_the_exit_code_after_sigterm_may_be_another(one_of_several, number, given, code):
+    def main(_):
+        raise runtime.Interrupted(3, "out", number)
+
+    if given is not None:
+        flags.DEFINE_integer("sigterm_exit_code", given, "")
+    try:
+        found, said = how_it_ends(main)
+    finally:
+        if given is not None:
+            delattr(flags.FLAGS, "sigterm_exit_code")
+    assert (found, "checkpoint of step 3 in out" in said) == (code, True)
 
 
 def test_who_was_asked_to_end_does_not_begin_again(one_of_several):
