@@ -136,8 +136,13 @@ def answer(trees: Trees, folder: pathlib.Path, rounds: int) -> None:
             sys.exit(f"the exports of the checkouts differ by {difference:.1e}")
 
 
-PARTS = {"step": step, "reading": read, "generation": generation, "answer": answer}
-PARTS |= {"tuning": tuning}
+PARTS = {
+    "step": step,
+    "reading": read,
+    "generation": generation,
+    "tuning": tuning,
+    "answer": answer,
+}
 
 if __name__ == "__main__":
     main()

@@ -31,6 +31,7 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hol
 # text, with what they are and what to do. In a file of records the length of the first one comes
 # there: a mark of two bytes might be that.
 _POINTER = b"version https://git-lfs.github.com/spec/"
+UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
 _NO_TEXT = {
     b"\x1f\x8b\x08": ("compressed with gzip", "uncompress it with gunzip"),
     b"BZh9": ("compressed with bzip2", "uncompress it with bunzip2"),
@@ -257,14 +258,19 @@ def lines_of(
         yield b"".join(begun)
 
 
+def is_marked(path: str) -> bool:
+    """Whether a text file begins with a byte order mark."""
+    return next(read_blocks(path), b"").startswith((codecs.BOM_UTF8, *UTF_16))
+
+
 def _in_utf8(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
     """The blocks of a text without byte order mark, in UTF-8."""
     blocks = iter(blocks)
     first = next(blocks, b"")
     refuse_no_text(name, first)
     blocks = itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks)
-    is_marked = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    kind = "utf-16" if is_marked else "" if first.startswith(codecs.BOM_UTF8) else encoding
+    is_utf16 = first.startswith(UTF_16)
+    kind = "utf-16" if is_utf16 else "" if first.startswith(codecs.BOM_UTF8) else encoding
     try:
         texts = _without_controls(codecs.iterdecode(blocks, kind), name, kind) if kind else ()
         yield from codecs.iterencode(texts, "utf-8") if kind else blocks
@@ -274,7 +280,7 @@ def _in_utf8(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[byte
         expected = "the name of an encoding of text, such as cp1252"
         raise InputError(f"--encoding={kind} ({error})", expected, "correct it") from None
     except (ValueError, TypeError) as error:
-        begins = "begins as" if is_marked else "is said to be"
+        begins = "begins as" if is_utf16 else "is said to be"
         received = f"{name}, which {begins} {kind.upper()} and is not ({error})"
         raise InputError(received, "text in its encoding", "save the file as UTF-8") from None
 

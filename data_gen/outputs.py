@@ -195,6 +195,7 @@ def clear(folder: pathlib.Path) -> None:
 # Above these shares something is wrong with the data, or with the vocabulary for them.
 MOST_UNKNOWN = 0.1
 MOST_OF_ONE_SENTENCE = 0.5
+MOST_RANDOM = 0.65  # of next sentences; half are meant to be
 MOST_SENTENCES_PER_DOCUMENT = 1000
 MOST_TOKENS_PER_WORD = 3  # of words between spaces
 MOST_CUT_OFF = 0.25
@@ -305,12 +306,16 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"Documents have {sentences / documents:.0f} sentences on average. {blank_line}"
     if times := report["documents_cut"]:
         yield f"Documents that were too long were cut, {times} times. {blank_line}"
-    if (alone := report["documents_of_one_sentence"]) > MOST_OF_ONE_SENTENCE * documents:
+    alone = report["documents_of_one_sentence"]
+    if are_alone := alone > MOST_OF_ONE_SENTENCE * documents:
         yield f"{alone} of {documents} documents are one sentence: all their pairs are random."
     if (share := report["cut_off_share"]) > MOST_CUT_OFF:
         random_next = f"{report['random_next_share']:.0%} of the next sentences are random"
         longer = "a longer --max_seq_length keeps more; --input_format=paragraphs splits lines"
         yield f"{share:.0%} of the text is cut off, and {random_next}: {longer}."
+    elif not are_alone and (share := report["random_next_share"]) > MOST_RANDOM:
+        remedy = "a shorter --max_seq_length, longer documents, or training with --masked_lm_only"
+        yield f"{share:.0%} of the next sentences are random, not half of them: try {remedy}."
     enough = enough_predictions(made_with["max_seq_length"], prob := made_with["masked_lm_prob"])
     is_capped = made_with["max_predictions_per_seq"] < enough
     if is_capped and (share := report["masked_share"]) < LEAST_MASKED * prob:

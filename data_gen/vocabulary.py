@@ -59,8 +59,9 @@ def write_vocabulary(
       InputError: the text cannot be used, or the file cannot be written.
     """
     config_file = os.path.join(os.path.dirname(output_file), "bert_config.json")
+    config_files = [] if is_stream(output_file) else [config_file]
     paths = expand_patterns(input_file)
-    check_paths(paths, [output_file] + [config_file] * (not is_stream(output_file)))
+    check_paths(paths, [output_file, *config_files])
     reader = DocumentReader(paths, input_format=input_format)
     if do_lower_case:
         own = DocumentReader(paths, input_format=input_format)
@@ -78,8 +79,8 @@ def write_vocabulary(
     if len(pieces) != learned["vocab_size"]:
         says = "The text gives %d pieces, not %d."
         logging.warning(says, len(pieces), learned["vocab_size"])
-    if not is_stream(output_file):
-        write_config(config_file, len(pieces))
+    for path in config_files:
+        write_config(path, len(pieces))
 
 
 def write_config(path: str, num_pieces: int) -> None:

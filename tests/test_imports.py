@@ -136,11 +136,11 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # to be reached: 4,800; 6,400; 5,900; 2,700; 14,650; 18,000.
 BUDGET = {
     "run_pretraining.py": (31, 5_720),
-    "run_classifier.py": (42, 8_060),
+    "run_classifier.py": (42, 8_070),
     "run_squad.py": (38, 6_820),
-    "create_pretraining_data.py": (20, 2_970),
+    "create_pretraining_data.py": (20, 2_980),
 }
-WHOLE, TESTS = 17_240, 22_920
+WHOLE, TESTS = 17_240, 22_930
 
 
 @functools.cache

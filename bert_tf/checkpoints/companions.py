@@ -30,6 +30,7 @@ from bert_tf.tokenization.wordpiece import (
     FullTokenizer,
     read_vocabulary,
     refuted_case,
+    strips_accents,
     vocabulary_sha256,
 )
 
@@ -203,9 +204,9 @@ def check_companions(weights: Weights, given: Companions, bert_config_file: str)
     loading.refuse_other_case(weights, facts.do_lower_case)
     check_kept_pieces(weights, facts.never_split or ())
     own = weights.metadata
-    if data and own.do_lower_case is not None and _strips_accents(data) != _strips_accents(own):
-        received = f"data made with strip_accents {_strips_accents(data)}, for {weights.path}"
-        expected = f"strip_accents {_strips_accents(own)}, as the model has it"
+    if data and own.do_lower_case is not None and strips_accents(data) != strips_accents(own):
+        received = f"data made with strip_accents {strips_accents(data)}, for {weights.path}"
+        expected = f"strip_accents {strips_accents(own)}, as the model has it"
         remedy = "make the data again with the --vocab_file in the model's folder"
         raise InputError(received, expected, remedy)
     if tokenizer:
@@ -214,11 +215,6 @@ def check_companions(weights: Weights, given: Companions, bert_config_file: str)
         received = f"data of {data.vocab_file}, another vocabulary than that of {weights.path}"
         remedy = "make them with it; if only pieces [unusedN] were replaced, add --vocab_file"
         raise InputError(received, f"data made with {weights.vocab_file}", remedy)
-
-
-def _strips_accents(of: DataDescription | ModelMetadata) -> bool | None:
-    """Whether text loses its accents: as lower-casing says, if nothing else is said."""
-    return of.do_lower_case if of.strip_accents is None else of.strip_accents
 
 
 def check_kept_pieces(weights: Weights, kept: Sequence[str]) -> None:

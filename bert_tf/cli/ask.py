@@ -27,7 +27,7 @@ from bert_tf.serving.options import INPUT_FORMATS, MASK, STDIN, TASKS
 from bert_tf.terminal import Progress, counted, number_of
 
 FLAGS = flags.FLAGS
-TABLES = {"csv": ",", "tsv": "\t"}  # outputs of `predict`, and what is between their cells
+TABLES = ("csv", "tsv")  # outputs of `predict`
 ANSWERED = ("classification", "multi_label", "regression")  # with a cell or some, unless empty
 UNSURE = "unsure"
 
@@ -135,8 +135,7 @@ def predict(_: Sequence[str]) -> None:
             answers = counted(answers, "answer", total, "inputs")
         kind = shared_flags.format_of(FLAGS.output_file or "", ("jsonl", *TABLES))
         if kind in TABLES:
-            delimiter = own_separator(file, items) if kind == "csv" else TABLES[kind]
-            count = write_table(file, predictor, items, answers, delimiter)
+            count = write_table(file, predictor, items, answers, kind)
         else:
             count = write_lines(file, answers)
     if FLAGS.output_file:
@@ -179,30 +178,12 @@ def answer(
         logging.warning(says, number_of(num_unmasked, "texts"), MASK)
 
 
-def own_separator(file: BinaryIO, items: Sequence) -> str:
-    """What parts the cells of --input_file, if it is csv; writes a mark unless it is UTF-8."""
-    from bert_tf.tasks import examples
-
-    path = FLAGS.input_file or ""
-    if not path.lower().endswith(".csv") or not isinstance(items, list) or not items:
-        return ","
-    begin = next(files.read_blocks(path), b"")
-    if FLAGS.encoding or begin.startswith(
-        (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-    ):
-        file.write(codecs.BOM_UTF8)
-    text = "".join(files.read_text_lines(path, encoding=FLAGS.encoding))
-    names = items[0][1].names
-    are_places = [*names] == [*map(str, range(len(names)))]  # of a file without a header
-    return examples.separator_of(text, [*map(int, names)] if are_places else names)
-
-
 def write_table(
     file: BinaryIO,
     predictor: Any,
     items: Iterable[tuple[str, Any]],
     answers: Iterable[dict[str, Any]],
-    delimiter: str,
+    kind: str,
 ) -> int:
     """Writes the columns of a table, and behind them what is answered; returns the rows.
 
@@ -214,11 +195,13 @@ def write_table(
         received = f"{FLAGS.output_file} for answers of {predictor.task} to {FLAGS.input_file}"
         wanted = "a table with columns and rows, and a model that labels or scores its texts"
         raise InputError(received, wanted, "write JSON lines: name the output .jsonl")
-    columns, count = items[0][1].names, 0
+    columns, delimiter, count = items[0][1].names, items[0][1].separator, 0
+    if kind == "csv" and (FLAGS.encoding or files.is_marked(FLAGS.input_file)):
+        file.write(codecs.BOM_UTF8)
 
     def write(*cells: Any) -> None:
         texts = ["" if cell is None else str(cell) for cell in cells]
-        if delimiter == "\t":  # where quotes are text
+        if kind == "tsv":  # where quotes are text
             if wrong := [text for text in texts if re.search(r"[\t\r\n]", text)]:
                 received = f"{wrong[0]!r:.80} as a cell of {FLAGS.output_file}"
                 raise InputError(received, "cells without tabs and line ends", "name it .csv")

@@ -41,10 +41,11 @@ Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
 
 
 class Item(dict[str, Any]):
-    """The texts of a table's row by their names; and its columns' names and its cells."""
+    """The texts of a table's row by their names; and all of the row, as of `examples.Row`."""
 
     names: Sequence[str]
     cells: Sequence[str]
+    separator: str
 
 
 # The output that counts a row's real columns: the outputs with such columns.
@@ -302,7 +303,7 @@ def read_table(
         if file_format == "conll":
             cells = {"text": " ".join(cells["words"])}
         item = Item({name: cell for name, cell in cells.items() if cell is not None})
-        item.names, item.cells = row.names, row.all_cells
+        item.names, item.cells, item.separator = row.names, row.all_cells, row.separator
         yield row.place, item
 
 

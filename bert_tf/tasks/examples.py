@@ -13,7 +13,6 @@ each by the field of an example that it holds. A row has the cells of these colu
                                               {"text_a": "It rains.", "label": "neutral"})
 """
 
-import codecs
 import csv
 import dataclasses
 import io
@@ -94,7 +93,7 @@ class Row:
 
     A sentence in words has a line for each word: `word_places` are the places of these lines. A row
     that cannot be read has the error in place of its cells. A table's row has the names of all its
-    columns, or their numbers if there is no header, and as many cells.
+    columns, or their numbers if there is no header, and as many cells; of csv also what parts them.
     """
 
     place: str
@@ -103,6 +102,7 @@ class Row:
     flaw: InputError | None = None
     names: Sequence[str] = ()
     all_cells: Sequence[str] = ()
+    separator: str = ","
 
 
 class Columns(NamedTuple):
@@ -344,7 +344,8 @@ class ChoiceColumns(Layout):
         first = str(self.endings[0])
         if self.file_format != "csv" or not first.endswith("0") or first.isdecimal():
             return self
-        stem, (_, header) = first[:-1], next(_csv_lines(path, (), ""), ("", ()))
+        _, lines = _csv_table(path, (first,), self.encoding)
+        stem, (_, header) = first[:-1], next(lines, ("", ()))
         count = len([x for x in header if re.fullmatch(rf"{re.escape(stem)}\d+", x.strip())])
         endings = tuple(f"{stem}{number}" for number in range(max(count, len(self.endings[:2]))))
         return dataclasses.replace(self, endings=endings)
@@ -447,10 +448,12 @@ def read_rows(
         return
     # TSV not by the csv module: there a carriage return inside a cell ends the row, and a cell of
     # more than 131,072 characters is an error.
-    tsv = ((place, line.split("\t")) for place, line in _lines(path, encoding))
-    needed = columns.by_field.keys() - {*columns.optional}
-    wanted = {columns.by_field[field] for field in needed}
-    lines = tsv if file_format == "tsv" else _csv_lines(path, wanted, encoding)
+    lines = ((place, line.split("\t")) for place, line in _lines(path, encoding))
+    separator = DELIMITERS[0]
+    if file_format == "csv":
+        needed = columns.by_field.keys() - {*columns.optional}
+        wanted = {columns.by_field[field] for field in needed}
+        separator, lines = _csv_table(path, wanted, encoding)
     first = next(lines, (f"{path}, line 1", [""]))
     header, positions, least, most = _places(*first, columns)
     names = [str(at) for at in range(len(first[1]))]
@@ -460,7 +463,7 @@ def read_rows(
         if is_whole and cells != header:
             found = {field: _cell(cells, at) for field, at in positions.items()}
             padded = [*cells, *[""] * len(names)][: len(names)]
-            yield Row(place, found, names=names, all_cells=padded)
+            yield Row(place, found, names=names, all_cells=padded, separator=separator)
             continue
         expected = f"{least} columns" if least == most else f"{least} to {most} columns"
         flaw = InputError(
@@ -499,8 +502,7 @@ def format_of(path: str, encoding: str = "") -> str:
     first = next(filter(str.strip, files.read_text_lines(path, encoding=encoding)), "")
     if first.lstrip().startswith("{"):
         return "jsonl"
-    mark = next(files.read_blocks(path), b"")[:2]
-    is_of_excel = mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # with quotes around cells
+    is_of_excel = next(files.read_blocks(path), b"").startswith(files.UTF_16)  # quotes its cells
     return "tsv" if "\t" in first and '"' not in first and not is_of_excel else "csv"
 
 
@@ -588,13 +590,18 @@ def _text_of(path: str, encoding: str) -> str:
     return "".join(files.read_text_lines(path, encoding=encoding)).rstrip("\r\n")
 
 
-def _csv_lines(
+def _csv_table(
     path: str, wanted: Collection[Column], encoding: str
-) -> Iterator[tuple[str, list[str]]]:
-    """Place and cells of each row; what parts them is what gives a first row with these columns."""
+) -> tuple[str, Iterator[tuple[str, list[str]]]]:
+    """What parts the cells of a csv file with these columns; place and cells of each row."""
     csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
     text = _text_of(path, encoding)
-    delimiter = separator_of(text, wanted, source=path)
+    separator = _separator_of(path, text, wanted)
+    return separator, _csv_lines(path, text, separator)
+
+
+def _csv_lines(path: str, text: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:
+    """Place and cells of each row of a csv text."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     for row in itertools.count(1):  # as a spreadsheet counts
         line = reader.line_num + 1
@@ -612,19 +619,19 @@ def _csv_lines(
             yield place, cells
 
 
-def separator_of(text: str, wanted: Collection[Column], *, source: str = "") -> str:
+def _separator_of(path: str, text: str, wanted: Collection[Column]) -> str:
     """What parts the cells of a csv text: the first that gives these columns, else the most.
 
-    Where another one would give columns in all rows, too, a warning names `source`.
+    Where another one would give columns in all rows, too, a warning says so.
     """
     found = [_columns_by(text, one, wanted) for one in DELIMITERS]
     chosen = next((at for at, by in enumerate(found) if by >= 1), found.index(max(found)))
-    others = [one for one, by in zip(DELIMITERS, found, strict=True) if by == 2]
-    if source and (others := [one for one in others if one != DELIMITERS[chosen]]):
+    others = [DELIMITERS[at] for at, by in enumerate(found) if by == 2 and at != chosen]
+    if others:
         says = "%s is read with %r between cells; with %r all rows have columns, too. If these are "
-        logging.warning(says + "meant, add a header.", source, DELIMITERS[chosen], others[0])
-    elif source and chosen:
-        logging.info("%s is read as csv with %r between cells", source, DELIMITERS[chosen])
+        logging.warning(says + "meant, add a header.", path, DELIMITERS[chosen], others[0])
+    elif chosen:
+        logging.info("%s is read as csv with %r between cells", path, DELIMITERS[chosen])
     return DELIMITERS[chosen]
 
 

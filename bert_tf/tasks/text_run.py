@@ -62,7 +62,7 @@ from bert_tf.tasks.results import (
 )
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
-from bert_tf.tokenization.wordpiece import FullTokenizer, warn_of_lost_letters
+from bert_tf.tokenization.wordpiece import FullTokenizer, strips_accents, warn_of_lost_letters
 from bert_tf.training import fine_tuning
 from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 
@@ -70,7 +70,6 @@ RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the origi
 Point = tuple[float, int]  # learning rate and seed of a trial
 MOST_LOOKED_AT = 2000  # examples, for letters that are lost
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
-LEAST_TEMPERATURE = 0.06  # below it, at the bound of `fit_temperature`, none is the best
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -146,7 +145,7 @@ class TextRun(Run):
     def rows(self, data: TextData) -> Iterator[dict]:
         """The values of each record; sets guids and label ids of data for predictions."""
         length = self.batching.max_seq_length
-        if data.split.kind == "train" and self.model.tokenizer.strips_accents:
+        if data.split.kind == "train" and strips_accents(self.model.tokenizer):
             texts = itertools.chain(*map(texts_of, data.examples[:MOST_LOOKED_AT]))
             warn_of_lost_letters(texts, "A model that keeps accents, a cased one, can read them")
         for features in make_features(
@@ -271,9 +270,8 @@ class TextRun(Run):
         """Divides the head's weights by the temperature that is best for labelled data.
 
         After `train`, with the weights as they are in checkpoints; and only if the probabilities
-        then are closer to how often predictions are right, and a temperature is the best: where all
-        predictions are right, none is. The folder's metadata say it, and what loads the model does
-        the same.
+        then are closer to how often predictions are right. The folder's metadata say it, and what
+        loads the model does the same.
 
         Returns:
           eval_calibration_error before and after.
@@ -283,15 +281,14 @@ class TextRun(Run):
         found, shares = fit_temperature(logits, gold), self.task.labels.probabilities
         before, after = (calibration_error(shares(logits / t), gold) for t in (1.0, found))
         results = {"eval_calibration_error_before": before, "eval_calibration_error": before}
-        is_better = after < before and found > LEAST_TEMPERATURE
-        self.record_temperature(found if is_better else None)
-        if is_better:
+        self.record_temperature(found if after < before else None)
+        if after < before:
             results |= {"eval_calibration_error": after}
             for variable in self.trainer.model.weights:
                 if re.fullmatch(OUTPUT, tf1.checkpoint_name(variable)):
                     variable.assign(variable / found)
         says = "Calibration by %d %s examples: temperature %.3f, their error %.4f, before %.4f%s."
-        kept = "" if is_better else "; left as it is"
+        kept = "" if after < before else "; left as it is"
         logging.info(says, len(gold), data.split.name, found, after, before, kept)
         return results
 

@@ -156,11 +156,6 @@ class FullTokenizer:
         return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
 
     @property
-    def strips_accents(self) -> bool:
-        """Whether the text loses its accents."""
-        return self.do_lower_case if self.strip_accents is None else self.strip_accents
-
-    @property
     def pieces(self) -> tuple[str, ...]:
         """The vocabulary in the order of the ids."""
         return tuple(self.inv_vocab.values())
@@ -321,6 +316,12 @@ def accents_beside(vocab_file: str) -> bool | None:
     paths = [os.path.join(os.path.dirname(vocab_file), name) for name in names]
     said = (read_json(path).get("strip_accents") for path in paths if gfile(path).exists(path))
     return next((value for value in said if isinstance(value, bool)), None)
+
+
+def strips_accents(tokenizer: Any) -> bool | None:
+    """Whether a tokenizer, or what describes one, removes accents: if not said, as its case."""
+    told = tokenizer.strip_accents
+    return tokenizer.do_lower_case if told is None else told
 
 
 def vocabulary_sha256(pieces: Iterable[str]) -> str:

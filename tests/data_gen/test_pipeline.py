@@ -284,8 +284,15 @@ def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):
     [
         ("one two\nthree four\n" * 40, ["single document"]),
         ("\n\n".join("abcdefghijklmnopqrstuvwxyz"), ["26 of 26 documents"]),
-        ("\n\n".join(f"{a}\n\u4e00 {a}" for a in LETTERS), ["33 % of the tokens"]),
-        ("\n\n".join(f"{a}\n{a} {a}" for a in LETTERS), []),
+        (
+            "\n\n".join(f"{a}\n\u4e00 {a}" for a in LETTERS),
+            ["33 % of the tokens", "are random, not"],
+        ),
+        (
+            "\n\n".join(f"{a}\n{a} {a}" for a in LETTERS),
+            ["% of the next sentences are random, not"],
+        ),
+        ("\n\n".join("\n".join(f"{a} {b}" for b in LETTERS * 4) for a in LETTERS), []),
         (
             "\n".join("".join(LETTERS[int(d)] for d in str(n)) for n in range(3000)),
             ["1500 sentences on average", "were cut, 1 times"],

@@ -127,7 +127,7 @@ WRONG = [
     (b"{", "JSON Parse error: "),
     (b"[" * 100_000, "JSON Parse error: "),
     (b'{"instances": ["a"], "instances": ["b"]}', "'instances' is given twice"),
-    (b'{"instances": ' + b"[" * 800 + b"]" * 800 + b"}", ""),
+    (b'{"instances": ' + b"[" * 800 + b"]" * 800 + b"}", "text has 800 dimensions, expected 1"),
     ([1], "JSON Value: [1] Is not object"),
     ({"signature_name": 5, "instances": ["a"]}, "'signature_name' key must be a string value."),
     ({}, "Missing 'inputs' or 'instances' key"),

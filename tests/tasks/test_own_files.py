@@ -18,7 +18,7 @@ from bert_tf.tasks.examples import Example, TextColumns, WordsExample, split_by_
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.results import by_confidence, calibration_error, fit_temperature
 from bert_tf.tasks.task import Split
-from bert_tf.tasks.text_run import LEAST_TEMPERATURE, TextData, class_weights
+from bert_tf.tasks.text_run import TextData, class_weights
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 OWN = {"text_a_column": "Message", "label_column": "Class"}
@@ -337,8 +337,7 @@ def test_the_temperature_that_made_the_logits_is_found():
     shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     gold = (rng.random((40_000, 1)) > shares.cumsum(axis=1)).sum(axis=1)
     assert fit_temperature(logits * 3, gold) == pytest.approx(3, rel=0.05)
-    # Where all is right, the surest is the best.
-    assert fit_temperature(logits, logits.argmax(axis=1)) < LEAST_TEMPERATURE
+    assert fit_temperature(logits, logits.argmax(axis=1)) == 1
     assert fit_temperature(logits / 2, gold) == pytest.approx(0.5, rel=0.05)
 
 
