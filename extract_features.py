@@ -42,6 +42,8 @@ class FeatureFlags:
       use_one_hot_embeddings: No effect.
     """
 
+    _acts = """
+        : use_tpu use_one_hot_embeddings"""
     _most_used = "input_file output_file init_checkpoint layers pooling"
     input_file = shared_flags.Path(required=True)
     output_file = shared_flags.Path(required=True)

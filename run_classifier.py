@@ -53,6 +53,11 @@ class ClassifierFlags:
         as in the paper; documents begin with -DOCSTART-.
     """
 
+    _acts = """
+        do_train: learning_rate num_trials class_weights calibrate best_metric
+        do_eval: eval_batch_size report calibrate best_metric
+        task_name=ner: document_context
+        task_name=xnli: xnli_language"""
     _recorded = "doc_stride document_context best_metric"
     _most_used = (
         "task_name data_dir init_checkpoint output_dir do_train do_eval do_predict learning_rate "
@@ -84,9 +89,7 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
     model_flags.check_fine_tuning("do_eval", "do_predict")
-    shared_flags.require("report", "do_eval")
     shared_flags.require("dev_share", "do_eval")
-    shared_flags.require("calibrate", "do_train", "do_eval")
     if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
     are_own = not FLAGS.tfds_name and any(FLAGS[name].value for name in FILE_FLAGS)
@@ -95,7 +98,8 @@ def check_flags(words: Sequence[str]) -> None:
         raise InputError("no --task_name", expected, "add one of the two")
     model_flags.require_one_of("data_dir", "tfds_name")
     _refuse_unread_files()
-    if len(FLAGS.learning_rate) * FLAGS.num_trials > 1 and not FLAGS.do_eval:
+    num_runs = FLAGS.do_train * len(FLAGS.learning_rate) * FLAGS.num_trials
+    if num_runs > 1 and not FLAGS.do_eval:
         expected = "dev data, by which the best is chosen"
         raise InputError("several trials without --do_eval", expected, "add --do_eval")
 

@@ -24,7 +24,6 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that lack others, before anything is loaded."""
     shared_flags.refuse_words(words)
     model_flags.require_one_of("do_train", "do_eval")
-    shared_flags.require("eval_steps", "do_eval")
     shared_flags.require("export_dir", "vocab_file")
 
 

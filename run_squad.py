@@ -18,6 +18,7 @@ from absl import flags, logging
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
+from bert_tf.errors import InputError
 
 FLAGS = flags.FLAGS
 
@@ -44,6 +45,12 @@ class SquadFlags:
       verbose_logging: Log the answers that --legacy_alignment cannot align exactly.
     """
 
+    _acts = """
+        do_train: train_file learning_rate
+        do_predict: predict_file report
+        do_predict export_dir: n_best_size max_answer_length null_score_diff_threshold
+        do_predict export_dir: legacy_alignment verbose_logging
+        legacy_alignment: verbose_logging"""
     _recorded = "learning_rate doc_stride max_query_length version_2_with_negative"
     _most_used = (
         "train_file predict_file init_checkpoint output_dir do_train do_predict do_eval "
@@ -75,11 +82,13 @@ def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
     model_flags.check_fine_tuning("do_predict")
-    for name in ("do_eval", "report"):
-        shared_flags.require(name, "do_predict")
+    shared_flags.require("do_eval", "do_predict")
     if not FLAGS.tfds_name:
         shared_flags.require("do_train", "train_file")
         shared_flags.require("do_predict", "predict_file")
+    elif (FLAGS.train_file or not FLAGS.do_train) and (FLAGS.predict_file or not FLAGS.do_predict):
+        received = f"--tfds_name={FLAGS.tfds_name} with files of all questions"
+        raise InputError(received, "questions from one source", "leave out --tfds_name")
 
 
 if __name__ == "__main__":

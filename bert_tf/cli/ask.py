@@ -96,6 +96,8 @@ class Predict:
       min_probability: Of one of several labels: below it the answer is "unsure".
     """
 
+    _acts = """
+        output_file=*.csv output_file=*.tsv: probabilities"""
     model = Path(required=True)
     input_format = Choice(None, INPUT_FORMATS)
     text_a_column = None

@@ -46,6 +46,9 @@ class Convert:
       seed: Of the vectors of extra tokens.
     """
 
+    _acts = """
+        to: to_format pad_vocab_to extra_tokens never_split max_position_embeddings seed
+        extra_tokens: seed"""
     from_ = shared_flags.Path(required=True)
     to = shared_flags.Path()
     to_format = shared_flags.Choice(None, WRITTEN)
@@ -71,8 +74,11 @@ def check_flags(words: Sequence[str]) -> None:
         received, expected = f"{' '.join(words)!r} outside any flag", f"one of {', '.join(VERBS)}"
         remedy = REMOVED.get(verb, "write --flag=value with an equals sign and no space")
         raise InputError(received, expected, remedy)
-    if verb != "inspect" and not FLAGS.to:
-        raise InputError(f"{verb} without --to", "the folder to make", "add --to=FOLDER")
+    if (verb == "inspect") == bool(FLAGS.to):
+        received = f"{verb} with{'' if FLAGS.to else 'out'} --to"
+        expected = "the folder to make, unless weights are inspected"
+        remedy = "leave out --to" if FLAGS.to else "add --to=FOLDER"
+        raise InputError(received, expected, remedy)
     if verb != "inspect":
         new_path(FLAGS.to)
 

@@ -62,6 +62,9 @@ class PretrainingData:
         beside it. With --num_shards they stay there until all files are written.
     """
 
+    _acts = """
+        do_whole_word_mask: words_from_spaces one_draw_per_word
+        input_format=paragraphs input_format=wikiextractor: language"""
     _most_used = (
         "input_file output_file vocab_file do_lower_case max_seq_length max_predictions_per_seq "
         "dupe_factor num_workers"

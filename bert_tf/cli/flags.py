@@ -7,6 +7,7 @@ these loads TensorFlow: what the flags stand for is made by `cli/from_flags.py`.
 """
 
 import dataclasses
+import fnmatch
 import inspect
 import math
 import os
@@ -14,7 +15,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from absl import flags
+from absl import flags, logging
 
 from bert_tf.errors import InputError
 from bert_tf.files import own_path
@@ -66,6 +67,18 @@ class Path(NamedTuple):
     required: bool = False
 
 
+# The flags of google-research/bert: its commands are taken whole, whatever acts in a run.
+_ORIGINALS = """
+batch_size bert_config_file data_dir do_eval do_lower_case do_predict do_train do_whole_word_mask
+doc_stride dupe_factor eval_batch_size gcp_project init_checkpoint input_file iterations_per_loop
+layers learning_rate master masked_lm_prob max_answer_length max_eval_steps
+max_predictions_per_seq max_query_length max_seq_length n_best_size null_score_diff_threshold
+num_tpu_cores num_train_epochs num_train_steps num_warmup_steps output_dir output_file
+predict_batch_size predict_file random_seed save_checkpoints_steps short_seq_prob task_name
+tpu_name tpu_zone train_batch_size train_file use_one_hot_embeddings use_tpu verbose_logging
+version_2_with_negative vocab_file warmup_proportion
+"""
+ORIGINALS = {*_ORIGINALS.split()}
 YES_OR_NO = object()  # a switch without a default
 OTHER_FORMATS = ("csv", "npy", "npz", "parquet", "tfrecord", "tsv", "xlsx")  # than JSON lines
 SEED = Count(12345, 0, 2**32 - 1)
@@ -115,6 +128,9 @@ def define(group: type) -> None:
 
       _title: under which --help shows the flags.
       _most_used: names of flags, of this class or others, that --help shows first.
+      _acts: in which runs flags act, for `check_effects`: a line "do_eval report: best_metric"
+        says that --best_metric acts where --do_eval or --report is given; a flag in several lines
+        needs one of each. "*" is all flags of the class; task_name=xnli* a value, by a pattern.
       _recorded: names of flags that affect the result of a run, which checkpoints record. A resumed
         run is compared with them, and a finished one is not taken for one with others; which of
         them may change when a run is made longer is listed in training/fine_tuning.py.
@@ -132,6 +148,9 @@ def define(group: type) -> None:
                 kind = Path(kind)
             flag = _defined(name.rstrip("_"), kind, re.sub(r"\s+", " ", texts.get(name, "")))
             flag.group = getattr(group, "_title", "Of this command")
+            lines = [line.split(":") for line in getattr(group, "_acts", "").split("\n") if line]
+            acts = [(modes.split(), names.split()) for modes, names in lines]
+            flag.acts = [modes for modes, names in acts if {flag.name, "*"} & {*names}]
             flag.is_recorded = name in getattr(group, "_recorded", "").split()
 
 
@@ -219,6 +238,34 @@ def refuse_words(words: Sequence[str]) -> None:
         received, expected = f"{words[0]!r} outside any flag", "flags only, as in --input_file=..."
         remedy = "write --flag=value without a space, and put quotes around patterns of files"
         raise InputError(received, expected, remedy)
+
+
+def check_effects() -> None:
+    """Refuses flags that were given and do nothing in this run; logs those that the original has.
+
+    Commands of the original come with all its flags, whatever they do; a flag of ours that does
+    nothing is a mistake.
+    """
+    idle = {}
+    for name in FLAGS:
+        flag = FLAGS[name]
+        lacking = [modes for modes in getattr(flag, "acts", []) if not any(map(_is_mode, modes))]
+        if lacking and flag.value != flag.default:
+            idle[name] = " or ".join(f"--{mode}" for mode in lacking[0])
+    for name in filter(lambda name: name not in ORIGINALS, idle):
+        written = f"--{'no' * (FLAGS[name].value is False)}{name}"
+        expected = f"{idle[name]}: without it {written} does nothing"
+        remedy = f"add {idle[name]}, or leave out {written}"
+        raise InputError(f"{written} without {idle[name]}", expected, remedy)
+    for name, modes in idle.items():
+        logging.warning("--%s has no effect in this run%s.", name, modes and f", without {modes}")
+
+
+def _is_mode(mode: str) -> bool:
+    """Whether a flag is given, or has a value of a pattern."""
+    name, _, pattern = mode.partition("=")
+    value = FLAGS[name].value if name in FLAGS else None
+    return fnmatch.fnmatch(f"{value}".lower(), pattern) if pattern else bool(value)
 
 
 def written_format(path: str, formats: Sequence[str]) -> str:

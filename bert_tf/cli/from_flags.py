@@ -48,8 +48,6 @@ def make_strategy() -> tf.distribute.Strategy:
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
         _check_tpu_paths(tpu)
         name = "tpu"
-    elif unused := [f"--{n}" for n in ("tpu_name", "tpu_zone", "gcp_project") if FLAGS[n].value]:
-        logging.warning("%s without --use_tpu: no TPU is used.", " and ".join(unused))
     options = ("tpu_zone", "gcp_project", "num_cpu_devices")
     given = {option: FLAGS[option].value for option in options}
     strategy = distribution.make_strategy(name, tpu=tpu, **given)

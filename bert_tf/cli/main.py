@@ -13,7 +13,7 @@ from typing import Any
 from absl import app, flags, logging
 
 from bert_tf import runtime, terminal
-from bert_tf.cli.flags import FLAGS
+from bert_tf.cli.flags import FLAGS, check_effects
 from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
 
 _words: list[str] = []  # the command line without its flags
@@ -52,6 +52,7 @@ def parse(
 
         raise flag_error(error) from None
     check_flags(_words[1:])
+    check_effects()
     if needs_tensorflow:
         runtime.load_tensorflow()
 

@@ -12,8 +12,8 @@ class ModelFiles:
     Attributes:
       bert_config_file: The sizes of the model. Default: the configuration beside the weights.
       vocab_file: The word pieces. Default: the vocabulary beside the weights.
-      do_lower_case: Lower-case the text, as in the model's training. If not given: as its files
-        say, else as its vocabulary shows.
+      do_lower_case: Lower-case the text and strip accents, as in the model's training. If not
+        given: as its files say, else as its vocabulary shows.
     """
 
     _title = "Model"
@@ -38,7 +38,7 @@ class Run:
     """The folders of a run.
 
     Attributes:
-      output_dir: The folder for checkpoints and results.
+      output_dir: The folder for checkpoints and results. The same command resumes a run in it.
       export_dir: At the end, export the model (the best checkpoint if the run keeps one, else the
         last) as a SavedModel that takes raw text, for TensorFlow Serving: the next version in this
         folder. See bert-tf export.
@@ -72,6 +72,11 @@ class Training:
     """
 
     _title = "Training"
+    _acts = """
+        do_train: train_batch_size optimizer end_learning_rate bias_correction log_steps
+        do_train: iterations_per_loop save_checkpoints_steps keep_checkpoint_max
+        do_train: gradient_accumulation_steps recompute
+        do_train dev_share: seed"""
     _recorded = "train_batch_size optimizer end_learning_rate seed bias_correction"
     do_train = False
     train_batch_size = 32
@@ -117,6 +122,9 @@ class Pretraining:
       eval_steps: Also evaluate every so many steps of training; 0: no.
     """
 
+    _acts = """
+        do_train: learning_rate num_train_steps num_warmup_steps stop_at_step eval_steps
+        do_eval: eval_input_file eval_batch_size max_eval_steps eval_steps"""
     _recorded = (
         "init_checkpoint max_seq_length max_predictions_per_seq learning_rate num_train_steps "
         "num_warmup_steps masked_lm_only task"
@@ -164,6 +172,11 @@ class FineTuning:
     """
 
     _title = "Fine-tuning"
+    _acts = """
+        do_train: num_train_epochs warmup_proportion layerwise_lr_decay freeze eval_steps
+        do_eval: eval_steps
+        do_predict: predict_batch_size
+        eval_steps: early_stopping"""
     _recorded = (
         "max_seq_length num_train_epochs warmup_proportion bucket_by_length layerwise_lr_decay "
         "freeze eval_steps early_stopping"
@@ -188,6 +201,8 @@ class Datasets:
     """
 
     _title = "Data"
+    _acts = """
+        tfds_name: tfds_data_dir"""
     tfds_name = None
     tfds_data_dir = Path()
 
@@ -218,6 +233,10 @@ class Devices:
     """
 
     _title = "Devices"
+    _acts = """
+        use_tpu tpu strategy=tpu: tpu_name tpu_zone gcp_project
+        hang_seconds: end_when_hung
+        precision=float32: tf32"""
     _recorded = "precision"
     strategy = Choice("auto", STRATEGIES)
     num_cpu_devices = Count(1, most=1000)
@@ -243,6 +262,8 @@ class WithoutEffect:
     """
 
     _title = "Accepted for the original's commands, without effect"
+    _acts = """
+        : master num_tpu_cores"""
     master = None
     num_tpu_cores = Count(8, 0)
 
@@ -279,5 +300,3 @@ def require_one_of(*names: str) -> None:
 def check_fine_tuning(*what_to_do: str) -> None:
     """Refuses flags of a script that fine-tunes which contradict each other."""
     require_one_of("do_train", *what_to_do)
-    shared_flags.require("eval_steps", "do_train", "do_eval")
-    shared_flags.require("early_stopping", "eval_steps", remedy="add --eval_steps=100, say")

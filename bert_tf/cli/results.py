@@ -150,6 +150,8 @@ class Scoring:
         already: give a large number to leave them as they are.)
     """
 
+    _acts = """
+        na_prob_file: na_prob_thresh"""
     na_prob_file = Path()
     na_prob_thresh = Number(1.0, most=math.inf)
 
@@ -162,9 +164,6 @@ def two_files(words: Sequence[str]) -> None:
             "two: the questions with their answers, and the predictions",
             "bert-tf evaluate-squad DEV_JSON PREDICTIONS_JSON",
         )
-    if FLAGS["na_prob_thresh"].present and not FLAGS.na_prob_file:
-        remedy = "add --na_prob_file, or leave out --na_prob_thresh"
-        raise InputError("--na_prob_thresh without --na_prob_file", "both or none", remedy)
 
 
 @verb(Scoring, check=two_files, needs_tensorflow=False)

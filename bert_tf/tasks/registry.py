@@ -263,6 +263,9 @@ class OwnFiles:
     """
 
     _title = "Of your own files (the tasks csv, tsv, jsonl)"
+    _acts = """
+        task_name=csv task_name=tsv task_name=jsonl train_file dev_file test_file: *
+        label_kind=multi_label: label_separator"""
     _recorded = "dev_share"
     text_a_column: str = "text_a"
     text_b_column: str | None = None

@@ -57,6 +57,11 @@ def test_flags_and_defaults_are_the_originals(script):
         assert {*ORIGINAL[script].split()} <= {f"{flag.name}={flag.default}" for flag in found}
 
 
+def test_all_flags_of_the_original_are_known_as_its_own():
+    words = " ".join(ORIGINAL.values()).split()
+    assert {word.partition("=")[0] for word in words} == flags.ORIGINALS
+
+
 USUAL = {"train_batch_size": "65536", "seed": "4294967295", "keep_checkpoint_max": "0",
          "save_checkpoints_steps": "1000000", "end_learning_rate": "0"}  # fmt: skip
 

@@ -91,17 +91,6 @@ def test_what_is_refused_before_anything_is_connected(given, made, words, receiv
     assert made == []
 
 
-def test_a_tpu_that_is_not_used_is_said(given, made, caplog):
-    given("--tpu_name=a", *WHERE)
-    from_flags.make_strategy()
-    unused = "--tpu_name and --tpu_zone and --gcp_project without --use_tpu: no TPU is used."
-    assert unused in caplog.text
-    caplog.clear()
-    given("--tpu=local", "--tpu_name=local", *WHERE)
-    from_flags.make_strategy()
-    assert not caplog.text
-
-
 def test_how_a_step_is_computed(given):
     given()
     assert from_flags.step_config() == StepConfig()

@@ -232,7 +232,7 @@ VERBS = {  # several calls of a verb: a word behind its name
     "classify train": Call(
         f"{CSV} {RUN} {TRAIN} --do_eval --do_predict --init_checkpoint=MODEL", predictions_in,
         further=f"{FILES} --export_dir=OUT/export --train_file=train.csv --dev_file=dev.csv"
-                " --test_file=test.csv --class_weights=IN/weights.json"),
+                " --test_file=test.csv --class_weights=IN/topics/weights.json"),
     "classify": Call(f"{CSV} {RUN} --do_eval --do_predict --init_checkpoint=MODEL", predictions_in,
                      frozenset({"classification"})),
     "classify again": Call(

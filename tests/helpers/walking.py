@@ -22,6 +22,7 @@ from absl import flags as absl_flags
 from bert_tf import BertConfig, BertModel
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import CheckpointReader, checkpoint_name, write_checkpoint
+from bert_tf.cli.flags import check_effects
 from bert_tf.data import records as record_files
 from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.data.shards import find_blocks
@@ -232,6 +233,7 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
                 given = given[given.index(script if script in VERBS else str(ROOT / script)) :]
                 outside = parsed(given)
                 getattr(module, "check_flags", lambda _: None)(outside[1:])
+                check_effects()
                 module.main(outside)
         finally:
             signal.signal(signal.SIGTERM, at_end)

@@ -292,13 +292,13 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
         for wrong, says in (
             ({"dev_file": "x.csv"}, "--dev_share with --dev_file=x.csv"),
             ({"task_name": "mrpc", "train_file": None, "data_dir": tmp_path}, "--dev_share with"),
-            ({"best_metric": "recall"}, "--best_metric=recall"),
+            ({"best_metric": "recall", "do_train": True}, "--best_metric=recall"),
             ({"train_file": None}, "no --task_name"),
             ({"train_file": None, "tfds_name": "glue/mrpc"}, "no --task_name"),
             ({"seed": 7}, "--dev_share=0.25 --seed=7 without --do_train"),
             ({"dev_share": 0.5}, "--dev_share=0.5 --seed=12345 without --do_train"),
             ({"output_dir": tmp_path, "init_checkpoint": out}, "without --do_train"),
-            ({"best_metric": "entity_f1"}, "--best_metric=entity_f1"),
+            ({"best_metric": "entity_f1", "do_train": True}, "--best_metric=entity_f1"),
             ({"calibrate": True}, "--calibrate without --do_train"),
             (
                 {

@@ -28,7 +28,7 @@ ROWS = {"train": 60, "dev": 21, "test": 13}
 FLAGS = {
     "task_name": "csv", "text_a_column": "words", "label_column": "kind", "id_column": "key",
     "max_seq_length": 17, "learning_rate": "2e-3", "train_batch_size": 6, "num_train_epochs": 20,
-    "save_checkpoints_steps": 10, "log_steps": 20, "xla": "false",
+    "save_checkpoints_steps": 10, "xla": "false",
 }  # fmt: skip
 
 
