@@ -45,9 +45,12 @@ def main(_: Sequence[str]) -> None:
 def job_from_flags() -> Job:
     """The job of the command line; its fields are named as the flags."""
     most = data_flags.most_predictions()
+    rest = max(0.0, round(1 - FLAGS.mask_share - FLAGS.random_share, 9))
     return shared_flags.of_flags(
         Job,
-        settings=shared_flags.of_flags(DataSettings, max_predictions_per_seq=most),
+        settings=shared_flags.of_flags(
+            DataSettings, max_predictions_per_seq=most, unchanged_share=rest
+        ),
         do_lower_case=shared_flags.given_case(),
         never_split=tuple(sorted({*FLAGS.never_split})),  # in whatever order they are given
     )

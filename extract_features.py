@@ -28,10 +28,10 @@ class FeatureFlags:
 
     Attributes:
       input_file: Texts, one a line; local or remote.
-      output_file: Where the vectors are written.
+      output_file: Where the vectors are written; its ending is the format: .npz, .tfrecord, else
+        JSON lines.
       input_format: text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the
         ending.
-      output_format: Kind of file. Default: by the ending of --output_file, else jsonl.
       layers: Numbers of layers, negative from the last, and embeddings for the input of the first.
         Default: -1,-2,-3,-4; with --pooling: -1.
       pooling: none: a vector for each token. cls: that of [CLS]. mean: the mean over all real
@@ -48,7 +48,6 @@ class FeatureFlags:
     input_file = shared_flags.Path(required=True)
     output_file = shared_flags.Path(required=True)
     input_format = shared_flags.Choice(None, INPUT_FORMATS)
-    output_format = shared_flags.Choice(None, FEATURE_FORMATS)
     layers = None
     pooling = shared_flags.Choice("none", POOLINGS)
     max_seq_length = 128
@@ -85,7 +84,7 @@ def main(_: Sequence[str]) -> None:
 
 def write_features() -> None:
     """Model -> vectors of the lines -> --output_file."""
-    written = FLAGS.output_format or shared_flags.written_format(FLAGS.output_file, FEATURE_FORMATS)
+    written = shared_flags.written_format(FLAGS.output_file, FEATURE_FORMATS)
     model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
     default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
     default = ",".join(default.split(",")[: model.config.num_hidden_layers])

@@ -233,7 +233,7 @@ def read_split(task: Task, split: Split) -> TextData:
     """The examples of a split, from files or a dataset."""
     is_cut = FLAGS.dev_share and split.kind in ("train", "dev")
     if FLAGS.tfds_name:
-        found = task.read_tfds(FLAGS.tfds_name, split.name, data_dir=FLAGS.tfds_data_dir)
+        found = task.read_tfds(FLAGS.tfds_name, split.name)
     else:
         found = task.read(FLAGS.data_dir, "train" if is_cut else split.name)
     if is_cut:

@@ -130,8 +130,8 @@ def config_and_vocabulary() -> tuple[BertConfig, str | None]:
 
 def head(config: BertConfig) -> Pretraining:
     """What is pre-trained."""
-    without = FLAGS.task == "pretraining" and (FLAGS.masked_lm_only or config.is_causal)
-    found = head_named("fill_mask" if without else FLAGS.task)
+    is_word_by_word = FLAGS.task == "pretraining" and config.is_causal
+    found = head_named("fill_mask" if is_word_by_word else FLAGS.task)
     if not isinstance(found, Pretraining):
         expected = "pretraining, or a head of your own that derives from it"
         raise InputError(f"--task={FLAGS.task}", expected, "leave out --task")

@@ -150,7 +150,7 @@ def read_file(path: str | None, split: str) -> data.SquadFile:
     """The questions of the file or, without one, of this split of the dataset."""
     if path:
         return data.read_squad(path)
-    return data.read_squad_tfds(FLAGS.tfds_name, split, data_dir=FLAGS.tfds_data_dir)
+    return data.read_squad_tfds(FLAGS.tfds_name, split)
 
 
 # ---------------------------------------------------------------------------- answers

@@ -89,7 +89,7 @@ BERT, LONGER, NEW = "BERT", "BERT, six times the steps", "not pre-trained"
 MODELS = {
     BERT: Model(),
     LONGER: Model(times=6),
-    "no NSP": Model(train={"masked_lm_only": "true"}),
+    "no NSP": Model(train={"task": "fill_mask"}),
     "LTR, no NSP": Model(config={"attention": "causal"}),
     "100/0/0": masks(1, 0, 0),
     "80/0/20": masks(0.8, 0, 0.2),

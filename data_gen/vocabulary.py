@@ -151,7 +151,7 @@ def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int
 
 
 def learn_vocabulary(
-    words: Mapping[str, int], *, vocab_size: int, min_frequency: int, character_coverage: float
+    words: Mapping[str, int], *, vocab_size: int, character_coverage: float, min_frequency: int = 2
 ) -> list[str]:
     """The word pieces of a vocabulary, most of them learned by merging.
 

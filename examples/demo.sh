@@ -68,7 +68,7 @@ bert-tf fill-mask --init_checkpoint="$folder/model" \
   "There are seven [MASK] in a week." \
   "The [MASK] of Spain is Madrid." \
   "Water [MASK] at zero degrees."
-bert-tf plot --output_dir="$folder/model" --picture="$folder/curves.png"
+bert-tf plot --output_dir="$folder/model" --output_file="$folder/curves.png"
 
 printf '\n%s\n' "=== 5. Fine-tuning: is a sentence about animals, food, travel or weather?"
 echo "Trained on 240 sentences, evaluated on 80 that it has not seen. Chance would be 25 %."

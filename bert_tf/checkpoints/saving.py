@@ -1,7 +1,7 @@
 """Weights out: edited, written as an original checkpoint, ours or a folder of Hugging Face.
 
     without_slots                                   of a checkpoint of a run
-    pad_vocabulary, add_pieces, extend_positions    longer tables
+    add_pieces, extend_positions    longer tables
     save_weights                                    every format
     outputs_of, difference_of_outputs               the proof of a conversion
 
@@ -146,7 +146,7 @@ def _check_original_can_compute(config: BertConfig, path: str) -> None:
     }
     if any(has.values()):
         received = f"{path} with {' and '.join(name for name in has if has[name])}, for tf1"
-        remedy = "use bert_tf (--to_format=bert_tf), the same file format for this package alone"
+        remedy = "use bert_tf (--format=bert_tf), the same file format for this package alone"
         raise InputError(received, "a model that the original can compute", remedy)
 
 
@@ -159,15 +159,6 @@ def without_slots(weights: Weights) -> Weights:
 
 
 # ---------------------------------------------------------------------------- longer tables
-
-
-def pad_vocabulary(weights: Weights, multiple: int) -> Weights:
-    """The word table and its output bias with rows up to a multiple; new ones are never guessed.
-
-    Adam's moments of the new rows are 0.
-    """
-    rows = weights.shapes[WORD_TABLE][0]
-    return _with_rows(weights, -(-rows // multiple) * multiple, {})
 
 
 def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) -> Weights:

@@ -47,10 +47,9 @@ class Files:
 
 
 class Model:
-    """Which version of an export, and what the files of a folder with weights do not say.
+    """What the files of a folder with weights do not say.
 
     Attributes:
-      version: Of an export; default: the latest.
       task: Of a folder with weights: what the model does, where its files do not say it.
       labels: Of a folder with weights: names of the classes, in order where its files do not name
         them.
@@ -58,7 +57,6 @@ class Model:
       max_seq_length: Of a folder with weights: most tokens of a text.
     """
 
-    version = Count(None, 0, 2**63 - 1)
     task = Choice(None, TASKS)
     labels = ()
     pairs = YES_OR_NO
@@ -69,7 +67,7 @@ def make_predictor(path: str, **arguments: Any) -> Any:
     """The `Predictor` of the model at a path, by the flags of `Model` and further arguments."""
     from bert_tf.serving.predictor import Predictor
 
-    names = ("version", "task", "pairs", "max_seq_length", "bert_config_file", "vocab_file")
+    names = ("task", "pairs", "max_seq_length", "bert_config_file", "vocab_file")
     options = {name: FLAGS[name].value for name in names}
     options |= {"do_lower_case": shared_flags.given_case(), "labels": tuple(FLAGS.labels) or None}
     with Progress(f"load {path}"):
@@ -83,7 +81,8 @@ class Predict:
     """The flags of predict.
 
     Attributes:
-      model: An export, or a folder with weights, local or remote; or hf:OWNER/NAME[@REVISION].
+      model: An export (its latest version, or that of models/topics/3, say), or a folder with
+        weights, local or remote; or hf:OWNER/NAME[@REVISION].
       input_format: text: a text a line. tsv: texts with tabs between, or columns as in training.
         csv: columns. conll: a word a line. jsonl: JSON strings, lists or objects. Of columns and
         objects, `id` is passed on. Default: by the file's ending, or the tags in its first lines;

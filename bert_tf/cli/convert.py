@@ -34,10 +34,9 @@ class Convert:
     Attributes:
       from_: The weights to read, also hf:OWNER/NAME[@REVISION].
       to: The folder to make, not a file.
-      to_format: tf1: what the original reads. bert_tf: the same with any configuration.
+      format: tf1: what the original reads. bert_tf: the same with any configuration.
         hugging_face. Default: bert_tf for what comes from Hugging Face, else hugging_face; strip
         keeps the format.
-      pad_vocab_to: Rows of the word table: up to a multiple of this.
       extra_tokens: Tokens to add after the last one, commas between.
       never_split: Pieces that the model's tokenizer keeps whole wherever a text has them, such as
         '<e1>', commas between. Default: as its files say; --never_split= for none.
@@ -47,12 +46,11 @@ class Convert:
     """
 
     _acts = """
-        to: to_format pad_vocab_to extra_tokens never_split max_position_embeddings seed
+        to: format extra_tokens never_split max_position_embeddings seed
         extra_tokens: seed"""
     from_ = shared_flags.Path(required=True)
     to = shared_flags.Path()
-    to_format = shared_flags.Choice(None, WRITTEN)
-    pad_vocab_to = shared_flags.Count(1, most=10**6)
+    format = shared_flags.Choice(None, WRITTEN)
     extra_tokens = ()
     never_split = ()
     max_position_embeddings = shared_flags.Count(None, most=shared_flags.LONGEST)
@@ -114,7 +112,7 @@ def convert(verb: str) -> None:
         print(description(source))
         return
     source = saving.without_slots(source) if verb == "strip" else source
-    to_format = FLAGS.to_format or default_format(verb, source)
+    to_format = FLAGS.format or default_format(verb, source)
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
     longest = FLAGS.max_position_embeddings  # where it is given, all old positions are compared
     inputs = saving.random_inputs(
@@ -163,7 +161,6 @@ def edited(source: Weights) -> Weights:
         changed = dataclasses.replace(changed, metadata=metadata)
     if FLAGS.extra_tokens:
         changed = saving.add_pieces(changed, FLAGS.extra_tokens, seed=FLAGS.seed)
-    changed = saving.pad_vocabulary(changed, FLAGS.pad_vocab_to)
     if FLAGS.max_position_embeddings:
         changed = saving.extend_positions(changed, FLAGS.max_position_embeddings)
     if changed.config and changed.pieces:
@@ -180,7 +177,7 @@ def edited(source: Weights) -> Weights:
 
 
 def default_format(verb: str, source: Weights) -> str:
-    """The format to write where --to_format does not say."""
+    """The format to write where --format does not say."""
     to_hugging_face = (source.format == "hugging_face") != (verb == "convert")
     return "hugging_face" if to_hugging_face else "bert_tf"
 

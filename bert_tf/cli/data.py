@@ -20,7 +20,6 @@ class Vocabulary:
     Attributes:
       output_file: The vocabulary to write.
       vocab_size: Word pieces, special tokens included.
-      min_frequency: How often two pieces must meet to be merged.
       character_coverage: Share of the text's characters that get a piece; words with others become
         [UNK].
     """
@@ -28,7 +27,6 @@ class Vocabulary:
     _most_used = "input_file output_file vocab_size do_lower_case num_workers"
     output_file = shared_flags.Path(required=True)
     vocab_size = 30522
-    min_frequency = 2
     character_coverage = shared_flags.Number(0.9999, shared_flags.ABOVE_0, 1.0)
 
 
@@ -46,7 +44,7 @@ def vocab(_: Sequence[str]) -> None:
     from data_gen.workers import prepare_script
 
     prepare_script()
-    names = "vocab_size do_lower_case min_frequency character_coverage input_format num_workers"
+    names = "vocab_size do_lower_case character_coverage input_format num_workers"
     values = {name: FLAGS[name].value for name in names.split()}
     write_vocabulary(FLAGS.input_file, FLAGS.output_file, **values)
 

@@ -50,10 +50,9 @@ class PretrainingData:
       random_seed: Seed of all that is random.
       dupe_factor: Passes over the text, each with other masks.
       masked_lm_prob: Share of the tokens that is masked, above 0.
-      mask_share: Share of the tokens to predict that become [MASK]. This and the next two sum to 1;
-        table 8 of the paper compares other shares.
-      random_share: Share of them that become a random word piece.
-      unchanged_share: Share of them that stay as they are.
+      mask_share: Share of the tokens to predict that become [MASK]; table 8 of the paper compares
+        other shares.
+      random_share: Share of them that become a random word piece. The rest stay as they are.
       short_seq_prob: Share of the documents that are cut into shorter sequences.
       num_shards: How many files to write, OUTPUT_FILE-00000-of-00064 and so on. The same command
         makes those that are missing. 0: the files that --output_file names.
@@ -83,7 +82,6 @@ class PretrainingData:
     masked_lm_prob = Number(0.15, ABOVE_0, 1.0)
     mask_share = Number(0.8, 0.0, 1.0)
     random_share = Number(0.1, 0.0, 1.0)
-    unchanged_share = Number(0.1, 0.0, 1.0)
     short_seq_prob = Number(0.1, 0.0, 1.0)
     num_shards = Count(0, 0, 99_999)  # their names have five digits
     language = "en"

@@ -35,7 +35,6 @@ class Export:
       task: What the model does; default: as its files say.
       labels: Names of the classes; default: the model's own, else numbers.
       pairs: The model was trained on pairs of texts; default: as trained, else single texts.
-      num_choices: Choices of a multiple-choice record; default: as trained, else 4.
       max_seq_length: Most tokens of a sequence; longer texts are cut, contexts of questions and
         texts with token labels are cut into windows; default: as trained, else 384 for questions,
         and the model's maximum for the rest.
@@ -58,7 +57,6 @@ class Export:
     task = Choice(None, TASKS)
     labels = ()
     pairs = YES_OR_NO
-    num_choices = Count(None)
     max_seq_length = Count(None)
     doc_stride = Count(None)
     max_query_length = Count(None, 0)
@@ -100,7 +98,11 @@ def main(_: Sequence[str]) -> None:
 
 def serving_options() -> ServingOptions:
     """The options of the flags."""
-    given = {field.name: FLAGS[field.name].value for field in dataclasses.fields(ServingOptions)}
+    given = {
+        field.name: FLAGS[field.name].value
+        for field in dataclasses.fields(ServingOptions)
+        if field.name in FLAGS
+    }
     return ServingOptions(**given | {"labels": tuple(FLAGS.labels) or None})
 
 

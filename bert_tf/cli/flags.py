@@ -257,8 +257,8 @@ def check_effects() -> None:
         expected = f"{idle[name]}: without it {written} does nothing"
         remedy = f"add {idle[name]}, or leave out {written}"
         raise InputError(f"{written} without {idle[name]}", expected, remedy)
-    for name, modes in idle.items():
-        logging.warning("--%s has no effect in this run%s.", name, modes and f", without {modes}")
+    if idle:
+        logging.warning("Without effect in this run: --%s.", ", --".join(idle))
 
 
 def _is_mode(mode: str) -> bool:

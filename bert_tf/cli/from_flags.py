@@ -40,7 +40,7 @@ def make_strategy() -> tf.distribute.Strategy:
       InputError: the devices are unavailable, two TPUs are named, a path is local and the TPU is
         another machine's, or a batch cannot be shared out.
     """
-    distribution.HANGS.limit, distribution.HANGS.ends = FLAGS.hang_seconds, FLAGS.end_when_hung
+    distribution.HANGS.limit = FLAGS.hang_seconds
     name, tpu = FLAGS.strategy, FLAGS.tpu or FLAGS.tpu_name
     if FLAGS.tpu_name not in (None, tpu):
         received = f"--tpu={tpu} and --tpu_name={FLAGS.tpu_name}"
@@ -48,9 +48,8 @@ def make_strategy() -> tf.distribute.Strategy:
     if FLAGS.use_tpu or FLAGS.tpu or name == "tpu":
         _check_tpu_paths(tpu)
         name = "tpu"
-    options = ("tpu_zone", "gcp_project", "num_cpu_devices")
-    given = {option: FLAGS[option].value for option in options}
-    strategy = distribution.make_strategy(name, tpu=tpu, **given)
+    given = {"tpu": tpu, "tpu_zone": FLAGS.tpu_zone, "gcp_project": FLAGS.gcp_project}
+    strategy = distribution.make_strategy(name, **given)
     tf.config.experimental.enable_tensor_float_32_execution(FLAGS.tf32)
     if FLAGS.tf32 and FLAGS.precision == "float32" and tf.config.list_physical_devices("GPU"):
         logging.info("GPUs multiply float32 in TF32, with 10 of its 23 bits; --notf32: in all.")

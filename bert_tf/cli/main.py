@@ -46,7 +46,7 @@ def parse(
         sys.exit(0)
     app.define_help_flags()  # --helpfull
     try:
-        _words[:] = FLAGS(sys.argv)
+        _words[:] = FLAGS(without_true(sys.argv))
     except (flags.Error, UnicodeError) as error:
         from bert_tf.cli.command_line import flag_error
 
@@ -55,6 +55,16 @@ def parse(
     check_effects()
     if needs_tensorflow:
         runtime.load_tensorflow()
+
+
+def without_true(words: Sequence[str]) -> list[str]:
+    """The words without each True behind a switch, which published commands have for some.
+
+    The original ignores it, as it does False: that is refused here.
+    """
+    switches = {f"--{name}" for name in FLAGS if FLAGS[name].boolean}
+    pairs = zip(["", *words], words, strict=False)
+    return [word for before, word in pairs if not (before in switches and word.lower() == "true")]
 
 
 def prepare() -> None:

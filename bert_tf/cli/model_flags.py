@@ -57,7 +57,6 @@ class Training:
       train_batch_size: Examples of a step, all devices together.
       optimizer: adamw: Adam with decoupled weight decay, as the original. lamb: its layer-wise
         form.
-      end_learning_rate: The learning rate at the end of the decay.
       seed: Seeds weights, data order and dropout.
       bias_correction: Correct Adam's moments for their start at 0 (the original does not).
       save_checkpoints_steps: Steps between two checkpoints. Ctrl-C and SIGTERM save one more.
@@ -73,15 +72,14 @@ class Training:
 
     _title = "Training"
     _acts = """
-        do_train: train_batch_size optimizer end_learning_rate bias_correction log_steps
+        do_train: train_batch_size optimizer bias_correction log_steps
         do_train: iterations_per_loop save_checkpoints_steps keep_checkpoint_max
         do_train: gradient_accumulation_steps recompute
         do_train dev_share: seed"""
-    _recorded = "train_batch_size optimizer end_learning_rate seed bias_correction"
+    _recorded = "train_batch_size optimizer seed bias_correction"
     do_train = False
     train_batch_size = 32
     optimizer = Choice("adamw", OPTIMIZERS)
-    end_learning_rate = Number(0.0, 0.0)
     seed = SEED
     bias_correction = False
     save_checkpoints_steps = 1000
@@ -112,8 +110,8 @@ class Pretraining:
       learning_rate: The peak learning rate, above 0.
       num_train_steps: Steps in all; the decay ends there.
       num_warmup_steps: Steps in which the learning rate rises.
-      masked_lm_only: Train without the next-sentence task. Causal models never have it.
-      task: The head that is trained; others than pretraining are of your own (docs/own_head.md).
+      task: The head that is trained: pretraining; fill_mask, without next sentences, as causal
+        models always are; or one of your own (docs/own_head.md).
       stop_at_step: End before --num_train_steps, at the learning rate of this step: the first of
         two phases.
       do_eval: Evaluate; after training, if both.
@@ -127,7 +125,7 @@ class Pretraining:
         do_eval: eval_input_file eval_batch_size max_eval_steps eval_steps"""
     _recorded = (
         "init_checkpoint max_seq_length max_predictions_per_seq learning_rate num_train_steps "
-        "num_warmup_steps masked_lm_only task"
+        "num_warmup_steps task"
     )
     _most_used = (
         "input_file bert_config_file vocab_file output_dir do_train do_eval num_train_steps"
@@ -143,7 +141,6 @@ class Pretraining:
     learning_rate = Number(5e-5, ABOVE_0)
     num_train_steps = 100000
     num_warmup_steps = Count(10000, 0)
-    masked_lm_only = False
     task = "pretraining"
     stop_at_step = Count(None)
     do_eval = False
@@ -196,15 +193,12 @@ class Datasets:
     """Data from tensorflow-datasets.
 
     Attributes:
-      tfds_name: A dataset of tensorflow-datasets, in place of files: squad or glue/mrpc, say.
-      tfds_data_dir: Where tensorflow-datasets keeps its data.
+      tfds_name: A dataset of tensorflow-datasets, in place of files: squad or glue/mrpc, say. The
+        environment variable TFDS_DATA_DIR says where its data are kept.
     """
 
     _title = "Data"
-    _acts = """
-        tfds_name: tfds_data_dir"""
     tfds_name = None
-    tfds_data_dir = Path()
 
 
 class Devices:
@@ -213,15 +207,12 @@ class Devices:
     Attributes:
       strategy: auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG
         names several processes, mirrored with several GPUs, else one device.
-      num_cpu_devices: Logical devices to split the CPU into, for trying mirrored without a GPU.
       precision: What layers compute in. Weights, norms, soft-max and losses are always float32.
       tf32: In float32, let GPUs since Ampere multiply in TF32, with 10 of 23 bits, as TensorFlow
         does by default: faster, and 2e-3 from the original's vectors instead of 1e-6.
       xla: Compile steps with XLA.
       hang_seconds: Report a hang, with the stacks of all threads, after so many seconds without
         progress; three times as many where something is compiled; 0: never.
-      end_when_hung: After the report end the process with exit code 1, for a supervisor to start it
-        again.
       sigterm_exit_code: The exit code after SIGTERM, once a checkpoint is saved; 0, say, where a
         platform takes others for failures.
       use_tpu: Run on the TPU named by --tpu_name.
@@ -235,16 +226,13 @@ class Devices:
     _title = "Devices"
     _acts = """
         use_tpu tpu strategy=tpu: tpu_name tpu_zone gcp_project
-        hang_seconds: end_when_hung
         precision=float32: tf32"""
     _recorded = "precision"
     strategy = Choice("auto", STRATEGIES)
-    num_cpu_devices = Count(1, most=1000)
     precision = Choice("float32", PRECISIONS)
     tf32 = True
     xla = True
     hang_seconds = Count(600, 0)
-    end_when_hung = False
     sigterm_exit_code = Count(143, 0, 255)
     use_tpu = False
     tpu_name = None

@@ -23,11 +23,11 @@ class Plot:
 
     Attributes:
       output_dir: The folder of the run.
-      picture: Where the picture goes: .png, .svg or .pdf.
+      output_file: Where the picture goes: .png, .svg or .pdf.
     """
 
     output_dir = Path(required=True)
-    picture = Path(required=True)
+    output_file = Path(required=True)
 
 
 Curve = dict[int, float]  # value by step
@@ -46,15 +46,15 @@ class Line(NamedTuple):
 def plot(_: Sequence[str]) -> None:
     """Draws the curves of a training run: losses, and the scores of evaluations on the way.
 
-    bert-tf plot --output_dir=/models/mine --picture=curves.png
+    bert-tf plot --output_dir=/models/mine --output_file=curves.png
     """
     panels = panels_of(read_curves(FLAGS.output_dir))
     if not panels:
         received = f"{FLAGS.output_dir}, where there are no summaries"
         raise InputError(received, "the output folder of a training run", "check --output_dir")
-    with files.whole_file(FLAGS.picture) as temporary:
-        draw(panels, temporary, kind=os.path.splitext(FLAGS.picture)[1][1:] or "png")
-    print(f"Wrote {FLAGS.picture}")
+    with files.whole_file(FLAGS.output_file) as temporary:
+        draw(panels, temporary, kind=os.path.splitext(FLAGS.output_file)[1][1:] or "png")
+    print(f"Wrote {FLAGS.output_file}")
 
 
 def read_curves(output_dir: str) -> dict[str, Curve]:

@@ -34,7 +34,6 @@ def make_strategy(
     tpu: str | None = None,
     tpu_zone: str | None = None,
     gcp_project: str | None = None,
-    num_cpu_devices: int = 1,
 ) -> tf.distribute.Strategy:
     """The `tf.distribute` strategy of that name. To be called before TensorFlow uses a device.
 
@@ -45,7 +44,6 @@ def make_strategy(
         machine.
       tpu_zone: the zone of the TPU, if the metadata server does not know it.
       gcp_project: the project of the TPU, likewise.
-      num_cpu_devices: logical devices to split the CPU into, for mirrored where there is no GPU.
 
     Raises:
       InputError: the devices are unavailable, TF_CONFIG is invalid, or it names several processes
@@ -61,11 +59,6 @@ def make_strategy(
         raise InputError(received, expected, remedy)
     if name in ("auto", "multiworker"):
         name = "multiworker" if processes > 1 else "auto"
-    if num_cpu_devices > 1:
-        tf.config.set_logical_device_configuration(
-            tf.config.list_physical_devices("CPU")[0],
-            [tf.config.LogicalDeviceConfiguration()] * num_cpu_devices,
-        )
     if name == "multiworker":
         return _multi_worker_strategy(processes)
     if name == "tpu":
@@ -306,10 +299,9 @@ class Hangs:
 
     Attributes:
       limit: seconds without progress; 0 reports nothing.
-      ends: whether the process ends after a report, with exit code 1.
     """
 
-    limit, ends = 0.0, False
+    limit = 0.0
 
     @contextlib.contextmanager
     def watched(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[None]:
@@ -327,7 +319,7 @@ class Hangs:
         if self.limit:
             message.start()
             seconds += SECONDS_TO_LOG
-            faulthandler.dump_traceback_later(seconds, repeat=True, file=2, exit=self.ends)
+            faulthandler.dump_traceback_later(seconds, repeat=True, file=2)
         try:
             yield
         finally:

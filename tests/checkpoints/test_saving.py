@@ -8,7 +8,6 @@ import killed
 import model_files
 import numpy as np
 import pytest
-import reference
 import small
 import tensorflow as tf
 
@@ -22,7 +21,6 @@ from bert_tf.checkpoints.saving import (
     difference_of_outputs,
     extend_positions,
     outputs_of,
-    pad_vocabulary,
     random_inputs,
     save_weights,
     without_slots,
@@ -95,7 +93,7 @@ def test_what_the_original_cannot_compute(tmp_path, tensors, changes, says):
     weights = weights_of(tensors, config=config)
     with pytest.raises(InputError, match=says) as caught:
         save_weights(f"{tmp_path}/a", weights, to_format="tf1")
-    assert "--to_format=bert_tf" in caught.value.remedy
+    assert "--format=bert_tf" in caught.value.remedy
     assert not list(tmp_path.iterdir())
 
 
@@ -206,40 +204,6 @@ def test_a_second_encoder_has_weights_of_its_own():
     # Only of a weight's shape.
     own = {"bert/pooler/dense/bias/scale": np.ones(3, np.float32)}
     assert weights_of(one | other | own).slots == []
-
-
-# ---------------------------------------------------------------------------- padding
-
-
-@pytest.mark.parametrize(("multiple", "rows"), [(1, 41), (41, 41), (8, 48), (64, 64)])
-def test_pad(grown, multiple, rows):
-    padded = pad_vocabulary(weights_of(grown), multiple)
-    assert padded.config == dataclasses.replace(CONFIG, vocab_size=rows)
-    assert padded.pieces == model_files.PIECES
-    for name, value in grown.items():
-        new = padded.read(name)
-        assert new.shape == padded.shapes[name]
-        np.testing.assert_array_equal(new[: len(value)] if value.shape else new, value)
-        if name.startswith((WORDS, BIAS)):
-            assert new.shape == (rows, *value.shape[1:])
-            assert np.all(new[41:] == (-10000 if name == BIAS else 0))
-        else:
-            assert new.shape == value.shape
-
-
-def test_padded_rows_change_nothing_and_are_never_guessed(grown):
-    weights = weights_of(grown)
-    padded = pad_vocabulary(weights, 64)
-    inputs = random_inputs(CONFIG)
-    before, after = (outputs_of(w, inputs) for w in (weights, padded))
-    assert after["masked_lm_logits"].shape[-1] == 64
-    differences = difference_of_outputs(before, after)
-    assert max(differences.values()) < 1e-5
-    probability = np.exp(reference.log_softmax(after["masked_lm_logits"].astype(np.float64)))
-    assert probability[..., 41:].max() == 0
-    np.testing.assert_allclose(probability[..., :41].sum(-1), 1, rtol=1e-12)
-    assert not np.any(after["masked_lm_logits"].argmax(-1) >= 41)
-    assert tokenizer_of(padded, padded.config).vocab_size == 41
 
 
 # ---------------------------------------------------------------------------- extra tokens

@@ -40,9 +40,8 @@ def made(monkeypatch) -> list[tuple]:
     """The strategies that flags ask for, with their TPUs; none is made."""
     asked: list[tuple] = []
 
-    def make_strategy(name, *, tpu, tpu_zone, gcp_project, num_cpu_devices):
-        given = (tpu_zone, gcp_project, num_cpu_devices)
-        assert given == ("a-zone", "a-project", 1)
+    def make_strategy(name, *, tpu, tpu_zone, gcp_project):
+        assert (tpu_zone, gcp_project) == ("a-zone", "a-project")
         asked.append((name, tpu))
         return types.SimpleNamespace(num_replicas_in_sync=3)
 

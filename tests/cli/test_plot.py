@@ -36,7 +36,7 @@ def test_the_pictures(tmp_path):
         log = TrainingLog(str(run), 8, 100)
         log.write(1, learning_rate=0.5, timed=np.zeros(2))
         with pytest.raises(InputError, match="no summaries"):
-            plot(output_dir=run, picture=tmp_path / "none.png")
+            plot(output_dir=run, output_file=tmp_path / "none.png")
         widths = []
         for step, results in ((2, {}), (3, {"global_step": 3, "exact": 50.0, "f1": 62.5})):
             log.add({"loss": 2.0}, 1)
@@ -44,7 +44,7 @@ def test_the_pictures(tmp_path):
             if results:
                 write_final_evaluation(str(run), results)
             picture = tmp_path / f"{step}.png"
-            plot(output_dir=run, picture=picture)
+            plot(output_dir=run, output_file=picture)
             widths.append(int.from_bytes(picture.read_bytes()[16:20]))
     assert not (tmp_path / "none.png").exists()
     assert widths == [660, 1320]  # a panel has 5.5 inches of 120 dots

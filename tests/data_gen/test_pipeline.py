@@ -156,7 +156,7 @@ def test_how_the_text_was_read(tmp_path, beside, flags, described, found):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(beside))
     text.write_text("Es <e1>ist</e1> ein.\nEs ist Über.\n\nEin<e1>ÜBER.\nEs.\n" * 9, "utf-8")
     words = [f"--input_file={text}", "--dupe_factor=2", "--num_workers=1", "--do_lower_case"]
-    words += ["--random_share=0", "--unchanged_share=0.2"]  # or any piece may be there
+    words += ["--random_share=0"]  # or any piece may be there
     with walking.in_process("create_pretraining_data.py") as main:
         main(*words, f"--output_file={tmp_path}/a", vocab_file=vocabulary, **flags)
     values = json.loads((tmp_path / "info_a.json").read_text())

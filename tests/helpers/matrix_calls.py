@@ -259,13 +259,13 @@ VERBS = {  # several calls of a verb: a word behind its name
         f"--init_checkpoint=MODEL --export_dir=OUT/export --format={name}",
         export_in if name == options.SAVED_MODEL else portable_in(name), further=FILES)
        for name in options.EXPORT_FORMATS},
-    **{f"convert to {name}": Call(f"--from=MODEL --to=OUT/new --to_format={name}", weights_in,
+    **{f"convert to {name}": Call(f"--from=MODEL --to=OUT/new --format={name}", weights_in,
                                   further=FILES)
        for name in sorted(WRITTEN)},
     "convert strip": Call("strip --from=MODEL --to=OUT/new", weights_in),
     "convert inspect": Call("inspect --from=MODEL", weights_printed),
     "plan": Call(f"--bert_config_file=IN/bert_config.json {LENGTH}", printed, None),
-    "plot": Call("--output_dir=IN/run --picture=OUT/p.png", bytes_in("p.png"), None),
+    "plot": Call("--output_dir=IN/run --output_file=OUT/p.png", bytes_in("p.png"), None),
     "serve": Call("MODEL --port=0", page_answer, formats=SERVED, further=FILES, start=start_page),
 }  # fmt: skip
 SERVED_BY = {"Predictor"}  # functions that take exports too

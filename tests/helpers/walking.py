@@ -22,6 +22,7 @@ from absl import flags as absl_flags
 from bert_tf import BertConfig, BertModel
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import CheckpointReader, checkpoint_name, write_checkpoint
+from bert_tf.cli import main as cli
 from bert_tf.cli.flags import check_effects
 from bert_tf.data import records as record_files
 from bert_tf.data.records import Record, description_path, pretraining_record
@@ -196,7 +197,7 @@ def run(script: str, *words: str, code: int = 0, **flags: Any) -> subprocess.Com
 def parsed(words: list[str]) -> list[str]:
     """Parses a command line; a value that absl refuses is an `InputError` here."""
     try:
-        return absl_flags.FLAGS(words)
+        return absl_flags.FLAGS(cli.without_true(words))
     except absl_flags.Error as error:
         raise InputError(str(error), "a value that the flag allows", "correct it") from None
 

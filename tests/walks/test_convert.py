@@ -50,7 +50,7 @@ def test_there_and_back(model, tmp_path, convert, capsys):
     assert "in the format hugging_face" in printed
     assert "sequence_output: greatest difference 0\n" in printed
     assert "slots of the optimizer, such as global_step" in printed
-    convert(**{"from": tmp_path / "hf", "to": tmp_path / "b"}, to_format="tf1")
+    convert(**{"from": tmp_path / "hf", "to": tmp_path / "b"}, format="tf1")
     before, after = read_tensors(model), read_tensors(tmp_path / "b")
     assert before.keys() == after.keys() | {"global_step"}
     for name, value in after.items():
@@ -69,12 +69,12 @@ def test_verbs(model, tmp_path, convert, capsys):
 
 @pytest.mark.parametrize("to_format", ["tf1", "hugging_face"])
 def test_more_tokens_and_positions(model, tmp_path, convert, capsys, caplog, to_format):
-    """101 rows become 128, 24 become 60: in every format, and on the way back.
+    """101 rows become 105, 24 become 60: in every format, and on the way back.
 
     The folder alone is enough for every way that a model's tokenizer is made.
     """
     flags = {"extra_tokens": "<e1>,</e1>,##er,e-2", "never_split": "<e1>,</e1>", "seed": 3}
-    flags |= {"max_position_embeddings": 60, "pad_vocab_to": 64, "to_format": to_format}
+    flags |= {"max_position_embeddings": 60, "format": to_format}
     convert(**{"from": model, "to": tmp_path / "kept"}, **flags)
     assert "sequence_output: greatest difference 0\n" in capsys.readouterr().out
     assert any("positions 24 to 59 are copies" in message for message in caplog.messages)
@@ -82,7 +82,7 @@ def test_more_tokens_and_positions(model, tmp_path, convert, capsys, caplog, to_
     assert [message.split("'")[1] for message in cuts] == ["e-2"]
     longer, old = open_weights(tmp_path / "kept"), read_tensors(model)[POSITIONS]
     assert longer.config.max_position_embeddings == 60
-    assert (longer.config.vocab_size, longer.pieces[-4:]) == (128, ("<e1>", "</e1>", "##er", "e-2"))
+    assert (longer.config.vocab_size, longer.pieces[-4:]) == (105, ("<e1>", "</e1>", "##er", "e-2"))
     np.testing.assert_array_equal(longer.read(POSITIONS), [*old, *old, *old[:12]])
     text, pieces = "w1<e1>w2</e1>", ["w1", "<e1>", "w2", "</e1>"]
     loaded, tokenizer = load(tmp_path / "kept")

@@ -197,7 +197,7 @@ GRID = {
 RECORDED = {  # the settings and data that decide a run, by which its folder is resumed or refused
     *("train_data", "dev_data", "labels", "num_records", "num_train_steps", "seed", "task"),
     *("pairs", "num_choices", "score_mean", "score_deviation"),
-    *("learning_rate", "end_learning_rate", "warmup_proportion", "layerwise_lr_decay"),
+    *("learning_rate", "warmup_proportion", "layerwise_lr_decay"),
     *("train_batch_size", "num_train_epochs", "optimizer", "bias_correction", "freeze"),
     *("eval_steps", "early_stopping", "init_checkpoint", "precision"),
     *("max_seq_length", "doc_stride", "document_context", "bucket_by_length"),

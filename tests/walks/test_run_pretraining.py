@@ -1,24 +1,27 @@
 """run_pretraining.py and what stands around it, as a user runs them."""
 
 import json
+import os
 import random
 import re
 import shutil
+import subprocess
 import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from walking import (
+    COMPILE_QUICKLY,
     ROOT,
     SIZES,
+    command,
     contents,
     describe,
     eagerly,
     in_process,
     read_results,
     read_tensors,
-    run,
     write_config,
     write_encoder,
     write_records,
@@ -177,6 +180,16 @@ def test_records_of_the_original(main, goldens_dir, uncased, tmp_path):
     assert "masked_lm_accuracy" in facts["metrics"]
 
 
+THREE_CPUS = """
+import runpy, sys
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 3)
+sys.argv = {}
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def test_one_and_three_devices_then_guesses(tmp_path, capsys):
     """The same weights on three devices, which take their rows in parts, with dropout."""
     flags = {
@@ -189,8 +202,10 @@ def test_one_and_three_devices_then_guesses(tmp_path, capsys):
         "keep_checkpoint_max": 2, "eval_steps": 3, "xla": "false", **SIZES,
     }  # fmt: skip
     one, three = tmp_path / "one", tmp_path / "three"
-    mirrored = {"strategy": "mirrored", "num_cpu_devices": 3, "gradient_accumulation_steps": 2}
-    run("run_pretraining.py", **flags, output_dir=three, eval_batch_size=6, **mirrored)
+    mirrored = {"strategy": "mirrored", "gradient_accumulation_steps": 2}
+    given = command("run_pretraining.py", **flags, output_dir=three, eval_batch_size=6, **mirrored)
+    code = THREE_CPUS.format(given[1:])
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | COMPILE_QUICKLY)
     with in_process("run_pretraining.py") as main:
         main(**flags, output_dir=one, eval_batch_size=7, strategy="one")
 
@@ -232,7 +247,7 @@ def test_a_model_to_begin_with_says_its_sizes_and_vocabulary(main, tmp_path):
     assert record["versions"]["bert_tf"] == bert_tf.__version__
 
 
-def test_masked_lm_only(briefly, tmp_path):
+def test_without_next_sentences(briefly, tmp_path):
     """Data without next_sentence_labels; the next-sentence head is not there to be trained."""
     flags = one_step(tmp_path) | {
         "input_file": write_records(tmp_path / "m.tfrecord", 11, seed=5, next_sentence=False),
@@ -240,7 +255,7 @@ def test_masked_lm_only(briefly, tmp_path):
         "num_warmup_steps": 1,
     }
     briefly(
-        **flags, output_dir=tmp_path / "run", masked_lm_only=True, do_eval=True, optimizer="lamb",
+        **flags, output_dir=tmp_path / "run", task="fill_mask", do_eval=True, optimizer="lamb",
         bias_correction=True, max_eval_steps=2,
     )  # fmt: skip
     keys = {"global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"}
@@ -248,8 +263,8 @@ def test_masked_lm_only(briefly, tmp_path):
     assert not any("seq_relationship" in name for name in weights(tmp_path / "run"))
     # The settings that affect the weights are recorded, to be compared on resume.
     facts = json.loads(read_tensors(tmp_path / "run")["bert_tf/run_facts"])
-    noted = ("masked_lm_only", "bias_correction", "optimizer", "hidden_dropout_prob")
-    assert [facts[name] for name in noted] == [True, True, "lamb", 0.1]
+    noted = ("task", "bias_correction", "optimizer", "hidden_dropout_prob")
+    assert [facts[name] for name in noted] == ["fill_mask", True, "lamb", 0.1]
 
 
 def test_a_causal_model(main, tmp_path):
@@ -307,7 +322,7 @@ def test_packed_data(tmp_path, two_replicas, monkeypatch):
         unsaid = {name: value for name, value in flags.items() if name not in sizes}
         with eagerly():
             main(
-                **unsaid | {"masked_lm_only": True, "do_eval": False},
+                **unsaid | {"task": "fill_mask", "do_eval": False},
                 output_dir=tmp_path / "words_alone",
             )
         assert known(tmp_path / "words_alone")["max_seq_length"] == 96  # as the data say
