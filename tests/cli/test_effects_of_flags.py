@@ -177,7 +177,7 @@ def test_flags_of_a_run(script, modes, given, tmp_path, monkeypatch, caplog, rec
     for name in named:
         assert re.search(f"Without effect in this run: .*--{name}[,.]", caplog.text)
     assert results_of(tmp_path / "other") == results_of(tmp_path / "out")
-    record_property("cells", len(found["acts"]))
+    record_property("cells", len(found["acts"]) + len(found["always"]))
 
 
 @pytest.mark.parametrize("verb", OTHERS)
