@@ -1,6 +1,7 @@
 """The verb `plan`."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Sequence
 
 from absl import flags
@@ -55,12 +56,10 @@ def memory_of(device: str) -> tuple[str, int, str]:
     """The name of a device, the bytes that a step may take of it, and its kind."""
     if known := DEVICES.get(device):
         return known.name, known.memory_bytes, known.kind
-    try:
-        size = float(device)
-    except ValueError:
+    if not re.fullmatch(r"\d{1,6}(\.\d+)?", device):
         expected = f"one of {', '.join(DEVICES)}, or a GPU's memory in GB"
-        raise InputError(f"--device={device}", expected, "correct it: --device=16, say") from None
-    return f"a GPU of {size:g} GB", int((size - RESERVED) * GIB), "gpu"
+        raise InputError(f"--device={device}", expected, "correct it: --device=16, say")
+    return f"a GPU of {device} GB", int((float(device) - RESERVED) * GIB), "gpu"
 
 
 @verb(Plan, needs_tensorflow=False)

@@ -28,14 +28,8 @@ from bert_tf.cli import flags
 from bert_tf.cli.flags import FLAGS, check_effects
 from bert_tf.errors import InputError
 
-# Where all flags are read at once: for a record of the run.
-ELSEWHERE = {
-    "do_eval",
-    "do_lower_case",
-    "sigterm_exit_code",
-    "tfds_name",
-}  # read in other ways, or places
-RECORDS = {"write_record", "all_run_settings"}
+ELSEWHERE = {"do_eval", "do_lower_case", "sigterm_exit_code", "tfds_name"}  # read before or behind
+RECORDS = {"write_record", "all_run_settings"}  # where all flags are read at once
 CSV = "\n".join(["text_a,label", *(f"w{n} w{n + 3},{'ab'[n % 2]}" for n in range(1, 13))])
 SHORT = {"max_seq_length": 17, "strategy": "one"}
 WINDOWS = {"max_query_length": 4, "doc_stride": 4}
@@ -57,13 +51,13 @@ RUNS = [
     ("run_squad.py", "do_predict"),
     ("run_squad.py", "do_train do_predict"),
 ]
-
 OTHERS = {  # other commands, of which some flags act in some calls alone
     "data": "--input_file=a --output_file=b --vocab_file=c",
     "evaluate-squad": "a b",
     "convert": "inspect --from=a",
     "features": "--input_file=a --output_file=b --init_checkpoint=c",
     "predict": "--model=a --output_file=b.jsonl",
+    "plan": "--bert_config_file=a --task=classification",
 }
 
 
@@ -129,17 +123,17 @@ def another(flag: absl_flags.Flag) -> str:
         case "bool":
             return "false" if flag.default else "true"
         case "int" | "float" | "numbers":
-            parser = flag.parser
-            values = ("3", "0.5", "2", "1")
-            return next(v for v in values if flag.default != _parsed(parser, v) is not None)
+            found = ((word, _parsed(flag, word)) for word in ("3", "0.5", "2", "1"))
+            return next(word for word, value in found if value not in (None, flag.default))
         case "string enum":
             return next(v for v in flag.parser.enum_values if v != flag.default)
     return "another"
 
 
-def _parsed(parser, word):
+def _parsed(flag: absl_flags.Flag, word: str) -> object:
+    """The value of a word; None if the flag refuses it."""
     with contextlib.suppress(ValueError):
-        return parser.parse(word)
+        return flag.parser.parse(word)
 
 
 @pytest.mark.parametrize(("script", "modes"), RUNS)
@@ -203,7 +197,7 @@ def test_flags_of_other_commands(verb, record_property):
 
 @pytest.mark.parametrize("command", VERBS)
 def test_declarations_name_flags_of_their_command(command):
-    """And every flag of the scripts that train either acts in all runs or says in which."""
+    """A flag acts with at least one that the command has."""
     before = {*FLAGS}
     with in_process(command):
         names = {*FLAGS} - before

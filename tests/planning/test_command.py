@@ -34,9 +34,10 @@ def test_an_accelerator_by_name(tmp_path, capsys):
     assert f"Largest --train_batch_size on TPU v5e: {expected}" in lines
 
 
-def test_an_unknown_device_is_refused(tmp_path, capsys):
-    with pytest.raises(InputError, match="--device=h100x"):
-        plan(tmp_path, capsys, device="h100x")
+@pytest.mark.parametrize("device", ["h100x", "nan", "-3", "1e9"])
+def test_an_unknown_device_is_refused(tmp_path, capsys, device):
+    with pytest.raises(InputError, match=f"--device={device}\n"):
+        plan(tmp_path, capsys, device=device)
 
 
 def test_what_fits_as_the_results_say(tmp_path, capsys):

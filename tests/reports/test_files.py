@@ -158,7 +158,7 @@ def test_a_trained_checkpoint_is_converted_without_its_optimizer(tmp_path):
     }
     model_files.write_tf1(tmp_path / "m", CLASSIFIER | moments | {"global_step": np.int64(7)})
     with in_process("convert") as main:
-        main(**{"from": tmp_path / "m", "to": tmp_path / "hf", "to_format": "hugging_face"})
+        main(**{"from": tmp_path / "m", "to": tmp_path / "hf", "format": "hugging_face"})
     found = safetensors.numpy.load_file(tmp_path / "hf/model.safetensors")
     expected = model_files.state_dict(CLASSIFIER)
     assert found.keys() == expected.keys()
