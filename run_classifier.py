@@ -32,7 +32,6 @@ class ClassifierFlags:
     Attributes:
       task_name: Of your own files by default what their content shows; else one of:
       data_dir: The folder of the task's files.
-      xnli_language: The language of the task xnli.
       do_eval: Evaluate on the dev data; after training, if both.
       do_predict: Predict the test data.
       report: Write report.html, a page about the dev data: scores of each label, the confusion
@@ -56,8 +55,7 @@ class ClassifierFlags:
     _acts = """
         do_train: learning_rate num_trials class_weights calibrate best_metric
         do_eval: eval_batch_size report calibrate best_metric
-        task_name=ner: document_context
-        task_name=xnli: xnli_language"""
+        task_name=ner: document_context"""
     _recorded = "doc_stride document_context best_metric"
     _most_used = (
         "task_name data_dir init_checkpoint output_dir do_train do_eval do_predict learning_rate "
@@ -65,7 +63,6 @@ class ClassifierFlags:
     )
     task_name = None
     data_dir = shared_flags.Path()
-    xnli_language = "zh"
     do_eval = False
     do_predict = False
     report = False
@@ -191,7 +188,7 @@ def make_task() -> Task:
     name = registry.find_name(FLAGS.task_name) if FLAGS.task_name else own_format()
     options = {}
     if name == "xnli":
-        options = {"language": FLAGS.xnli_language}
+        options = {"language": registry.language_of(FLAGS.task_name)}
     elif name in OWN_FORMATS:
         options = {flag: FLAGS[flag].value for flag in OWN_FILES}
     task = registry.get_task(name, **options)

@@ -102,7 +102,7 @@ COMMANDS = {
     ),
     "vocab": Command(
         """vocab --input_file=in/text.txt --output_file=out/vocab.txt --vocab_size=60
-        --character_coverage=1 --num_workers=1""",
+        --num_workers=1""",
         ("text.txt",),
         overwrites=True,
     ),

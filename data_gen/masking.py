@@ -51,7 +51,7 @@ def mask(
 
     Of the chosen tokens a `mask_share` (80 % in the paper) become [MASK], an `unchanged_share`
     (10 %) stay, and a `random_share` (10 %) become a random id of the vocabulary. Each word piece
-    draws for itself, in whole-word masking too unless the settings have `one_draw_per_word`.
+    draws for itself, in whole-word masking too.
 
     Args:
       pair: the tokens between [CLS], [SEP] and [SEP], which are never masked.
@@ -73,8 +73,6 @@ def mask(
     shuffle(groups, rng)
     chosen = choose_words(groups, number)
     positions = [*itertools.chain.from_iterable(chosen)]
-    if settings.one_draw_per_word:
-        return Masked(positions, choices_of_words(chosen, settings, num_pieces, rng))
     return Masked(positions, [choose(settings, num_pieces, rng) for _ in positions])
 
 
@@ -152,20 +150,3 @@ def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[Seq
             chosen.append(word)
             num_positions -= len(word)
     return chosen
-
-
-def choices_of_words(
-    words: Sequence[Sequence[int]], settings: DataSettings, num_pieces: int, rng: random.Random
-) -> list[int]:
-    """The choice for each position of some words, with one draw a word.
-
-    All pieces of a word become [MASK], or all stay, or each becomes a random piece of its own.
-    """
-    made: list[int] = []
-    for word in words:
-        choice = choose(settings, num_pieces, rng)
-        if choice in (MASKED, UNCHANGED):
-            made += [choice] * len(word)
-        else:
-            made += [choice, *(rng.randrange(num_pieces) for _ in word[1:])]
-    return made

@@ -314,7 +314,7 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         longer = "a longer --max_seq_length keeps more; --input_format=paragraphs splits lines"
         yield f"{share:.0%} of the text is cut off, and {random_next}: {longer}."
     elif not are_alone and (share := report["random_next_share"]) > MOST_RANDOM:
-        remedy = "a shorter --max_seq_length, longer documents, or training with --masked_lm_only"
+        remedy = "a shorter --max_seq_length, longer documents, or training with --task=fill_mask"
         yield f"{share:.0%} of the next sentences are random, not half of them: try {remedy}."
     enough = enough_predictions(made_with["max_seq_length"], prob := made_with["masked_lm_prob"])
     is_capped = made_with["max_predictions_per_seq"] < enough

@@ -151,7 +151,11 @@ def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int
 
 
 def learn_vocabulary(
-    words: Mapping[str, int], *, vocab_size: int, character_coverage: float, min_frequency: int = 2
+    words: Mapping[str, int],
+    *,
+    vocab_size: int,
+    character_coverage: float = 0.9999,
+    min_frequency: int = 2,
 ) -> list[str]:
     """The word pieces of a vocabulary, most of them learned by merging.
 
@@ -185,7 +189,7 @@ def learn_vocabulary(
     if len(first_pieces) > vocab_size:
         received = f"--vocab_size={vocab_size} for text with {len(alphabet)} characters"
         expected = f"at least {len(first_pieces)}, for special pieces and all characters"
-        remedy = "use a larger --vocab_size or a lower --character_coverage"
+        remedy = "use a larger --vocab_size"
         raise InputError(received, expected, remedy)
     names = {"package": "tokenizers", "extra": "vocab", "needed_by": "bert-tf vocab"}
     tokenizers = import_extra("tokenizers", **names)

@@ -81,7 +81,7 @@ class Predict:
     """The flags of predict.
 
     Attributes:
-      model: An export (its latest version, or that of models/topics/3, say), or a folder with
+      model: An export (its latest version, or that of serving/topics/3), or a folder with
         weights, local or remote; or hf:OWNER/NAME[@REVISION].
       input_format: text: a text a line. tsv: texts with tabs between, or columns as in training.
         csv: columns. conll: a word a line. jsonl: JSON strings, lists or objects. Of columns and

@@ -20,14 +20,11 @@ class Vocabulary:
     Attributes:
       output_file: The vocabulary to write.
       vocab_size: Word pieces, special tokens included.
-      character_coverage: Share of the text's characters that get a piece; words with others become
-        [UNK].
     """
 
     _most_used = "input_file output_file vocab_size do_lower_case num_workers"
     output_file = shared_flags.Path(required=True)
     vocab_size = 30522
-    character_coverage = shared_flags.Number(0.9999, shared_flags.ABOVE_0, 1.0)
 
 
 @shared_flags.verb(Vocabulary, data_flags.Texts)
@@ -44,7 +41,7 @@ def vocab(_: Sequence[str]) -> None:
     from data_gen.workers import prepare_script
 
     prepare_script()
-    names = "vocab_size do_lower_case character_coverage input_format num_workers"
+    names = "vocab_size do_lower_case input_format num_workers"
     values = {name: FLAGS[name].value for name in names.split()}
     write_vocabulary(FLAGS.input_file, FLAGS.output_file, **values)
 

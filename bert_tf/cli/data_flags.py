@@ -39,9 +39,6 @@ class PretrainingData:
       words_from_spaces: With --do_whole_word_mask: white space separates words, Chinese ones too,
         in text that a segmenter such as jieba has cut. Each punctuation mark remains a word of its
         own.
-      one_draw_per_word: With --do_whole_word_mask: one draw decides whether all pieces of a word
-        become [MASK], stay, or are replaced. By default each piece draws for itself, as in the
-        original.
       pack: Fill each record with several sequences that do not see each other, instead of padding;
         training reads from the data's description that it is so.
       max_seq_length: Tokens, [CLS] and [SEP] included.
@@ -62,7 +59,7 @@ class PretrainingData:
     """
 
     _acts = """
-        do_whole_word_mask: words_from_spaces one_draw_per_word
+        do_whole_word_mask: words_from_spaces
         input_format=paragraphs input_format=wikiextractor: language"""
     _most_used = (
         "input_file output_file vocab_file do_lower_case max_seq_length max_predictions_per_seq "
@@ -73,7 +70,6 @@ class PretrainingData:
     never_split = ()
     do_whole_word_mask = False
     words_from_spaces = False
-    one_draw_per_word = False
     pack = False
     max_seq_length = Count(128, 5, LONGEST)
     max_predictions_per_seq = Count(20, most=LONGEST)

@@ -30,9 +30,8 @@ class Plan:
       precision: What the layers compute with.
       recompute: Compute encoder blocks again rather than keep them.
       gradient_accumulation_steps: Parts a device takes its batch in.
-      num_replicas: Devices.
       device: v4, v5e, v6e, a100 or h100 (80 GB), or a GPU by its GB, such as 16: also tell the
-        largest batch.
+        largest batch. Several: 8xh100.
     """
 
     _most_used = "bert_config_file device train_batch_size max_seq_length precision"
@@ -48,12 +47,13 @@ class Plan:
     precision = Choice("float32", PRECISIONS)
     recompute = False
     gradient_accumulation_steps = 1
-    num_replicas = 1
     device = None
 
 
 def memory_of(device: str) -> tuple[str, int, str]:
     """The name of a device, the bytes that a step may take of it, and its kind."""
+    if not device:
+        return "", 0, "gpu"
     if known := DEVICES.get(device):
         return known.name, known.memory_bytes, known.kind
     if not re.fullmatch(r"\d{1,6}(\.\d+)?", device):
@@ -75,13 +75,15 @@ def plan(_: Sequence[str]) -> None:
     """
     names = {field.name for field in dataclasses.fields(Workload)} & {*FLAGS}
     given = {name: FLAGS[name].value for name in names} | {"head": FLAGS.task}
+    count, device = re.fullmatch(r"(?:([1-9]\d{0,5})x)?(.*)", FLAGS.device or "").groups()
     config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    print("\n".join(model_lines(Workload(config=config, **given))))
+    work = Workload(config=config, num_replicas=int(count or 1), **given)
+    print("\n".join(model_lines(work, device)))
 
 
-def model_lines(work: Workload) -> Iterator[str]:
+def model_lines(work: Workload, device: str) -> Iterator[str]:
     """Parameters by part, bytes by purpose, and the largest batch of the device that is named."""
-    name, available, kind = memory_of(FLAGS.device) if FLAGS.device else ("", 0, "gpu")
+    name, available, kind = memory_of(device)
     yield f"Parameters: {sum(work.parameters.values()):,}"
     yield from aligned([(f"  {name}", f"{size:,}") for name, size in work.parameters.items()])
     memory = step_memory(work, kind)

@@ -339,7 +339,7 @@ class DataSettings:
     random_seed: int
     do_whole_word_mask: bool
     words_from_spaces: bool = False
-    one_draw_per_word: bool = False
+    one_draw_per_word: bool = declared(False, choices=(False,))  # of older descriptions
     pack: bool = False  # several sequences a record, see `pretraining_record`
     # Of the tokens to predict: those that become [MASK], a random piece, or stay.
     mask_share: float = declared(0.8, low=0, high=1)
@@ -350,8 +350,8 @@ class DataSettings:
         check_fields(self)
         total = self.mask_share + self.random_share + self.unchanged_share
         if not math.isclose(total, 1, abs_tol=1e-6):
-            received = f"mask_share, random_share and unchanged_share with the sum {total:g}"
-            raise InputError(received, "shares that sum to 1", "correct them")
+            received = f"mask_share {self.mask_share:g} and random_share {self.random_share:g}"
+            raise InputError(received, "shares that sum to at most 1", "correct them")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

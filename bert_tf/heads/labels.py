@@ -223,19 +223,18 @@ class Labels:
 
 @dataclasses.dataclass(frozen=True)
 class LabelSets(Labels):
-    """Labels of which each example has any number; `separator` is between those in a cell."""
+    """Labels of which each example has any number."""
 
-    separator: str = ","
     head: ClassVar[str] = "multi_label"
     may_be_empty: ClassVar[bool] = True
 
     def parse(self, value: Any) -> tuple[str, ...]:
-        """The labels in a cell, with `separator` between them, or in a list."""
+        """The labels in a cell, with a comma, ; or | between them, or in a list."""
         if self.is_missing(value):
             raise ValueError("labels; an empty cell or list where none applies")
         cells, whole = value if isinstance(value, list | tuple) else [value], []
         if isinstance(value, str):
-            cells, whole = value.split(self.separator), [value.strip()]
+            cells, whole = re.split(r"[,;|]", value), [value.strip()]
         texts = [text_of(cell) for cell in cells]
         are_names = None not in texts
         if are_names and not {*self.names, *self.synonyms}.issuperset(texts):
@@ -243,8 +242,8 @@ class LabelSets(Labels):
         names = [self.name_of(text) for text in texts if text] if are_names else []
         if not are_names or len(set(names)) < len(names):
             raise ValueError(
-                f"the names that apply, each once: weather{self.separator}sport in a cell "
-                f'(--label_separator={self.separator!r}), in jsonl also ["weather", "sport"]; not '
+                "the names that apply, each once: weather,sport (or ; or |) in a cell, "
+                'in jsonl also ["weather", "sport"]; not '
                 "0 and 1 for each, nor a list or dict as a program prints it"
             )
         return tuple(names)
@@ -267,11 +266,11 @@ class LabelSets(Labels):
 
     def spell(self, prediction: Any) -> str:
         """The names that are 1."""
-        return self.separator.join(itertools.compress(self.names, prediction))
+        return ",".join(itertools.compress(self.names, prediction))
 
     def spell_label(self, label: Label | None) -> str:
         """The names."""
-        return "" if label is None else self.separator.join(label)
+        return "" if label is None else ",".join(label)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Workload:
             expected = f"a multiple of {parts}, num_replicas times gradient_accumulation_steps"
             raise InputError(received, expected, "correct --train_batch_size")
         if self.pack and not self.of_head.masked:
-            received = f"--pack with --head={self.head}"
+            received = f"--pack with --task={self.head}"
             raise InputError(received, "packed rows of pre-training", "leave out --pack")
 
     @property

@@ -214,7 +214,7 @@ def _xnli(*, language: str = "zh") -> Task:
     training = f"multinli/multinli.train.{language}.tsv"
     return Task(
         name="xnli",
-        title="mnli in 15 languages (--xnli_language)",
+        title="mnli in 15 languages: Chinese, or that of xnli-de, say",
         layout=TextColumns(**TWO_SENTENCES, label="gold_label", only=("language", language)),
         labels=Labels(names=NLI_LABELS.names, synonyms={"contradictory": "contradiction"}),
         metrics=("accuracy",),
@@ -249,10 +249,9 @@ class OwnFiles:
       label_column: The column of the label.
       id_column: The column of an id.
       has_header: The first line names the columns.
-      label_kind: A label is a name, a number, or names with --label_separator between, in jsonl
+      label_kind: A label is a name, a number, or names with a comma, ; or | between, in jsonl
         also a list of names.
       labels: The labels' names; default: those of the training data.
-      label_separator: What is between several labels.
       train_file: Default: train.<task_name> in --data_dir; so for the others.
       dev_file: The dev data.
       test_file: The test data.
@@ -264,8 +263,7 @@ class OwnFiles:
 
     _title = "Of your own files (the tasks csv, tsv, jsonl)"
     _acts = """
-        task_name=csv task_name=tsv task_name=jsonl train_file dev_file test_file: *
-        label_kind=multi_label: label_separator"""
+        task_name=csv task_name=tsv task_name=jsonl train_file dev_file test_file: *"""
     _recorded = "dev_share"
     text_a_column: str = "text_a"
     text_b_column: str | None = None
@@ -274,7 +272,6 @@ class OwnFiles:
     has_header: bool = True
     label_kind: str = declared("classes", choices=tuple(LABEL_KINDS))
     labels: tuple[str, ...] = ()
-    label_separator: str = ","
     train_file: str | None = declared(None, path=True)
     dev_file: str | None = declared(None, path=True)
     test_file: str | None = declared(None, path=True)
@@ -301,7 +298,6 @@ def _own_files(file_format: str, **flags) -> Task:
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
     kind, metrics = LABEL_KINDS[own.label_kind]
-    options = {"separator": own.label_separator} if kind is LabelSets else {}
     hint = OWN_HINT + ", --labels all the labels" * (kind is not Scores)
     return Task(
         name=file_format,
@@ -314,7 +310,7 @@ def _own_files(file_format: str, **flags) -> Task:
             skip_bad_rows=own.skip_bad_rows,
             encoding=own.encoding,
         ),
-        labels=kind(names=tuple(own.labels), **options),
+        labels=kind(names=tuple(own.labels)),
         metrics=metrics,
         splits=splits(
             own.train_file or f"train.{file_format}",
@@ -380,10 +376,17 @@ def get_task(name: str, **options) -> Task:
 def find_name(name: str) -> str:
     """The name in `list_tasks()`, case and hyphens ignored; `InputError` if there is none."""
     known = {_plain(one): one for one in _ALL}
+    if re.fullmatch(r"xnli[a-z]{2}", _plain(name)):
+        return "xnli"
     if _plain(name) not in known:
         remedy = "correct --task_name; for your own files use csv, tsv or jsonl"
         raise InputError(f"the task {name!r}", f"one of {', '.join(_ALL)}", remedy)
     return known[_plain(name)]
+
+
+def language_of(name: str) -> str:
+    """The language of xnli-de, say; that of xnli is Chinese, as in the original."""
+    return _plain(name).removeprefix("xnli") or "zh"
 
 
 def _plain(name: str) -> str:

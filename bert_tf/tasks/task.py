@@ -215,7 +215,7 @@ class Task:
         if found.may_be_empty and not self.labels.are_fixed and BINARY.issuperset(found.names):
             names = ",".join(found.names)
             received = f"training data of the task {self.name} with the labels {names}"
-            expected = f"names of labels, separated by {found.separator!r}, not a vector of 0 and 1"
+            expected = "names of labels, with commas between, not a vector of 0 and 1"
             remedy = f"write the names; if these are the names, add --labels={names}"
             raise InputError(received, expected, remedy)
         if found.scale:

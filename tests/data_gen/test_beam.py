@@ -57,7 +57,7 @@ def test_the_steps_make_the_local_records(tmp_path, vocab_file, kind):
     changes = {"block_characters": 1 << 30 if kind == "one block" else 9000}
     if kind == "words between spaces":
         changes |= {**write_chinese(tmp_path), "do_whole_word_mask": True, "block_characters": 700,
-                    "words_from_spaces": True, "one_draw_per_word": True,
+                    "words_from_spaces": True,
                     "mask_share": 0.0, "random_share": 0.8, "unchanged_share": 0.2}  # fmt: skip
     job = make_job(tmp_path, **{"vocab": vocab_file, **changes})
     report = create(dataclasses.replace(job, output_file=str(tmp_path / "local")))

@@ -122,7 +122,7 @@ def test_the_files_depend_on_the_seed_alone(tmp_path, vocab_file, monkeypatch):
     assert len(made[0]) > 100_000
 
 
-WHOLE_WORDS = {"do_whole_word_mask": True, "words_from_spaces": True, "one_draw_per_word": True}
+WHOLE_WORDS = {"do_whole_word_mask": True, "words_from_spaces": True}
 
 
 def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_file):
@@ -427,7 +427,7 @@ def test_other_shards_are_not_mixed_with_those_that_are_there(tmp_path, vocab_fi
     before = contents(tmp_path / "out")
     for changes, named in (
         ({"random_seed": 5}, "random_seed"),
-        ({"one_draw_per_word": False}, "one_draw_per_word True\nExpected: False"),
+        ({"words_from_spaces": False}, "words_from_spaces True\nExpected: False"),
         ({"num_shards": 4}, "--num_shards=4"),
         ({"input_file": SAMPLE_TEXT.replace("[ps]", "p")}, "text_digest"),
     ):

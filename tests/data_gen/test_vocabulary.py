@@ -157,7 +157,7 @@ def test_the_command_writes_the_same_bytes_every_time(tmp_path, monkeypatch):
     """Of another process: other hash seeds, other numbers of threads and of workers."""
     there, here, texts = tmp_path / "there" / "vocab.txt", tmp_path / "here", ",".join(SAMPLE_TEXT)
     words = [f"--input_file={texts}", f"--output_file={there}", "--vocab_size=1500"]
-    command = [sys.executable, "-m", "bert_tf", "vocab", *words, "--character_coverage=1"]
+    command = [sys.executable, "-m", "bert_tf", "vocab", *words]
     env = os.environ | {"PYTHONHASHSEED": "1", "RAYON_NUM_THREADS": "1"}
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
     assert ended.returncode == 0, ended.stderr
@@ -169,7 +169,7 @@ def test_the_command_writes_the_same_bytes_every_time(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "BLOCK_CHARACTERS", 20_000)
     write_vocabulary(
         texts, str(here), vocab_size=1500, do_lower_case=True, input_format="text",
-        num_workers=2, **LEARN,
+        num_workers=2,
     )  # fmt: skip
     assert here.read_bytes() == there.read_bytes()
     assert here.read_bytes().count(b"\n") == 1500

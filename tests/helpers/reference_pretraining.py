@@ -81,18 +81,11 @@ def masked(ids, length_a, settings, vocab, rng):
     for group in groups:
         if len(chosen) < number and len(chosen) + len(group) <= number:
             chosen += group
-    drawn_together = [[position] for position in chosen]
-    if settings.one_draw_per_word:
-        drawn_together = [group for group in groups if group[0] in chosen]
     rest = settings.random_share + settings.unchanged_share
     unchanged_share = settings.unchanged_share / rest if rest else 0
-    for positions in drawn_together:
+    for position in chosen:
         if rng.random() < settings.mask_share:
-            new = [vocab["[MASK]"] for _ in positions]
-        elif rng.random() < unchanged_share:
-            continue
-        else:
-            new = [rng.randint(0, len(vocab) - 1) for _ in positions]
-        for position, token in zip(positions, new, strict=True):
-            shown[position] = token
+            shown[position] = vocab["[MASK]"]
+        elif rng.random() >= unchanged_share:
+            shown[position] = rng.randint(0, len(vocab) - 1)
     return shown, sorted(chosen), [ids[position] for position in sorted(chosen)]

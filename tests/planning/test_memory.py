@@ -55,7 +55,7 @@ def test_the_published_models_have_the_papers_parameters():
     [
         ({"max_seq_length": 72}, "max_seq_length 72"),
         ({"num_replicas": 2}, "--train_batch_size=11"),
-        ({"head": "classification", "pack": True}, "--pack with --head=classification"),
+        ({"head": "classification", "pack": True}, "--pack with --task=classification"),
     ],
 )
 def test_what_cannot_be_is_refused(changes, named):

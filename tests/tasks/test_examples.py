@@ -78,7 +78,7 @@ READ = {  # layout, labels, how labelled, name and content of a file, its exampl
     "jsonl": (IDS, ANY, {}, "a.jsonl",
               '{"t": "a", "l": 1, "i": 5}\n{"i": 6, "l": true, "t": "b", "more": []}',
               [Example("5", "a", None, "1"), Example("6", "b", None, "true")]),
-    "several labels": (JSONL, LabelSets(separator="|"), {}, "a.jsonl",
+    "several labels": (JSONL, LabelSets(), {}, "a.jsonl",
                        '{"text": "a", "label": ["y", "x"]}\n{"text": "b", "label": []}\n'
                        '{"text": "c", "label": "x|z"}',
                        [Example(str(i), "abc"[i], None, label)

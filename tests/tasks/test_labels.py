@@ -13,7 +13,7 @@ from bert_tf.heads.labels import UNKNOWN, Labels, LabelSets, Scores, Tags
 
 CLASSES = Labels(names=("no", "yes", "maybe"), synonyms={"yep": "yes"})
 SCORES = Scores(limits=(0.0, 5.0))
-SETS = LabelSets(names=("a", "b", "c"), separator="|")
+SETS = LabelSets(names=("a", "b", "c"))
 TAGS = Tags(names=("O", "B-X", "I-X"))
 
 
@@ -21,7 +21,7 @@ NAMED_SETS = LabelSets(names=("[other]", "nan", "x"))
 PARSED = [
     (CLASSES, " yep ", "yes"),
     (SCORES, "4.50", 4.5),
-    *((SETS, cell, ("c", "a")) for cell in ("c| a|", ["c", "a"])),
+    *((SETS, cell, ("c", "a")) for cell in ("c| a|", "c;a", ["c", "a"])),
     (SETS, "", ()),
     (Labels(), 3, "3"),
     # Names that are given may look like lists.
@@ -73,7 +73,7 @@ NO_SETS = [
 
 @pytest.mark.parametrize("value", NO_SETS, ids=ascii)
 def test_vectors_dicts_and_printed_lists_are_no_names(value):
-    with pytest.raises(ValueError, match=r"each once: weather,sport in a cell .* \[\"weather\", "):
+    with pytest.raises(ValueError, match=r"each once: weather,sport .* in a cell, .* \[\"weather\", "):
         LabelSets().parse(value)
 
 
@@ -155,8 +155,8 @@ def test_decide_and_spell():
     """With limits and for classes: test_results.py."""
     assert Scores().spell(0.00012) == "0.00012"
     sets = SETS.decide(np.array([[0.5, 0.49, 0.9], [0.1, 0.2, 0.3]]))
-    assert [SETS.spell(row) for row in sets] == ["a|c", ""]
-    assert SETS.spell_label(("c", "a")) == "c|a"
+    assert [SETS.spell(row) for row in sets] == ["a,c", ""]
+    assert SETS.spell_label(("c", "a")) == "c,a"
 
 
 def test_what_labels_cannot_be():

@@ -344,7 +344,7 @@ TASKS = {  # files, rows, flags of the task, metrics of dev; columns and lines o
     "tsv": (
         ("train.tsv", "dev.tsv", "test.tsv"),
         table("text_a,label", "w{n}", ["x", "", "y;x"], "\t"),
-        {"label_kind": "multi_label", "label_separator": ";"},
+        {"label_kind": "multi_label"},
         {"micro_f1", "macro_f1", "accuracy"}, ["id", "prediction", "x", "y"], 4,
     ),
 }  # fmt: skip
