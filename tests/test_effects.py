@@ -211,7 +211,7 @@ FINE_TUNING = PRETRAINING.replace("--input_file=a", "--init_checkpoint=c --nobuc
 TEXTS = "run_classifier.py", f"--train_file=a {FINE_TUNING} "
 QUESTIONS = "run_squad.py", f"--train_file=a {FINE_TUNING} "
 RECORDS = "run_pretraining.py", f"{PRETRAINING} --learning_rate=0.07 --num_train_steps=7 "
-SEVEN = "--num_train_epochs=1.9 --learning_rate=0.07 "  # int(23 / 6 * 1.9)
+SEVEN = "--num_train_epochs=2 --learning_rate=0.07 "  # int(23 / 6 * 2), 7.7
 WARM = (0, 0.035, 0.05, 0.04, 0.03, 0.02, 0.01)  # two steps of seven, of 0.07
 COLD = (0.07, 0.06, 0.05, 0.04, 0.03, 0.02, 0.01)
 # The command, flags, the learning rates, and what else is otherwise.
@@ -225,7 +225,7 @@ STEPS = {
     "three parts": (RECORDS, "--num_warmup_steps=2 --gradient_accumulation_steps=3", WARM, {}),
     "epochs, warm-up": (TEXTS, f"{SEVEN} --warmup_proportion=0.3", WARM, {}),
     "no warm-up": (TEXTS, f"{SEVEN} --warmup_proportion=0", COLD, {}),
-    "less than an epoch": (QUESTIONS, "--num_train_epochs=0.8 --learning_rate=0.06 "
+    "less than an epoch": (QUESTIONS, "--num_train_epochs=0.95 --learning_rate=0.06 "
                            "--warmup_proportion=0.34", (0, 0.04, 0.02), {}),
     "levels": (QUESTIONS, f"{SEVEN} --warmup_proportion=0.2 --layerwise_lr_decay=0.6",
                (0, 0.06, 0.05, 0.04, 0.03, 0.02, 0.01), {"decay": 0.6}),
@@ -240,7 +240,7 @@ STEPS = {
 
 @pytest.mark.parametrize("case", STEPS)
 def test_weights_after_some_steps(case, record_property):
-    """To 2e-6, and 1e-5 of loss and norm; without clipping or decay they were others by far."""
+    """To 2e-6, and 1e-5 of loss and norm; without an effect they would be ten times as far."""
     (script, given), words, rates, otherwise = STEPS[case]
     build = pretrained if script == "run_pretraining.py" else fine_tuned
     with eagerly():
@@ -313,13 +313,8 @@ def rows_of(words: str, documents) -> np.ndarray:
 COUNTS = (
     ("--dupe_factor=4", 1800, 10, (0.8, 0.1, 0.1)),
     ("--dupe_factor=7", 3150, 10, (0.8, 0.1, 0.1)),
-    (
-        "--dupe_factor=5 --masked_lm_prob=0.3 --max_predictions_per_seq=30",
-        2250,
-        19,
-        (0.8, 0.1, 0.1),
-    ),
-    ("--dupe_factor=9 --masked_lm_prob=0.3 --max_predictions_per_seq=8", 4050, 8, (0.8, 0.1, 0.1)),
+    ("--dupe_factor=5 --masked_lm_prob=0.3", 2250, 19, (0.8, 0.1, 0.1)),
+    ("--dupe_factor=9 --max_predictions_per_seq=8", 4050, 8, (0.8, 0.1, 0.1)),
     ("--dupe_factor=8 --masked_lm_prob=0.001", 3600, 1, (0.8, 0.1, 0.1)),
     ("--dupe_factor=6 --mask_share=0.5 --random_share=0.3", 2700, 10, (0.5, 0.3, 0.2)),
     ("--dupe_factor=6 --mask_share=0.25 --random_share=0", 2700, 10, (0.25, 0, 0.75)),
@@ -344,9 +339,8 @@ def test_masks_are_counted(words, instances, predictions, shares, record_propert
     found = is_mask.mean(), (~is_mask & ~is_same).mean(), is_same.mean()
     differences = np.abs(np.subtract(found, expected))
     record_property("difference", float(differences.max()))
-    assert (
-        differences <= 5 * np.sqrt(np.multiply(expected, np.subtract(1, expected)) / shown.size)
-    ).all()
+    deviations = np.sqrt(np.multiply(expected, np.subtract(1, expected)) / shown.size)
+    assert (differences <= 5 * deviations).all()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.6, 1.0])
@@ -360,7 +354,7 @@ def test_short_documents_are_counted(share, record_property):
     first = rows[begins & ~rows["is_random_next"]]
     assert begins.sum() == 2200
     lengths = first["lengths"].sum(axis=1, dtype=int)
-    assert (lengths.min() >= 2, lengths.max() <= room) == (True, True)
+    assert {*lengths.tolist()} <= {*range(2, room + 1)}
     drawn = np.arange(2, room + 1)
     mean = share * drawn.mean() + (1 - share) * room
     square = share * np.square(drawn).mean() + (1 - share) * room**2
