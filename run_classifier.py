@@ -85,8 +85,7 @@ def define_flags() -> None:
 def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
-    model_flags.check_fine_tuning("do_eval", "do_predict")
-    shared_flags.require("dev_share", "do_eval")
+    model_flags.require_one_of("do_train", "do_eval", "do_predict")
     if FLAGS.data_dir is FLAGS.tfds_name is None and any(FLAGS[name].value for name in FILE_FLAGS):
         FLAGS.data_dir = "."  # of the files that are named
     are_own = not FLAGS.tfds_name and any(FLAGS[name].value for name in FILE_FLAGS)

@@ -47,9 +47,8 @@ class SquadFlags:
 
     _acts = """
         do_train: train_file learning_rate
-        do_predict: predict_file report
+        do_predict: predict_file report legacy_alignment verbose_logging
         do_predict export_dir: n_best_size max_answer_length null_score_diff_threshold
-        do_predict export_dir: legacy_alignment verbose_logging
         legacy_alignment: verbose_logging"""
     _recorded = "learning_rate doc_stride max_query_length version_2_with_negative"
     _most_used = (
@@ -81,7 +80,7 @@ def define_flags() -> None:
 def check_flags(words: Sequence[str]) -> None:
     """Refuses flags that contradict each other, before anything is loaded."""
     shared_flags.refuse_words(words)
-    model_flags.check_fine_tuning("do_predict")
+    model_flags.require_one_of("do_train", "do_predict")
     shared_flags.require("do_eval", "do_predict")
     if not FLAGS.tfds_name:
         shared_flags.require("do_train", "train_file")

@@ -35,6 +35,7 @@ LINES_PER_CALL = 1000
 MOST_LEFT_OUT = 0.01  # of the characters
 # Longer words are addresses and the like; the tokenizer limits the length of pieces, too.
 MAX_WORD_CHARACTERS = 50
+MIN_FREQUENCY = 2  # of two pieces beside one another that are merged
 # With more distinct words than this, those that occurred once so far are forgotten.
 MAX_WORDS = 5_000_000
 REPEATS_PER_CALL = 1000
@@ -151,18 +152,13 @@ def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int
 
 
 def learn_vocabulary(
-    words: Mapping[str, int],
-    *,
-    vocab_size: int,
-    character_coverage: float = 0.9999,
-    min_frequency: int = 2,
+    words: Mapping[str, int], *, vocab_size: int, character_coverage: float = 0.9999
 ) -> list[str]:
     """The word pieces of a vocabulary, most of them learned by merging.
 
     Args:
       words: how often each word occurs.
       vocab_size: V, most pieces; there are fewer when no further pair is frequent enough.
-      min_frequency: how often two pieces must be neighbours to be merged.
       character_coverage: share of all characters that get a piece.
 
     Returns:
@@ -197,7 +193,7 @@ def learn_vocabulary(
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=vocab_size,
-        min_frequency=min_frequency,
+        min_frequency=MIN_FREQUENCY,
         show_progress=False,
         # The alphabet is passed as special tokens, because these keep their order. Ties between
         # pairs are decided by the ids of their pieces: otherwise the same text would give another

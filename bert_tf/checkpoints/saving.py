@@ -1,7 +1,7 @@
 """Weights out: edited, written as an original checkpoint, ours or a folder of Hugging Face.
 
     without_slots                                   of a checkpoint of a run
-    add_pieces, extend_positions    longer tables
+    add_pieces, extend_positions                    longer tables
     save_weights                                    every format
     outputs_of, difference_of_outputs               the proof of a conversion
 

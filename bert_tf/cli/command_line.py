@@ -71,9 +71,9 @@ def entry(flag: flags.Flag, width: int) -> str:
     shown = ",".join(map(str, shown)) if isinstance(shown, list) else shown
     name = f"--[no]{flag.name}" if flag.boolean else f"--{flag.name}={shown}"
     text = f"{flag.help} (default: yes)" if flag.boolean and default else flag.help
-    known = [[mode for mode in modes if mode.split("=")[0] in FLAGS] for modes in flag.acts]
-    for modes in filter(None, known):
-        text += f" With {' or '.join(f'--{mode}' for mode in modes)}."
+    for modes in filter(None, flag.acts_told):
+        known = [f"--{mode}" for mode in modes if mode.partition("=")[0] in FLAGS]
+        text += f" With {' or '.join(known)}."
     text = re.sub("^<(.*?)>:", lambda choices: f"{choices[1].replace('|', ' | ')}.", text)  # absl's
     first, *listed = text.splitlines()
     margin = " " * (NAME_WIDTH + 4)

@@ -130,7 +130,8 @@ def define(group: type) -> None:
       _most_used: names of flags, of this class or others, that --help shows first.
       _acts: in which runs flags act, for `check_effects`: a line "do_eval report: best_metric"
         says that --best_metric acts where --do_eval or --report is given; a flag in several lines
-        needs one of each. "*" is all flags of the class; task_name=xnli* a value, by a pattern.
+        needs one of each. "*" is all flags of the class, whose title says it; output_file=*.csv a
+        value, by a pattern.
       _recorded: names of flags that affect the result of a run, which checkpoints record. A resumed
         run is compared with them, and a finished one is not taken for one with others; which of
         them may change when a run is made longer is listed in training/fine_tuning.py.
@@ -151,6 +152,7 @@ def define(group: type) -> None:
             lines = [line.split(":") for line in getattr(group, "_acts", "").split("\n") if line]
             acts = [(modes.split(), names.split()) for modes, names in lines]
             flag.acts = [modes for modes, names in acts if {flag.name, "*"} & {*names}]
+            flag.acts_told = [modes for modes, names in acts if flag.name in names]  # by --help
             flag.is_recorded = name in getattr(group, "_recorded", "").split()
 
 
@@ -252,7 +254,7 @@ def check_effects() -> None:
         lacking = [modes for modes in getattr(flag, "acts", []) if not any(map(_is_mode, modes))]
         if lacking and flag.value != flag.default:
             idle[name] = " or ".join(f"--{mode}" for mode in lacking[0])
-    for name in filter(lambda name: name not in ORIGINALS, idle):
+    for name in (name for name in idle if name not in ORIGINALS):
         written = f"--{'no' * (FLAGS[name].value is False)}{name}"
         expected = f"{idle[name]}: without it {written} does nothing"
         remedy = f"add {idle[name]}, or leave out {written}"

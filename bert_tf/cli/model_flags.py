@@ -283,8 +283,3 @@ def require_one_of(*names: str) -> None:
     if not any(FLAGS[name].value for name in names):
         received = "neither " + " nor ".join(f"--{name}" for name in names)
         raise InputError(received, "at least one of them", "add one of them")
-
-
-def check_fine_tuning(*what_to_do: str) -> None:
-    """Refuses flags of a script that fine-tunes which contradict each other."""
-    require_one_of("do_train", *what_to_do)

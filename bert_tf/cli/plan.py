@@ -36,8 +36,7 @@ class Plan:
 
     _most_used = "bert_config_file device train_batch_size max_seq_length precision"
     _acts = """
-        task=pretraining task=fill_mask: max_predictions_per_seq
-        task=pretraining: pack"""
+        task=pretraining: max_predictions_per_seq pack"""
     bert_config_file = Path(required=True)
     task = Choice("pretraining", HEADS)
     max_seq_length = 128

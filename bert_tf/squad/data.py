@@ -168,18 +168,17 @@ def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: A
     raise InputError(f"{place}: {found}", EXPECTED, remedy)
 
 
-def read_squad_tfds(name: str, split: str, *, data_dir: str | None = None) -> SquadFile:
+def read_squad_tfds(name: str, split: str) -> SquadFile:
     """The questions of a split of a dataset from tensorflow-datasets, prepared if need be.
 
     Args:
       name: of the dataset, such as squad or squad/v2.0.
       split: train, validation or another that it has.
-      data_dir: where datasets are kept; None for the library's own folder.
 
     Raises:
       InputError: there is no such dataset or split, or it lacks a feature of SQuAD.
     """
-    dataset = read_split(name, split, purpose="questions about contexts", data_dir=data_dir)
+    dataset = read_split(name, split, purpose="questions about contexts")
     articles = []
     for number, row in enumerate(dataset.rows):
         try:

@@ -263,7 +263,8 @@ class OwnFiles:
 
     _title = "Of your own files (the tasks csv, tsv, jsonl)"
     _acts = """
-        task_name=csv task_name=tsv task_name=jsonl train_file dev_file test_file: *"""
+        task_name=csv task_name=tsv task_name=jsonl train_file dev_file test_file: *
+        do_eval: dev_share"""
     _recorded = "dev_share"
     text_a_column: str = "text_a"
     text_b_column: str | None = None

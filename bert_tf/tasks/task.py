@@ -169,22 +169,19 @@ class Task:
             raise InputError(received, f"the {name} data of the task {self.name}", remedy)
         return (split.layout or self.layout).read(path, self.labels, labelled=split.labelled)
 
-    def read_tfds(
-        self, dataset: str, name: str, *, data_dir: str | None = None
-    ) -> list[AnyExample]:
+    def read_tfds(self, dataset: str, name: str) -> list[AnyExample]:
         """The examples of a split, from a dataset that is prepared on this machine, or can be.
 
         Args:
           dataset: such as glue/mrpc or glue/mrpc:2.0.0, of tensorflow-datasets, an extra.
           name: of the task's split; the dataset's is its `tfds_split`.
-          data_dir: where datasets are kept; None for the library's own folder.
 
         Raises:
           InputError: there is no such dataset or split, or it has other features.
         """
         purpose = f"the {name} data of the task {self.name}"
         split, layout = self.split(name), self.tfds_layout or self.layout
-        data = read_split(dataset, split.tfds_split, purpose=purpose, data_dir=data_dir)
+        data = read_split(dataset, split.tfds_split, purpose=purpose)
         has_classes = bool(self.labels.names) or not self.labels.are_fixed  # not scores
         names = data.label_names(layout.label) if has_classes else None
         return layout.from_dicts(data.source, data.rows, self.labels, split.labelled, names or ())

@@ -89,7 +89,6 @@ class FineTuningSchedule:
     learning_rate: float = 5e-5
     num_train_epochs: float = 3.0
     warmup_proportion: float = 0.1
-    end_learning_rate: float = 0.0
     layerwise_lr_decay: float = 1.0
     optimizer: str = "adamw"
     bias_correction: bool = False

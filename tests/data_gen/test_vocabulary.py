@@ -24,7 +24,7 @@ from data_gen.vocabulary import (
 
 ROOT = pathlib.Path(__file__).parents[2]
 SAMPLE_TEXT = sorted(map(str, (ROOT / "data_gen" / "sample_text").glob("*.txt")))
-LEARN = {"min_frequency": 2, "character_coverage": 1.0}
+LEARN = {"character_coverage": 1.0}
 
 
 def words_of(*paths, do_lower_case: bool = True, num_workers: int = 1):
@@ -57,9 +57,8 @@ def test_the_most_frequent_pair_is_merged_first():
         *("xa", "xab"),  # twice each; of two equal pairs the earlier pieces go first
     ]
     assert learn_vocabulary(words, vocab_size=13, **LEARN) == learned[:13]
-    assert "abc" not in learn_vocabulary(words, vocab_size=99, **LEARN | {"min_frequency": 4})
     rare = {"aaaa": 100, "bb": 20, "ac": 1, "a" * 51: 9}  # and a word that is too long
-    learned = learn_vocabulary(rare, vocab_size=99, min_frequency=2, character_coverage=0.99)
+    learned = learn_vocabulary(rare, vocab_size=99, character_coverage=0.99)
     assert learned[5:9] == ["a", "b", "##a", "##b"]
     assert max(map(len, learned[9:])) <= 5
 

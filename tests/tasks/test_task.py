@@ -312,14 +312,14 @@ OF_DATASETS = [  # task, split, the dataset's split, a row, the names of its lab
 
 @pytest.mark.parametrize(("name", "split", "theirs", "row", "names", "expected"), OF_DATASETS)
 def test_a_split_of_a_dataset(monkeypatch, name, split, theirs, row, names, expected):
-    def read(dataset, asked, *, purpose, data_dir):
-        assert (dataset, asked, data_dir) == ("own", theirs, "folder")
+    def read(dataset, asked, *, purpose):
+        assert (dataset, asked) == ("own", theirs)
         classes = types.SimpleNamespace(names=names)
         return DatasetSplit([row], dict.fromkeys(row, classes), "own, split")
 
     monkeypatch.setattr(task_module, "read_split", read)
     language = {"language": expected.text_a[:2]} if name == "xnli" else {}
-    (found,) = get_task(name, **language).read_tfds("own", split, data_dir="folder")
+    (found,) = get_task(name, **language).read_tfds("own", split)
     assert found == (expected or OF_DATASETS[0][-1])
 
 

@@ -68,7 +68,7 @@ sys.stderr.write("over\\n")
 
 
 def test_a_process_that_hangs():
-    ended = subprocess.run([sys.executable, "-c", HANG], stderr=subprocess.PIPE, text=True)
+    ended = subprocess.run([sys.executable, "-c", HANG], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0
     stacks = r"Timeout (?:.*\n)*  File .* line 13 in <module>\n(?:.*\n)*over\n"
     assert re.search(stacks, ended.stderr)
