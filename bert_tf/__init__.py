@@ -9,7 +9,7 @@
 
 load, make_model, BertModel, BertConfig, add_lora                models
 classifier, token_classifier, question_answerer                  models that `fit` compiles
-FullTokenizer, make_dataset, make_optimizer                      what `fit` needs
+FullTokenizer, make_optimizer                                    what `fit` needs
 Predictor, Scorer                                                answers
 open_weights, load_checkpoint, save_weights                      weights of any format
 layers, heads                                                    parts of models; layers.Tokenizer

@@ -7,7 +7,6 @@ from bert_tf.checkpoints.saving import save_weights as save_weights
 from bert_tf.config import BertConfig as BertConfig
 from bert_tf.errors import InputError as InputError
 from bert_tf.heads import make_model as make_model
-from bert_tf.library.datasets import make_dataset as make_dataset
 from bert_tf.library.fit_models import classifier as classifier
 from bert_tf.library.fit_models import question_answerer as question_answerer
 from bert_tf.library.fit_models import token_classifier as token_classifier

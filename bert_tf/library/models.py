@@ -5,7 +5,7 @@ outputs = model(tokenizer(["a text"], ["a second one"]))
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from absl import logging
@@ -21,7 +21,6 @@ from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
 from bert_tf.heads.head import Head
 from bert_tf.heads.pretraining import Pretraining
-from bert_tf.library.datasets import checked_names
 from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
@@ -160,7 +159,7 @@ def _match_labels(
             received = f"{weights.path} with head={head.name!r}, of which it has none"
             raise InputError(received, "the names of the classes", "add labels=[...]")
         return weights, weights.metadata.labels, is_same
-    labels = checked_names(labels, getattr(head, "least_names", 1))
+    labels = _checked_names(labels, getattr(head, "least_names", 1))
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
     kept = in_order_of(weights, labels)
@@ -168,3 +167,19 @@ def _match_labels(
         says = "%s has a head for %s, which is not taken."
         logging.warning(says, weights.path, classes_of(weights))
     return kept or weights, labels, kept is not None
+
+
+def _checked_names(labels: Any, least: int = 1) -> tuple[str, ...]:
+    """The names of classes, in their order.
+
+    Raises:
+      InputError: they are no ordered collection of different texts, or fewer than `least`.
+    """
+    is_ordered = hasattr(labels, "__getitem__") and not isinstance(labels, str | bytes | Mapping)
+    names = tuple(labels) if is_ordered else ()
+    are_names = all(isinstance(name, str) and name for name in names)
+    if not are_names or not least <= len(names) == len({*names}):
+        wanted = f"{least} or more different names, as a list of strings"
+        remedy = "correct labels; sorted(set(column)) lists the names in a column"
+        raise InputError(f"labels={labels!r:.200}", wanted, remedy)
+    return names

@@ -4,7 +4,7 @@ model.fit(["A fine film."], ["good"])    ids by the model's tokenizer, numbers b
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -62,7 +62,8 @@ def _numbers(model: BertModel, y: Any) -> Any:
     shape = np.shape(y) if isinstance(y, np.ndarray) else (-1,)
     names = texts_of(np.ravel(y) if isinstance(y, np.ndarray) else y)
     if names is None:
-        is_numbers = isinstance(y, list) and np.asarray(y).dtype.kind in "biuf"
+        is_column = isinstance(y, Sequence) and not isinstance(y, tuple)  # which is of outputs
+        is_numbers = is_column and np.asarray(y).dtype.kind in "biuf"
         return np.asarray(y) if is_numbers else y
     numbers = {name: number for number, name in enumerate(model.labels or ())}
     if unknown := [name for name in names if name not in numbers]:
@@ -83,7 +84,7 @@ def texts_of(x: Any) -> Any:
     if "string" in str(getattr(x, "dtype", "")) and hasattr(x, "numpy"):
         x = x.numpy()
     is_array = getattr(x, "ndim", 0) == 1 and getattr(x.dtype, "kind", "O") not in "biufc"
-    if not (isinstance(x, list | tuple) or is_array):
+    if not (isinstance(x, Sequence) or is_array):  # also a column of a Hugging Face dataset
         return None
     values = list(x)
     others = [one for one in values if not isinstance(one, str | bytes)]

@@ -147,8 +147,19 @@ class FullTokenizer:
           InputError: there are more or fewer second texts, max_length is below 5 or above the
             model's positions, or the vocabulary lacks [CLS] or [SEP].
         """
+        self.require_special_tokens("[CLS]", "[SEP]")
+        bounds = {"low": LEAST_LENGTH} | ({"high": self.positions} if self.positions else {})
         most = self.max_length if max_length is None else max_length
-        return padded(pack_texts(self, texts, text_pairs, most))
+        check("max_length", np.asarray(most).tolist(), int | None, **bounds)
+        first = _texts(texts)
+        second = [""] * len(first) if text_pairs is None else _texts(text_pairs)
+        if len(first) != len(second):
+            received = f"{len(first)} texts and {len(second)} second texts"
+            raise InputError(received, "as many, some of them empty", "correct one of the lists")
+        packer = Packer(self, sys.maxsize if most is None else most)
+        ids = self.iter_ids(itertools.chain(first, second))
+        of_first = list(itertools.islice(ids, len(first)))
+        return padded([packer.pack(a, b)[:2] for a, b in zip(of_first, ids, strict=True)])
 
     @property
     def case(self) -> dict[str, Any]:
@@ -410,32 +421,6 @@ class Packer:
         a, b = truncate_pair(a, b, room)
         first, second = [self._cls, *a, self._sep], [*b, self._sep] if b else []
         return first + second, [0] * len(first) + [1] * len(second), is_cut
-
-
-def pack_texts(
-    tokenizer: FullTokenizer,
-    texts: Iterable[Any],
-    text_pairs: Iterable[Any] | None,
-    max_length: int | None,
-) -> list[tuple[list[int], list[int]]]:
-    """Ids and segments of each text or pair, of at most `max_length` ids; None: of any number.
-
-    Raises:
-      InputError: there are more or fewer second texts, `max_length` is too short for a pair, or the
-        vocabulary lacks [CLS] or [SEP].
-    """
-    tokenizer.require_special_tokens("[CLS]", "[SEP]")
-    bounds = {"low": LEAST_LENGTH} | ({"high": tokenizer.positions} if tokenizer.positions else {})
-    check("max_length", np.asarray(max_length).tolist(), int | None, **bounds)
-    first = _texts(texts)
-    second = [""] * len(first) if text_pairs is None else _texts(text_pairs)
-    if len(first) != len(second):
-        received = f"{len(first)} texts and {len(second)} second texts"
-        raise InputError(received, "as many, some of them empty", "correct one of the two lists")
-    packer = Packer(tokenizer, sys.maxsize if max_length is None else max_length)
-    ids = tokenizer.iter_ids(itertools.chain(first, second))
-    of_first = list(itertools.islice(ids, len(first)))
-    return [packer.pack(a, b)[:2] for a, b in zip(of_first, ids, strict=True)]
 
 
 def _texts(texts: str | bytes | Iterable[str | bytes]) -> list[str | bytes]:

@@ -87,13 +87,6 @@ def question_answerer(model: str, inputs: str, out: str) -> list:
     return of_new_head(bert_tf.question_answerer(model))
 
 
-def make_dataset(model: str, inputs: str, out: str) -> list:
-    _, tokenizer = bert_tf.load(model)
-    data = bert_tf.make_dataset({"text": [*TEXTS]}, tokenizer, label=None)
-    return [{name: value.tolist() for name, value in batch.items()}
-            for batch in data.as_numpy_iterator()]  # fmt: skip
-
-
 def Predictor(model: str, inputs: str, out: str) -> list:  # noqa: N802  (the public name)
     predictor = bert_tf.Predictor(model)
     return predictor.predict(items_for(predictor))

@@ -1,5 +1,6 @@
 """`load` and `classifier`: models with weights, labels and tokenizer, in everything Keras does."""
 
+import collections
 import dataclasses
 import json
 import subprocess
@@ -131,12 +132,17 @@ def test_outputs_have_the_mask_of_padding():
     assert len(losses) == 1
 
 
+class Column(collections.UserList):
+    """What is used of a column of the package datasets: a sequence, but no list."""
+
+
 def test_arguments_of_fit(folders):
     """Lists of numbers, weights by the names of classes; what is neither is refused."""
     model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), run_eagerly=True)
     texts, none = ["w1", "w2 w3"], dict.fromkeys(LABELS, 0.0)
     options = {"verbose": 0}
-    for labels in (["bad", "good"], [0, 2], np.array([0, 2])):
+    columns = (Column(["bad", "good"]), Column([0, 2]))
+    for labels in (["bad", "good"], [0, 2], np.array([0, 2]), *columns):
         history = model.fit(texts, labels, class_weight=none, **options)
         assert history.history["loss"] == [0.0]
     model.fit(texts, [0, 2], sample_weight=[1.0, 0.0], **options)
@@ -163,7 +169,7 @@ def test_the_head_that_is_found(folders, kind, head):
     assert model.tokenizer is tokenizer
     assert tokenizer.max_length == CONFIG.max_position_embeddings
     with pytest.raises(InputError, match="max_length 14"):  # there are 13 positions
-        bert_tf.make_dataset(rows(), tokenizer, labels=LABELS, max_length=14)
+        tokenizer(TEXTS, max_length=14)
     assert model.labels == (tuple(LABELS) if kind == "classifier" else None)
     for variable in model.trainable_variables:
         name = checkpoint_name(variable)
@@ -281,11 +287,12 @@ def test_a_head_of_ones_own_is_not_dropped(folders, tmp_path):
 def test_fit_evaluate_predict(folders, capsys):
     keras.utils.set_random_seed(5)
     model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), run_eagerly=True)
-    options = {"labels": model.labels, "batch_size": 4}
-    data = bert_tf.make_dataset(rows(), model.tokenizer, seed=2, **options)
+    tokenize, table = layers.Tokenizer(model.tokenizer, length=13), rows()
+    numbers = [LABELS.index(name) for name in table["label"]]
+    data = tf.data.Dataset.from_tensor_slices((table["text"], numbers)).batch(4)
+    data = data.map(lambda texts, labels: (tokenize(texts), labels))
     losses = model.fit(data, epochs=2, verbose=2, shuffle=False).history["loss"]
     assert capsys.readouterr().out.startswith("The first step compiles, which may take a minute.\n")
-    data = bert_tf.make_dataset(rows(), model.tokenizer, **options)
     assert model.evaluate(data, verbose=0, return_dict=True)["loss"] < losses[0]
     logits = model.predict(data, verbose=0)
     assert logits.shape == (12, 3)

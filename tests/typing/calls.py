@@ -20,8 +20,7 @@ def right(texts: list[str], config: BertConfig) -> list[dict[str, object]]:
     model = bert_tf.classifier("folder", labels=("bad", "good"), do_lower_case=True)
     optimizer = bert_tf.make_optimizer(10, learning_rate=1e-4, optimizer="lamb", beta_2=0.98)
     model.compile(optimizer, losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.fit(bert_tf.make_dataset({"text": texts, "label": [0, 1]}, tokenizer, seed=1), epochs=2)
-    bert_tf.make_dataset([{"text": "a", "label": "good"}], model.tokenizer, labels=model.labels)
+    model.fit(texts, ["good", "bad"], epochs=2)
     print(model.predict(model.tokenizer("a text")).argmax(), bert_tf.add_lora(model, alpha=8.0) + 1)
     path: str = bert_tf.save_weights("new", bert_tf.open_weights("folder"), to_format="tf1")
     print(bert_tf.load_checkpoint(model, path, required="bert/").missing, bert_tf.__version__)
@@ -52,7 +51,6 @@ def wrong(tokenizer: FullTokenizer, model: BertModel, config: BertConfig) -> Non
     bert_tf.make_optimizer("10")  # error: text as a number
     bert_tf.make_optimizer(10, weight_decay=0.01)  # error: an option of Keras's own AdamW
     bert_tf.make_optimizer(10, optimizer="adam")  # error: an unknown name as a value
-    bert_tf.make_dataset("texts.csv", tokenizer)  # error: a path as a table
     bert_tf.make_model("fill_mask", "bert_config.json")  # error: a path as a configuration
     bert_tf.add_lora(model).fit()  # error: a number used as the model
     bert_tf.add_lora(model, targets="query")  # error: a name in the place of a list
