@@ -1,30 +1,21 @@
-"""Keras models: the weights of one in memory, and Keras's own files, .keras and .weights.h5."""
+"""Keras models: the weights of one in memory, and those in a .keras file."""
 
 import contextlib
 import dataclasses
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-import h5py
 import keras
 import tensorflow as tf
 
-from bert_tf.checkpoints.loading import refuse_quantized
-from bert_tf.checkpoints.metadata import (
-    CONFIG_FILE,
-    ModelMetadata,
-    Weights,
-    damage_errors,
-    read_model_files,
-)
+from bert_tf.checkpoints.loading import WEIGHTS_ALONE, refuse_quantized
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights, damage_errors, read_model_files
 from bert_tf.checkpoints.tf1 import by_name
-from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
-from bert_tf.heads import NAMES, head_named, make_model
+from bert_tf.heads import NAMES, head_named
 from bert_tf.modeling import heads as _  # noqa: F401  # registers their layers with Keras
 from bert_tf.modeling.models import config_of_model
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -81,7 +72,7 @@ def _belongings(
     if model.name in NAMES:
         head = head_named(model.name)
         own["architecture"] = head.architecture
-        if head.is_ambiguous and head.name != "classification":  # as all .weights.h5 are called
+        if head.is_ambiguous:
             own.setdefault("task", head.name)
     if tokenizer := getattr(model, "tokenizer", None):
         own |= tokenizer.case
@@ -111,14 +102,15 @@ def refuse_other_tokenizer(
 
 
 def open_keras(path: str) -> Weights:
-    """Opens a model saved by `Model.save` or weights saved by `Model.save_weights`.
-
-    A .weights.h5 holds no sizes: they are read from the bert_config.json beside it.
+    """Opens a model saved by `Model.save`.
 
     Raises:
       InputError: the file cannot be read, or is of a model that is quantized, or not of this
-        package.
+        package; or it was saved by `Model.save_weights`.
     """
+    if path.endswith(WEIGHTS_ALONE):
+        remedy = "load it by Keras, model.load_weights(path), and save it by model.save(new_path)"
+        raise InputError(f"{path}, without the model of the weights", "a .keras file", remedy)
     check_regular(path)
     found = read_model_files(os.path.dirname(path))
     with contextlib.ExitStack() as at_end:
@@ -129,37 +121,5 @@ def open_keras(path: str) -> Weights:
             tf.io.gfile.copy(path, local)
         expected = "a whole file of a model of this version of bert_tf, saved by Keras"
         at_end.enter_context(damage_errors(path, expected))
-        if path.endswith(".keras"):
-            model = keras.models.load_model(local, compile=False)
-        else:
-            model = _load_weights(local, path, found["config"])
+        model = keras.models.load_model(local, compile=False)
     return weights_of(model, path=path, **found)
-
-
-def _load_weights(local: str, path: str, config: BertConfig | None) -> keras.Model:
-    """Builds the model that has the layers of a .weights.h5, and loads it."""
-    remedy = f"put the {CONFIG_FILE} of this model there"
-    if config is None:
-        received = f"{path} without a {CONFIG_FILE} beside it"
-        raise InputError(received, "the sizes of the model", remedy)
-    with h5py.File(local) as file:
-        groups = file["layers"]
-        names = {*groups}
-        heads = names & {"sequence_classifier", "token_classifier", "next_sentence_head"}
-        num_classes = max((groups[f"{head}/vars/0"].shape[0] for head in heads), default=0)
-    # Keras does not report layers in the file that the model does not have.
-    depth = sum(re.fullmatch(r"encoder_block(_\d+)?", name) is not None for name in names)
-    if depth != config.num_hidden_layers:
-        expected = f"{config.num_hidden_layers}, the num_hidden_layers of the {CONFIG_FILE} there"
-        raise InputError(f"{path} with {depth} encoder blocks", expected, remedy)
-    if "masked_lm_head" in names:
-        head = "pretraining" if num_classes else "fill_mask"
-    elif "token_classifier" in names:
-        head = "token_labels" if "dropout" in names else "question_answering"
-    elif "merge_choices" in names:
-        head = "multiple_choice"
-    else:
-        head = "classification" if num_classes else "embeddings"
-    model = make_model(head, config, num_classes=num_classes)
-    model.load_weights(local)
-    return model

@@ -50,6 +50,7 @@ _OF_WEIGHTS = (
     *("max_position_embeddings", "type_vocab_size", *_SILENT),
 )
 _UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
+WEIGHTS_ALONE = ".weights.h5"  # the end of files of Keras without a model
 _MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
 # The released models by the case of their text, as the original knows them.
 _RELEASED = {
@@ -71,7 +72,7 @@ class PretrainedModel:
 
 
 def _is_keras(path: str) -> bool:
-    return path.endswith((".keras", ".weights.h5")) and tf.io.gfile.exists(path)
+    return path.endswith((".keras", WEIGHTS_ALONE)) and tf.io.gfile.exists(path)
 
 
 def _is_hugging_face(path: str) -> bool:
@@ -110,9 +111,9 @@ def open_weights(path: str | os.PathLike) -> Weights:
     """Opens weights of any format; tensors are read when they are asked for.
 
     Args:
-      path: a TF1 or TF2 checkpoint (its prefix, a file of it or its folder), a .keras or
-        .weights.h5 file, a folder (or .safetensors or .bin file) of Hugging Face's, or the name
-        of a repository on their hub, hf:OWNER/NAME or hf:OWNER/NAME@REVISION.
+      path: a TF1 or TF2 checkpoint (its prefix, a file of it or its folder), a .keras file, a
+        folder (or .safetensors or .bin file) of Hugging Face's, or the name of a repository on
+        their hub, hf:OWNER/NAME or hf:OWNER/NAME@REVISION.
 
     Raises:
       InputError: there is nothing, it is damaged, or it is not of a BERT.

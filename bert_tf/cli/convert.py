@@ -4,8 +4,8 @@
     bert-tf convert inspect --from=bert-base-hf
     bert-tf convert strip --from=model/model.ckpt-1000 --to=small
 
-Read: TF1 checkpoints and ours, TF2 checkpoints of tensorflow/models, .keras and .weights.h5 of
-bert_tf's models, and Hugging Face's folders. Written: TF1, ours and Hugging Face's.
+Read: TF1 checkpoints and ours, TF2 checkpoints of tensorflow/models, .keras files of bert_tf's
+models, and Hugging Face's folders. Written: TF1, ours and Hugging Face's.
 """
 
 import contextlib

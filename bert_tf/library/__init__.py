@@ -1,4 +1,4 @@
-"""For programs that use Keras: a model with its tokenizer, data and optimizer for `fit`.
+"""For programs that use Keras: a model with its tokenizer and optimizer, and texts for `fit`.
 
 Importing it registers our classes with Keras, so that `keras.models.load_model` reads .keras files.
 """

@@ -265,10 +265,7 @@ class SequenceClassifier(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TokenClassifier(SequenceClassifier):
-    """The same for each token: [B, S, D] -> [B, S, classes]; in SQuAD for start and end.
-
-    A .weights.h5 names layers by their class, and so tells models of tokens from those of texts.
-    """
+    """The same for each token: [B, S, D] -> [B, S, classes]; in SQuAD for start and end."""
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -118,7 +118,7 @@ def test_a_bit_of_the_last_tensor(model, tensors, tmp_path):
         ("hugging_face", "tokenizer.json"),
         *(("bert_tf", name) for name in ("checkpoint", "bert_config.json", "vocab.txt")),
         *(("bert_tf", f"bert_model.ckpt{end}") for end in (".index", DATA)),
-        *(("keras", f"model.{end}") for end in ("keras", "weights.h5")),
+        ("keras", "model.keras"),
     ],
 )
 def test_pipes_are_not_waited_for(tmp_path, tensors, to_format, name):

@@ -79,12 +79,6 @@ def write_keras(model: BertModel, _: pathlib.Path, folder: pathlib.Path) -> None
     model.save(folder / "model.keras")
 
 
-def write_keras_weights(model: BertModel, run: pathlib.Path, folder: pathlib.Path) -> None:
-    """A .weights.h5, with the other files beside it."""
-    model.save_weights(folder / "model.weights.h5")
-    copy_texts(run, folder)
-
-
 def write_tf2(model: BertModel, run: pathlib.Path, folder: pathlib.Path) -> None:
     """A checkpoint of tensorflow/models."""
     tensors, places = (
@@ -138,7 +132,6 @@ READ_ONLY = {
 }
 FORMATS = {
     "run": Written(write_run, ("", f"model.ckpt-{STEP}", f"model.ckpt-{STEP}.index")),
-    "keras weights": Written(write_keras_weights, ("model.weights.h5",)),
     **{name: _saved(name) for name in metadata.WRITTEN},
     **READ_ONLY,
     **{name: _exported(name) for name in MODEL_FILES},

@@ -130,23 +130,13 @@ def safetensors_index(folder: pathlib.Path) -> Reader:
 
 
 def keras_files(folder: pathlib.Path) -> Reader:
-    """model.keras and model.weights.h5."""
+    """model.keras."""
     model = make_model("classification", CONFIG, num_classes=model_files.NUM_CLASSES)
     model.save(str(folder / "model.keras"))
-    model.save_weights(str(folder / "model.weights.h5"))
-    (folder / "bert_config.json").write_text(CONFIG.to_json_string())
 
-    def read(folder: pathlib.Path) -> None:
-        changed = [name for name, valid in reader.valid.items() if not _same(folder / name, valid)]
-        for name in changed or reader.damaged:
-            read_all(str(folder / name))
-
-    reader = Reader(folder, {"model.keras": "bytes", "model.weights.h5": "bytes"}, read)
-    return reader
-
-
-def _same(path: pathlib.Path, content: bytes) -> bool:
-    return path.read_bytes() == content
+    return Reader(
+        folder, {"model.keras": "bytes"}, lambda folder: read_all(str(folder / "model.keras"))
+    )
 
 
 def tf1_checkpoint(folder: pathlib.Path) -> Reader:

@@ -66,7 +66,7 @@ def test_pointers_of_git_lfs_in_a_checkpoint(tmp_path, ending):
         open_weights(prefix).read("output_bias")
 
 
-@pytest.mark.parametrize("name", ["a.tfrecord", "a.keras", "a.weights.h5", "train.csv"])
+@pytest.mark.parametrize("name", ["a.tfrecord", "a.keras", "train.csv"])
 def test_pointers_of_git_lfs_elsewhere(write, name):
     readers = {
         "a.tfrecord": lambda path: RecordFiles([path], small.RECORD),
