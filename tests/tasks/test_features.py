@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import IGNORED, Choices, Labels, Tags
+from bert_tf.heads.labels import IGNORED, UNKNOWN, Choices, Labels, Tags
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     WordWindow,
@@ -57,6 +57,18 @@ def test_the_originals_features(data_dir, goldens_dir, uncased, folder, split, s
         np.testing.assert_array_equal(parsed[name], golden[name], err_msg=name)
     np.testing.assert_array_equal(parsed["label_ids"][:, 0], golden["label_id"])
     np.testing.assert_array_equal(parsed["is_real_example"], np.ones([count, 1]))
+
+
+@pytest.mark.parametrize(
+    ("head", "least", "most"),
+    [("classification", 0, 4), ("multi_label", 0, 1), ("multiple_choice", 0, 2),
+     ("token_labels", UNKNOWN, 4)],
+)  # fmt: skip
+def test_the_labels_that_a_record_may_have(head, least, most):
+    """Of five labels and three choices; others would be read as some label, or give NaN."""
+    record = classifier_record(max_seq_length=7, head=head, num_labels=5, num_choices=3)
+    (labels,) = (feature for feature in record.features if feature.name == "label_ids")
+    assert (labels.least, labels.most) == (least, most)
 
 
 def test_a_text_and_pairs(tokenizer):
