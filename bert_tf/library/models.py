@@ -169,7 +169,7 @@ def _match_labels(
     return kept or weights, labels, kept is not None
 
 
-def _checked_names(labels: Any, least: int = 1) -> tuple[str, ...]:
+def _checked_names(labels: Any, least: int) -> tuple[str, ...]:
     """The names of classes, in their order.
 
     Raises:

@@ -133,7 +133,6 @@ def keras_files(folder: pathlib.Path) -> Reader:
     """model.keras."""
     model = make_model("classification", CONFIG, num_classes=model_files.NUM_CLASSES)
     model.save(str(folder / "model.keras"))
-
     return Reader(
         folder, {"model.keras": "bytes"}, lambda folder: read_all(str(folder / "model.keras"))
     )

@@ -147,8 +147,8 @@ def test_arguments_of_fit(folders):
         assert history.history["loss"] == [0.0]
     model.fit(texts, [0, 2], sample_weight=[1.0, 0.0], **options)
     asked = model.predict(texts, **options)
-    np.testing.assert_array_equal(model.predict(tuple(texts), **options), asked)
-    np.testing.assert_array_equal(model.predict(tf.constant(texts), **options), asked)
+    for column in (tuple(texts), tf.constant(texts), Column(texts)):
+        np.testing.assert_array_equal(model.predict(column, **options), asked)
     with pytest.raises(InputError, match="nan among texts"):
         model.predict(["w1", float("nan")])
 
