@@ -108,7 +108,7 @@ def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     """Random weights of BERT-Base's sizes, with another model's vocabulary."""
     import bert_tf
     import keras
-    from bert_tf.checkpoints.tf1 import checkpoint_name
+    from bert_tf.modeling.names import checkpoint_name
 
     keras.utils.set_random_seed(1)
     config = bert_tf.BertConfig(**BASE)

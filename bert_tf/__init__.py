@@ -28,18 +28,13 @@ files of ours: of BertConfig, InputError and heads only if Keras is there.
 import ast as _ast
 import importlib as _importlib
 import pathlib as _pathlib
-import sys as _sys
 
 __version__ = "0.1.0"
 # The public names are declared in __init__.pyi, where editors and type checkers look for them.
 _STUB = _ast.parse(_pathlib.Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
 _FROMS = [node for node in _STUB.body if isinstance(node, _ast.ImportFrom)]
 _HOMES = {alias.name: node.module for node in _FROMS for alias in node.names}
-_MODULES = {"heads": "bert_tf.heads", "layers": "bert_tf.modeling.layers"}
-# What registers classes with Keras; the second ones need TensorFlow, which its backend may be.
-_KERAS = ("bert_tf.modeling.models", "bert_tf.modeling.heads")
-_TENSORFLOW = ("bert_tf.training.optimization", "bert_tf.tokenization.layer")
-_PLAIN = {"BertConfig", "InputError", "heads"}
+_MODULES = {"heads": "bert_tf.heads", "layers": "bert_tf.layers"}
 __all__ = [*_HOMES]
 
 
@@ -52,9 +47,5 @@ def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _importlib.import_module(_MODULES.get(name, _HOMES[name]))
-    if name not in _PLAIN or "keras" in _sys.modules:
-        for other in (*_KERAS, *_TENSORFLOW):
-            if other in _KERAS or "tensorflow" in _sys.modules:
-                _importlib.import_module(other)
     globals()[name] = module if name in _MODULES else getattr(module, name)
     return globals()[name]

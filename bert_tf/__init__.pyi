@@ -1,6 +1,7 @@
 """The public names: for editors, and for `__init__.py`, which loads each at its first use."""
 
 from bert_tf import heads as heads
+from bert_tf import layers as layers
 from bert_tf.checkpoints.loading import open_weights as open_weights
 from bert_tf.checkpoints.matching import load_checkpoint as load_checkpoint
 from bert_tf.checkpoints.saving import save_weights as save_weights
@@ -11,7 +12,6 @@ from bert_tf.library.fit_models import classifier as classifier
 from bert_tf.library.fit_models import question_answerer as question_answerer
 from bert_tf.library.fit_models import token_classifier as token_classifier
 from bert_tf.library.models import load as load
-from bert_tf.modeling import layers as layers
 from bert_tf.modeling.lora import add_lora as add_lora
 from bert_tf.modeling.models import BertModel as BertModel
 from bert_tf.serving.predictor import Predictor as Predictor

@@ -12,12 +12,13 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.loading import WEIGHTS_ALONE, refuse_quantized
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights, damage_errors, read_model_files
-from bert_tf.checkpoints.tf1 import by_name
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote
 from bert_tf.heads import NAMES, head_named
-from bert_tf.modeling import heads as _  # noqa: F401  # registers their layers with Keras
+from bert_tf.modeling.lora import frozen_kernel
 from bert_tf.modeling.models import config_of_model
+from bert_tf.modeling.names import by_name
+from bert_tf.modeling.parts import parts_of
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 
@@ -42,8 +43,8 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
     refuse_quantized(model)
     own = [x for x in model.weights if not x.name.startswith("lora_kernel")]
     variables = by_name(own, path)
-    with_lora = [x for x in model._flatten_layers() if getattr(x, "lora_enabled", False)]
-    merged = {id(layer._kernel): layer for layer in with_lora}
+    dense = parts_of(model, keras.layers.Dense)
+    merged = {id(frozen_kernel(layer)): layer for layer in dense if layer.lora_enabled}
 
     def read(name: str) -> Any:
         variable = variables[name]
@@ -69,11 +70,11 @@ def _belongings(
     own = dict(getattr(model, "metadata", {}))
     if labels := getattr(model, "labels", None):
         own["labels"] = tuple(labels)
-    if model.name in NAMES:
-        head = head_named(model.name)
+    task = own.pop("task", model.name)
+    if task in NAMES:
+        head = head_named(task)
         own["architecture"] = head.architecture
-        if head.is_ambiguous:
-            own.setdefault("task", head.name)
+        own["task"] = head.name if head.is_ambiguous else None
     if tokenizer := getattr(model, "tokenizer", None):
         own |= tokenizer.case
         own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length

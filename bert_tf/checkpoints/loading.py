@@ -39,6 +39,8 @@ from bert_tf.errors import InputError
 from bert_tf.files import own_path, path_errors
 from bert_tf.heads import ENCODER
 from bert_tf.modeling.models import config_of_model
+from bert_tf.modeling.names import by_name
+from bert_tf.modeling.parts import parts_of
 from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
@@ -223,12 +225,13 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
       InputError: two have one name, or layers are quantized.
     """
     refuse_quantized(model)
-    return tf1.by_name(model.weights, model.name)
+    return by_name(model.weights, model.name)
 
 
 def refuse_quantized(model: keras.Model) -> None:
     """Raises `InputError` if layers of a model are quantized."""
-    if quantized := [x for x in model._flatten_layers() if x.quantization_mode is not None]:
+    layers = parts_of(model, keras.layers.Layer)
+    if quantized := [layer for layer in layers if layer.quantization_mode is not None]:
         received = f"{model.name}, of which {len(quantized)} layers are quantized"
         remedy = "give the model from before `quantize`"
         raise InputError(received, "a model of floating-point numbers", remedy)

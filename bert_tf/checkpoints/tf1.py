@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent import futures
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 from absl import logging
@@ -25,34 +24,6 @@ from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, re
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that a resumed run is compared with
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
-_SCOPES = {  # by the layer that a weight is of
-    r"(embeddings|pooler)/": "bert/",
-    r"layer_\d+/": "bert/encoder/",
-    r"(predictions|seq_relationship|squad)/": "cls/",
-}
-
-
-def checkpoint_name(variable: keras.Variable) -> str:
-    """A weight's name in the original's checkpoints: layer_0/... is bert/encoder/layer_0/..."""
-    for layer, scope in _SCOPES.items():
-        if re.match(layer, variable.path):
-            return scope + variable.path
-    return variable.path.removeprefix("classifier/")  # whose weights have no scope
-
-
-def by_name(variables: Iterable[keras.Variable], model: str) -> dict[str, keras.Variable]:
-    """The variables of a model by their names in checkpoints.
-
-    Raises:
-      InputError: two have one name, so that one would be lost.
-    """
-    named: dict[str, keras.Variable] = {}
-    for variable in variables:
-        if named.setdefault(name := checkpoint_name(variable), variable) is not variable:
-            received = f"{model} with two weights that are both named {name}"
-            remedy = "give its layers different names, or save it anew by the code that made it"
-            raise InputError(received, "a name of its own for each weight", remedy)
-    return named
 
 
 # ---------------------------------------------------------------------------- reading

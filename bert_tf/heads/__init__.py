@@ -108,6 +108,8 @@ def make_model(
     config: BertConfig | dict[str, Any],
     *,
     tokenizer: "FullTokenizer | None" = None,
+    name: str | None = None,
+    dtype: Any = None,
     **options: "Unpack[ModelOptions]",
 ) -> "BertModel":
     """The Keras model of a head, with new weights.
@@ -116,14 +118,23 @@ def make_model(
       head: a name in `NAMES`.
       config: the sizes of the model; a dict as of a bert_config.json will do.
       tokenizer: of the vocabulary that the model will have; it is saved with the model.
+      name: of the model; None: that of its head.
+      dtype: of its layers, a policy of Keras such as "mixed_bfloat16"; None: the global one.
       **options: num_classes and num_choices, as for `Head.model`; of pre-training with_losses and
         num_sequences.
 
     Raises:
-      InputError: there is no such head, a size is wrong, or num_classes is below 1.
+      InputError: there is no such head or dtype, a size is wrong, or num_classes is below 1; or an
+        option is none of the head's.
     """
     config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
-    model = head_named(head).model(config, **options)  # type: ignore[misc]  # with_losses: of one
+    # Imported here: importing this module loads no Keras.
+    layer_dtype = importlib.import_module("bert_tf.modeling.models").layer_dtype
+    with layer_dtype(dtype):
+        model = head_named(head).model(config, **options)  # type: ignore[misc]
+    if name is not None:
+        model.name = name
+        model.metadata["task"] = head  # which the name says otherwise
     if tokenizer is not None:
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         model.tokenizer = tokenizer

@@ -49,14 +49,15 @@ class Pretraining(Head):
         """
         more = ["masked_lm_ids"] if with_losses else []
         inputs = token_inputs("masked_lm_positions", *more)
-        outputs, word_table = encode(config, inputs, num_sequences=num_sequences)
+        outputs, embeddings = encode(config, inputs, num_sequences=num_sequences)
         hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
-        predict = MaskedLmHead.from_bert_config(config)
+        predict = MaskedLmHead.from_bert_config(config, embeddings=embeddings)
         if with_losses:
-            logits, losses = predict(hidden, positions, word_table, inputs["masked_lm_ids"])
-            outputs |= {"masked_lm_logits": logits, "masked_lm_losses": losses}  # [B, P, V], [B, P]
+            logits, losses = predict(hidden, positions, inputs["masked_lm_ids"])
+            outputs["masked_lm_losses"] = losses  # [B, P]
         else:
-            outputs["masked_lm_logits"] = predict(hidden, positions, word_table)  # [B, P, V]
+            logits = predict(hidden, positions)
+        outputs["masked_lm_logits"] = logits  # [B, P, V]
         if "next_sentence" in self.terms:
             is_next = NextSentenceHead.from_bert_config(config)
             logits = is_next(outputs["pooled_output"])  # [B, 2], or [B * K, 2]

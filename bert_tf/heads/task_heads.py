@@ -10,8 +10,10 @@ from bert_tf.heads import ENCODER, OUTPUT
 from bert_tf.heads.head import Head, cross_entropy, is_likeliest, of_classes, of_tokens
 from bert_tf.heads.labels import UNKNOWN
 from bert_tf.modeling.heads import MergeChoices, SequenceClassifier, TokenClassifier
-from bert_tf.modeling.layers import MASKED_SCORE, Dropout, last_at_first, tokens_before
+from bert_tf.modeling.layers import MASKED_SCORE
+from bert_tf.modeling.memory import Dropout
 from bert_tf.modeling.models import BertModel, encode, token_inputs
+from bert_tf.modeling.rows import last_at_first, tokens_before
 
 
 class LabelHead(Head):

@@ -5,6 +5,7 @@ outputs = model(tokenizer(["a text"], ["a second one"]))
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,10 +16,10 @@ from bert_tf.checkpoints.classes import classes_of, in_order_of
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
-from bert_tf.checkpoints.shown_heads import head_weights, shown_head
+from bert_tf.checkpoints.shown_heads import POOLER, head_weights, shown_head
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
-from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named
+from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named, make_model
 from bert_tf.heads.head import Head
 from bert_tf.heads.pretraining import Pretraining
 from bert_tf.modeling.models import BertModel
@@ -29,6 +30,7 @@ DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
 # commands that read texts otherwise.
 _OF_OTHERS = {"labels", "architecture", "do_lower_case", "never_split", "max_seq_length"}
 _OF_OTHERS |= {"strip_accents", "null_score_diff_threshold", "doc_stride", "document_context"}
+_OF_POOLER = "bert/pooler/"
 
 
 def load(
@@ -39,6 +41,8 @@ def load(
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
+    name: str | None = None,
+    dtype: Any = None,
 ) -> tuple[BertModel, FullTokenizer]:
     """A model and its tokenizer, from any format that `open_weights` reads.
 
@@ -53,6 +57,8 @@ def load(
         kept, its classes in this order; for others a new one is initialised. None: its own.
       bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them. If they
         do, these must match; only pieces [unusedN] of the vocabulary may be replaced.
+      name: of the model; None: that of its head.
+      dtype: of its layers, a policy of Keras such as "mixed_bfloat16"; None: the global one.
 
     Returns:
       The model, whose vectors are those of word pieces; vectors of whole texts are what
@@ -64,8 +70,8 @@ def load(
       InputError: there is no such model, it lacks a head that predicts tokens, what is given is
         another model's, or labels are missing or no list of different names.
     """
-    files = bert_config_file, vocab_file, do_lower_case
-    model, tokenizer, new = loaded(path, head, labels, *files)
+    options = bert_config_file, vocab_file, do_lower_case, name, dtype
+    model, tokenizer, new = loaded(path, head, labels, *options)
     log_new(logging.WARNING, path, new)
     return model, tokenizer
 
@@ -77,13 +83,14 @@ def loaded(
     bert_config_file: str | None,
     vocab_file: str | None,
     do_lower_case: bool | None,
-) -> tuple[BertModel, FullTokenizer, Sequence[str]]:
-    """As `load`, with the names of new weights, which are not logged."""
+    name: str | None,
+    dtype: Any,
+) -> tuple[BertModel, FullTokenizer, list[str]]:
+    """As `load`, with the names of new weights that the head reads, which are not logged."""
     weights = open_weights(path)
     config = loading.config_of(weights, bert_config_file)
     tokenizer = loading.tokenizer_of(weights, config, vocab_file, do_lower_case)
     tokenizer.max_length = length_of(weights, config)
-    tokenizer.positions = config.max_position_embeddings
     if (first := tokenizer.inv_vocab[0]) != "[PAD]":
         logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
     found = weights.metadata.task or shown_head(weights)
@@ -93,14 +100,20 @@ def loaded(
         received = f"{path}, with another head ({', '.join(head_weights(weights)[:3])})"
         remedy = "choose one of these with head=; keras.models.load_model keeps a head of your own"
         raise InputError(received, known, remedy)
-    own = head_named(head)
-    weights, labels, is_kept = _match_labels(weights, own, found, labels)
-    num_choices = weights.metadata.num_choices or DEFAULT_CHOICES
-    num_classes = len(labels) if labels else weights.num_classes
-    model = own.model(config, num_classes=num_classes, num_choices=num_choices)
-    new = _put_weights(model, weights, own, is_kept)
-    model.labels, model.tokenizer = labels, tokenizer
-    model.metadata = _metadata(weights, own, same=head == found)
+    wanted = head_named(head)
+    weights, labels, is_kept = _match_labels(weights, wanted, found, labels)
+    sizes = {
+        "num_classes": len(labels) if labels else weights.num_classes,
+        "num_choices": weights.metadata.num_choices or DEFAULT_CHOICES,
+    }
+    model = make_model(wanted.name, config, name=name, dtype=dtype, **sizes)
+    report = _put_weights(model, weights, wanted, is_kept)
+    _log_unused(path, report)
+    model.labels = labels
+    model.tokenizer = tokenizer
+    model.metadata |= _metadata(weights, wanted, same=head == found)
+    reads_pooler = re.match(wanted.required, POOLER) or "pooled_output" in wanted.outputs
+    new = [name for name in report.missing if reads_pooler or not re.match(_OF_POOLER, name)]
     return model, tokenizer, new
 
 
@@ -131,11 +144,21 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
     return known | ({"task": head.name} if head.is_ambiguous else {})
 
 
-def _put_weights(model: BertModel, weights: Weights, head: Head, is_kept: bool) -> Sequence[str]:
-    """Loads the encoder, and the head if that is kept; returns the names of what is new."""
+def _put_weights(
+    model: BertModel, weights: Weights, head: Head, is_kept: bool
+) -> loading.LoadReport:
+    """Loads the encoder, and the head if that is kept; returns what was loaded."""
     required = head.required if is_kept or isinstance(head, Pretraining) else ENCODER
     skip = None if is_kept else OUTPUT
-    return load_checkpoint(model, weights, required=required, skip=skip).missing
+    return load_checkpoint(model, weights, required=required, skip=skip)
+
+
+def _log_unused(path: str | os.PathLike, report: loading.LoadReport) -> None:
+    """Logs weights that the model has no place for; a pooler that is not wanted is no loss."""
+    unused = [name for name in report.unused if not re.match(_OF_POOLER, name)]
+    if unused:
+        text = "%s: %d weights are not used, such as %s. The model has no layer for them."
+        logging.warning(text, path, len(unused), ", ".join(unused[:5]))
 
 
 def log_new(level: int, path: str | os.PathLike, new: Sequence[str]) -> None:

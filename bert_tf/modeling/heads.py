@@ -5,51 +5,43 @@ sequences         [B, D]    -> [B, classes]     next sentence, sentence tasks, m
 tokens            [B, S, D] -> [B, S, classes]  tags, answer starts and ends
 """
 
-import operator
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
+from bert_tf.config import ACTIVATIONS as NAMES_OF_ACTIVATIONS
+from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
-from bert_tf.modeling.layers import ACTIVATIONS, BertLayer, Embeddings, Shape, Tensor
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Transform(BertLayer):
-    """norm(activation(dense(x))), before the masked-LM head's vocabulary projection."""
-
-    takes = ("hidden_size", "activation", "initializer_range", "layer_norm_eps")
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.projection = self.dense(self.hidden_size)
-        self.norm = self.layer_norm()
-
-    def build(self, x_shape: Shape) -> None:
-        """Makes the projection and the normalization."""
-        self.projection.build(x_shape)
-        self.norm.build((*x_shape[:-1], self.hidden_size))
-
-    def call(self, x: Tensor) -> Tensor:
-        """x [..., D] -> [..., D]."""
-        return self.norm(ACTIVATIONS[self.activation](self.projection(x)))
+from bert_tf.modeling.layers import (
+    ACTIVATIONS,
+    BertLayer,
+    Embeddings,
+    Shape,
+    Tensor,
+    amount,
+    size,
+)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MaskedLmHead(BertLayer):
-    """Predicts the masked tokens (paper, section 3.1; original: `get_masked_lm_output`).
+    """Predicts the masked tokens (section 3.1, task 1).
 
-        logits = MaskedLmHead(embeddings=embeddings)(x, masked_lm_positions)        [B, P, V]
+        head = MaskedLmHead(embeddings=embeddings)
+        logits = head(x, masked_lm_positions)        [B, S, D], int [B, P] -> [B, P, V]
 
-    The vocabulary projection is the word-embedding table; only masked positions are projected. In
+    Only masked positions are projected, and the projection is the table of the word embeddings. In
     a causal model each is predicted from the token before it.
-    """
 
-    gives_logits = True
-    takes = (*Transform.takes, "causal")
+    The head holds its embeddings, and does not own them: they are trained and saved with the model
+    that has them as a layer. A copy of the head, from its configuration, holds none until `tie` is
+    called; `BertModel` does that for its copies and files.
+
+    Original: `get_masked_lm_output`.
+    """
 
     def __init__(
         self,
@@ -57,114 +49,150 @@ class MaskedLmHead(BertLayer):
         activation: str = "gelu",
         *,
         embeddings: Embeddings | None = None,
+        vocab_size: int | None = None,
         causal: bool = False,
         initializer_range: float = 0.02,
         layer_norm_eps: float = 1e-12,
-        name: str = "predictions",
         **kwargs: Any,
     ):
         """With new weights, but for the table.
 
         Args:
-          hidden_size: D; that of `embeddings` unless given.
+          hidden_size: D; None: that of `embeddings`.
           activation: as of `EncoderBlock`.
-          embeddings: the layer to whose table the head is tied, where calls give no word_table.
+          embeddings: the layer to whose table the head is tied; None: `tie` is called later.
+          vocab_size: V; None: that of `embeddings`.
           causal: whether the model is.
           initializer_range, layer_norm_eps: as of `EncoderBlock`.
-          name: part of the weights' names in checkpoints.
           **kwargs: as of Keras's layers.
+
+        Raises:
+          InputError: a size is missing or is not that of the embeddings, or as `EncoderBlock`.
         """
-        super().__init__(
-            hidden_size=hidden_size or getattr(embeddings, "hidden_size", None),
-            activation=activation,
-            causal=causal,
-            initializer_range=initializer_range,
-            layer_norm_eps=layer_norm_eps,
-            name=name,
-            **kwargs,
-        )
-        self.transform = self.part(Transform, "transform")
+        super().__init__(**kwargs)
+        self._embeddings = lambda: None
+        if embeddings is not None:
+            hidden_size = embeddings.hidden_size if hidden_size is None else hidden_size
+            vocab_size = embeddings.vocab_size if vocab_size is None else vocab_size
+        self.hidden_size = size("hidden_size", hidden_size)
+        self.vocab_size = size("vocab_size", vocab_size)
+        check("activation", activation, str, choices=NAMES_OF_ACTIVATIONS)
+        self.activation = activation
+        self.causal = causal
+        self.initializer_range = amount("initializer_range", initializer_range)
+        self.layer_norm_eps = amount("layer_norm_eps", layer_norm_eps)
+        if embeddings is not None:
+            self.tie(embeddings)
+        self.projection = self.dense(self.hidden_size)
+        self.norm = self.layer_norm()
+
+    @classmethod
+    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
+        """The layer with the sizes and the name of a configuration's model."""
+        sizes = {
+            "hidden_size": config.hidden_size,
+            "vocab_size": config.vocab_size,
+            "activation": config.hidden_act,
+            "causal": config.is_causal,
+            "initializer_range": config.initializer_range,
+            "layer_norm_eps": config.layer_norm_eps,
+            "name": "predictions",
+        }
+        return cls(**sizes | kwargs)
+
+    def tie(self, embeddings: Embeddings) -> None:
+        """Takes the word table of a layer as the projection, now and whenever it changes.
+
+        Raises:
+          InputError: the table has another size than the head.
+        """
+        table = (embeddings.vocab_size, embeddings.hidden_size)
+        if table != (self.vocab_size, self.hidden_size):
+            received = f"embeddings of {table[0]} word pieces and hidden_size {table[1]}"
+            expected = f"{self.vocab_size} and {self.hidden_size}, the sizes of {self.name}"
+            raise InputError(received, expected, "give the embeddings of the same model")
         self._embeddings = lambda: embeddings  # no part of this layer: its weights are another's
 
-    def __call__(self, sequence_output, masked_lm_positions, word_table=None, *args, **kwargs):
-        """As `call`; without a table that of `embeddings`, also in files and copies of a model."""
-        if word_table is None:
-            word_table = self._own_table(sequence_output)
-        given = (sequence_output, masked_lm_positions, word_table, *args)
-        return super().__call__(*given, **kwargs)
+    @property
+    def is_tied(self) -> bool:
+        """Whether the head holds embeddings."""
+        return self._embeddings() is not None
 
-    def _own_table(self, x: Tensor) -> Tensor:
-        embeddings = self._embeddings()
-        if embeddings is None or not embeddings.built:
-            received = f"{self.name}, a head without embeddings that have been called"
-            remedy = "give MaskedLmHead(embeddings=layer), or a word_table [V, D]"
-            raise InputError(received, "the table that it is tied to", remedy)
-        if not isinstance(x, keras.KerasTensor):
-            return ops.copy(embeddings.word_embeddings)
-        todo, seen = [x], set()  # of a functional model, in which the table is a tensor, too
-        while todo:
-            history = todo.pop()._keras_history
-            made = history.operation._inbound_nodes[history.node_index]
-            if history.operation is embeddings:
-                arguments = {**made.arguments.kwargs, "with_table": "only"}
-                return embeddings(*made.arguments.args, **arguments)
-            todo += [] if made in seen else made.input_tensors
-            seen.add(made)
-        received = f"{self.name} on a tensor that is not made of its embeddings"
-        remedy = "call them in this model, or give a word_table"
-        raise InputError(received, "their vectors", remedy)
-
-    def build(
-        self,
-        sequence_output_shape,
-        masked_lm_positions_shape=None,
-        word_table_shape=None,
-        masked_lm_ids_shape=None,
-    ):
+    def build(self, sequence_output_shape: Shape) -> None:
         """Makes the transform and a bias for each word piece."""
-        self.transform.build((*masked_lm_positions_shape, sequence_output_shape[-1]))
+        with keras.name_scope("transform"):
+            self.projection.build(sequence_output_shape)
+            self.norm.build(sequence_output_shape)
         self.output_bias = self.add_weight(
-            shape=(word_table_shape[0],), initializer="zeros", name="output_bias"
+            shape=(self.vocab_size,), initializer="zeros", name="output_bias"
         )  # [V]
 
-    def call(self, sequence_output, masked_lm_positions, word_table, masked_lm_ids=None):
+    def call(self, sequence_output, masked_lm_positions, masked_lm_ids=None):
         """Logits; with labels also losses.
 
         Args:
           sequence_output: [B, S, D].
-          masked_lm_positions: int [B, P].
-          word_table: [V, D].
+          masked_lm_positions: int [B, P]. One that is not in the row is an error on CPUs; on
+            accelerators and under XLA, which know no such error, its vector is 0.
           masked_lm_ids: int [B, P], or None.
 
         Returns:
           logits [B, P, V]; with masked_lm_ids (logits, losses float32 [B, P]). Of the two an
           unused one costs nothing in a compiled function.
+
+        Raises:
+          InputError: the head is tied to no embeddings.
         """
-        batch, length, hidden = ops.shape(sequence_output)
-        masked_lm_positions = ops.cast(masked_lm_positions, "int32")  # Keras builds with floats
-        if self.causal:
-            masked_lm_positions = ops.maximum(masked_lm_positions - 1, 0)
-        num_predictions = ops.shape(masked_lm_positions)[1]
-        row_starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
-        flat_positions = ops.reshape(masked_lm_positions + row_starts, (-1,))  # [B * P]
-        x = ops.take(ops.reshape(sequence_output, (-1, hidden)), flat_positions, axis=0)
-        x = self.transform(x)  # [B * P, D]
+        table = self._table()  # [V, D]
+        x = self._at(sequence_output, masked_lm_positions)  # [B * P, D]
+        x = self.norm(ACTIVATIONS[self.activation](self.projection(x)))  # [B * P, D]
         bias = ops.copy(self.output_bias)
-        logits = ops.matmul(x, ops.transpose(word_table)) + bias  # [B * P, V]
-        logits = ops.reshape(logits, (batch, num_predictions, ops.shape(word_table)[0]))
+        logits = ops.matmul(x, ops.transpose(table)) + bias  # [B * P, V]
+        predictions = ops.shape(masked_lm_positions)  # [B, P]
+        logits = ops.reshape(logits, (*predictions, self.vocab_size))  # [B, P, V]
         if masked_lm_ids is None:
             return logits
-        losses = tied_cross_entropy(x, word_table, bias, ops.reshape(masked_lm_ids, (-1,)))
-        return logits, ops.reshape(losses, (batch, num_predictions))
+        losses = tied_cross_entropy(x, table, bias, ops.reshape(masked_lm_ids, (-1,)))
+        return logits, ops.reshape(losses, predictions)
+
+    def _table(self) -> Tensor:
+        """The word table [V, D], its value in this call: so gradients reach it."""
+        embeddings = self._embeddings()
+        if embeddings is None or not embeddings.built:
+            received = f"{self.name}, a head that is tied to no embeddings that have been called"
+            remedy = f"call {self.name}.tie(embeddings) with the Embeddings layer of the model; "
+            remedy += "clones and loaded files of a BertModel are tied by themselves"
+            raise InputError(received, "the word table that it projects to", remedy)
+        return ops.cast(ops.copy(embeddings.word_embeddings), self.compute_dtype)
+
+    def _at(self, sequence_output: Tensor, positions: Tensor) -> Tensor:
+        """The vectors that predictions are made from: [B, S, D], [B, P] -> [B * P, D]."""
+        batch, length, hidden = ops.shape(sequence_output)
+        positions = ops.cast(positions, "int32")  # Keras builds with floats
+        if self.causal:
+            positions = ops.maximum(positions - 1, 0)
+        is_inside = ops.logical_and(positions >= 0, positions < length)  # [B, P]
+        rows = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
+        # One that is not in its row is in none: CPUs refuse it, and nothing reads another row.
+        places = ops.where(is_inside, positions + rows, batch * length)
+        x = ops.reshape(sequence_output, (-1, hidden))  # [B * S, D]
+        x = ops.take(x, ops.reshape(places, (-1,)), axis=0)  # [B * P, D]
+        return ops.where(ops.reshape(is_inside, (-1, 1)), x, ops.cast(0, x.dtype))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
         """None: a prediction has no padding."""
 
-    def compute_output_spec(self, sequence_output, positions, word_table, masked_lm_ids=None):
+    def compute_output_shape(
+        self, sequence_output_shape: Shape, masked_lm_positions_shape: Shape
+    ) -> Shape:
+        """[B, P, V]."""
+        return (*masked_lm_positions_shape, self.vocab_size)
+
+    def compute_output_spec(self, sequence_output, masked_lm_positions, masked_lm_ids=None):
         """[B, P, V], or that and [B, P]."""
-        logits = (*positions.shape, word_table.shape[0])
-        logits = keras.KerasTensor(logits, dtype=self.compute_dtype)
-        losses = keras.KerasTensor(positions.shape, dtype="float32")
+        shape = masked_lm_positions.shape
+        logits = keras.KerasTensor((*shape, self.vocab_size), dtype=self.compute_dtype)
+        losses = keras.KerasTensor(shape, dtype="float32")
         return logits if masked_lm_ids is None else (logits, losses)
 
 
@@ -223,7 +251,7 @@ def tied_cross_entropy(x: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class SequenceClassifier(BertLayer):
-    """Logits from the pooled vector; weights [classes, D] as in the original.
+    """Logits from the pooled vector (section 4.1); weights [classes, D] as in the original.
 
         logits = SequenceClassifier(num_classes=3)(pooled)       [B, D] -> [B, 3]
 
@@ -231,36 +259,48 @@ class SequenceClassifier(BertLayer):
     is that of the original's run_classifier.py and run_squad.py, whatever the configuration has.
     """
 
-    gives_logits = True  # for `BertModel.compile`
+    def __init__(
+        self,
+        num_classes: int,
+        initializer_range: float = 0.02,
+        *,
+        dtype: Any = "float32",
+        **kwargs: Any,
+    ):
+        """With new weights.
 
-    def __init__(self, num_classes: int, *, dtype: Any = "float32", **kwargs: Any):
+        Args:
+          num_classes: of the task.
+          initializer_range: as of `Embeddings`.
+          dtype: of the layer, as of Keras's.
+          **kwargs: as of Keras's layers.
+
+        Raises:
+          InputError: there are no classes.
+        """
         super().__init__(dtype=dtype, **kwargs)
-        self.num_classes = operator.index(num_classes)  # NumPy's integers as well
-        check("num_classes", self.num_classes, int, low=1)
+        self.num_classes = size("num_classes", num_classes)
+        self.initializer_range = amount("initializer_range", initializer_range)
 
-    def build(self, pooled_output_shape: Shape) -> None:
+    def build(self, x_shape: Shape) -> None:
         """Makes weights and bias."""
         self.output_weights = self.add_weight(
-            shape=(self.num_classes, pooled_output_shape[-1]),
-            initializer=TruncatedNormal(stddev=self.sizes.get("initializer_range", 0.02)),
+            shape=(self.num_classes, x_shape[-1]),
+            initializer=TruncatedNormal(stddev=self.initializer_range),
             name="output_weights",
         )
         self.output_bias = self.add_weight(
             shape=(self.num_classes,), initializer="zeros", name="output_bias"
         )
 
-    def call(self, pooled_output: Tensor) -> Tensor:
-        """pooled_output [..., D] -> logits [..., classes]."""
+    def call(self, x: Tensor) -> Tensor:
+        """x [..., D] -> logits [..., classes]."""
         weights = ops.transpose(ops.convert_to_tensor(self.output_weights))  # [D, classes]
-        return ops.matmul(pooled_output, weights) + self.output_bias
+        return ops.matmul(x, weights) + self.output_bias
 
-    def compute_output_shape(self, pooled_output_shape: Shape) -> Shape:
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         """[..., classes]."""
-        return (*pooled_output_shape[:-1], self.num_classes)
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "num_classes": self.num_classes}
+        return (*x_shape[:-1], self.num_classes)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -272,20 +312,19 @@ class TokenClassifier(SequenceClassifier):
 class NextSentenceHead(SequenceClassifier):
     """Whether the second text follows the first: 2 classes, 0 = is next, 1 = random.
 
-    Original: `get_next_sentence_output`.
+        logits = NextSentenceHead()(pooled)                      [B, D] -> [B, 2]
+
+    Section 3.1, task 2. Original: `get_next_sentence_output`.
     """
 
-    takes = ("initializer_range",)
+    def __init__(self, num_classes: int = 2, initializer_range: float = 0.02, **kwargs: Any):
+        super().__init__(num_classes, initializer_range, **kwargs)
 
-    def __init__(
-        self,
-        num_classes: int = 2,
-        *,
-        initializer_range: float = 0.02,
-        name: str = "seq_relationship",
-        **kwargs: Any,
-    ):
-        super().__init__(num_classes, initializer_range=initializer_range, name=name, **kwargs)
+    @classmethod
+    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
+        """The layer with the initializer and the name of a configuration's model."""
+        sizes = {"initializer_range": config.initializer_range, "name": "seq_relationship"}
+        return cls(**sizes | kwargs)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -298,4 +337,6 @@ class MergeChoices(keras.layers.Layer):
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
         """[B * C, S]."""
-        return (None, x_shape[-1])
+        batch, choices, length = x_shape
+        rows = None if None in (batch, choices) else batch * choices
+        return (rows, length)

@@ -11,29 +11,29 @@ Dimensions, here and in the whole project:
     B batch    S sequence    P predictions    D hidden    N heads    H head size, D = N * H
     F feed-forward    V vocabulary    T segment types
 
+Masks have one meaning everywhere: 0 is not seen, anything else is. Sections are those of the paper
+(Devlin et al., 2019) and of the one it takes its encoder from (Vaswani et al., 2017).
+
 Layers and weights are named so that a variable's path is its name in the original's checkpoints,
-less the leading `bert/`, `bert/encoder/` or `cls/` (checkpoints/tf1.py).
+less the leading `bert/`, `bert/encoder/` or `cls/` (`names.py`).
 """
 
-import contextlib
-import dataclasses
-import importlib
-import math
-import zlib
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+import inspect
+from typing import Any, Self
 
 import keras
 import numpy as np
 from keras import ops
 from keras.initializers import TruncatedNormal
 
+from bert_tf.config import ACTIVATIONS as NAMES_OF_ACTIVATIONS
 from bert_tf.config import BertConfig
-from bert_tf.declarations import check_field
+from bert_tf.declarations import check
 from bert_tf.errors import InputError
-
-if TYPE_CHECKING:
-    from bert_tf.tokenization.layer import Tokenizer as Tokenizer
+from bert_tf.modeling import memory
+from bert_tf.modeling.lora import Dense
+from bert_tf.modeling.memory import Dropout
+from bert_tf.modeling.parts import parts_of
 
 Tensor = Any  # of any backend
 Shape = tuple[int | None, ...]
@@ -47,74 +47,30 @@ ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
 }
 
 
-# The sizes of layers, and what they are called in a BertConfig, which says what is allowed.
-SIZES = {
-    "hidden_size": "hidden_size",  # D
-    "num_heads": "num_attention_heads",  # N; the head size H is D / N
-    "intermediate_size": "intermediate_size",  # F
-    "vocab_size": "vocab_size",  # V
-    "type_vocab_size": "type_vocab_size",  # T
-    "max_positions": "max_position_embeddings",  # the longest sequence
-    "activation": "hidden_act",
-    "dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "causal": "is_causal",  # whether a token sees those before it and itself alone
-    "initializer_range": "initializer_range",
-    "layer_norm_eps": "layer_norm_eps",
-}
-
-
-if not TYPE_CHECKING:  # for which a misspelt name is an error
-
-    def __getattr__(name: str) -> Any:
-        """`Tokenizer`, which needs TensorFlow."""
-        if name == "Tokenizer":
-            return importlib.import_module("bert_tf.tokenization.layer").Tokenizer
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# ---------------------------------------------------------------------------- what layers share
 
 
 class BertLayer(keras.layers.Layer):
-    """A layer with some of `SIZES` as arguments and attributes, which are saved with it.
+    """A layer that keeps its constructor's arguments as attributes of the same names.
 
-    It passes on a mask of Keras, as `Masking` or `Embeddings` give it. Layers that attend take it
-    for the padding_mask if they are given none.
-
-    Attributes:
-      takes: the names of its sizes; one that is not given is as in a BertConfig.
-      sizes: their values.
+    They are its configuration. It passes on the mask of Keras that its input has.
     """
 
-    takes: tuple[str, ...] = ()
-
     def __init__(self, **kwargs: Any):
-        defaults = vars(BertConfig) | {"is_causal": False}
-        sizes = {name: kwargs.pop(name, defaults.get(SIZES[name])) for name in self.takes}
         super().__init__(**kwargs)
         self.supports_masking = True
-        remedy = f"give numbers, or use {type(self).__name__}.from_bert_config(config)"
-        for name, value in sizes.items():
-            sizes[name] = value = value.item() if isinstance(value, np.generic) else value
-            check_field(BertConfig, SIZES[name], value, name=name, remedy=remedy)
-        self.sizes = sizes
 
-    def __getattr__(self, name: str) -> Any:
-        with contextlib.suppress(AttributeError):
-            return super().__getattr__(name)  # where PyTorch's modules keep their parts
-        if name in SIZES and name in (sizes := self.__dict__.get("sizes", {})):
-            return sizes[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    def get_config(self) -> dict[str, Any]:
+        """The constructor's arguments."""
+        config = super().get_config()
+        for cls in type(self).__mro__:
+            if issubclass(cls, BertLayer) and "__init__" in vars(cls):
+                for name in inspect.signature(cls.__init__).parameters.keys() - config.keys():
+                    if hasattr(self, name):  # others are a subclass's own affair
+                        config[name] = getattr(self, name)
+        return config | policies_of_parts(self)
 
-    @classmethod
-    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
-        """The layer with the sizes of a configuration; the constructor's arguments go before."""
-        return cls(**{name: getattr(config, SIZES[name]) for name in cls.takes} | kwargs)
-
-    def part(self, cls: type["Part"], name: str) -> "Part":
-        """A layer inside of this one, of its sizes and dtype."""
-        sizes = {size: self.sizes[size] for size in cls.takes}
-        return cls(**sizes, dtype=self.dtype_policy, name=name)
-
-    def dense(self, units: int, name: str = "dense") -> "Dense":
+    def dense(self, units: int, name: str = "dense") -> Dense:
         """A dense layer with BERT's initializer, of this layer's dtype."""
         kernel = TruncatedNormal(stddev=self.initializer_range)
         return Dense(units, kernel_initializer=kernel, dtype=self.dtype_policy, name=name)
@@ -125,301 +81,381 @@ class BertLayer(keras.layers.Layer):
             epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
         )
 
-    def dropout_layer(self, rate: float) -> "Dropout":
+    def dropout_layer(self, rate: float) -> Dropout:
         """Dropout of this layer's dtype."""
         return Dropout(rate, dtype=self.dtype_policy, name="dropout")
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), **self.sizes}
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """The layer of what `get_config` gave; what is inside of a frozen layer is frozen, too."""
-        whole = config.get("config")  # of embeddings, and of every layer in older files
-        own = {name: value for name, value in config.items() if name != "config"}
-        layer = cls.from_bert_config(BertConfig.from_dict(whole), **own) if whole else cls(**own)
-        for inner in layer._flatten_layers(include_self=False):
-            inner.trainable = layer.trainable
-        return layer
-
-    def compute_output_shape(self, x_shape: Shape, *_: Any) -> Shape:
-        """The shape of the first input, with D at its end."""
-        return (*x_shape[:-1], self.hidden_size)
+def policies_of_parts(layer: keras.layers.Layer) -> dict[str, Any]:
+    """`dtype` for a configuration: of a layer whose parts are quantized, the policies by path."""
+    policies = keras.dtype_policies.DTypePolicyMap(layer.dtype_policy)
+    for part in parts_of(layer, keras.layers.Layer):
+        if part is not layer and part.quantization_mode is not None:
+            inside = part.path.removeprefix(f"{layer.path}/")
+            policies[f"(.*/)?{layer.name}/{inside}"] = part.dtype_policy  # wherever the layer is
+    return {"dtype": keras.dtype_policies.serialize(policies)} if len(policies) else {}
 
 
-Part = TypeVar("Part", bound=BertLayer)
+def size(name: str, value: Any) -> int:
+    """A number of rows, heads or the like, checked; NumPy's integers are taken."""
+    value = value.item() if isinstance(value, np.generic) else value
+    remedy = "give a number; sizes of a configuration: from_bert_config(config)"
+    check(name, value, int, low=1, high=2**31 - 1, remedy=remedy)
+    return value
 
 
-class Attending(BertLayer):
-    """A layer whose tokens see each other: what its parts take and give.
+def rate(name: str, value: Any) -> float:
+    """A rate of dropout, checked."""
+    value = value.item() if isinstance(value, np.generic) else value
+    check(name, value, float, low=0, below=1)
+    return value
 
-    Called with x [B, S, D] and
 
-        padding_mask              [B, S], 0 for padding, as `input_mask`; without it the mask that x
-                                  has from Keras; without either there is no padding
-        attention_mask            [B, S, S] or [B, N, S, S], 0 where a token (first S) does not see
-                                  another (second S); given both, it sees what both allow
-        return_attention_scores   also gives the soft-max's probabilities, float32 [B, N, S, S]
+def amount(name: str, value: Any) -> float:
+    """A deviation or an epsilon, checked."""
+    value = value.item() if isinstance(value, np.generic) else value
+    check(name, value, float, low=0, high=1e6)
+    return value
 
-    A mask of another shape is an error.
-    """
 
-    def compute_output_spec(self, x, *args, return_attention_scores=False, **kwargs):
-        """[B, S, D], or that and [B, N, S, S]."""
-        y = keras.KerasTensor((*x.shape[:-1], self.hidden_size), dtype=self.compute_dtype)
-        scores = (x.shape[0], self.num_heads, x.shape[1], x.shape[1])
-        return (y, keras.KerasTensor(scores, "float32")) if return_attention_scores else y
+# ---------------------------------------------------------------------------- embeddings
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class SelfAttention(Attending):
-    """Scaled dot-product attention of N heads (paper, section 3; original: `attention_layer`).
+class Embeddings(BertLayer):
+    """Word + segment + position embeddings, normalized (section 3, figure 2).
 
-    In a causal model (section 5.1) a token sees itself and those before it.
+        embed = Embeddings(vocab_size=30522, hidden_size=768)
+        x = embed(input_ids, segment_ids)                     int [B, S] each -> [B, S, D]
+        x = embed(input_ids, segment_ids, mask=input_mask)    with a mask of one's own
 
-    The gradient is written out: that of soft-max needs no sums over S * S, as those of P * dP are
-    those of the context and its gradient (Dao et al., 2022, appendix B.2). In a `TrainingStep` that
-    recomputes attention the probabilities are not kept for it but computed again from query and
-    key: one product of the six that attention takes is made twice.
+    The result has a mask of Keras, which the layers after it take: `mask` if it is given, else with
+    `mask_zero` where ids are not 0.
+
+    Original: `embedding_lookup` and `embedding_postprocessor`.
     """
 
-    takes = ("hidden_size", "num_heads", "attention_dropout", "causal", "initializer_range")
+    def __init__(
+        self,
+        vocab_size: int,
+        hidden_size: int,
+        max_positions: int = 512,
+        type_vocab_size: int = 2,
+        dropout: float = 0.1,
+        *,
+        mask_zero: bool = True,
+        initializer_range: float = 0.02,
+        layer_norm_eps: float = 1e-12,
+        **kwargs: Any,
+    ):
+        """With new tables.
 
-    def __init__(self, **kwargs: Any):
+        Args:
+          vocab_size: V, rows of the word table.
+          hidden_size: D.
+          max_positions: rows of the position table, the longest sequence.
+          type_vocab_size: T, rows of the segment table.
+          dropout: rate, below 1.
+          mask_zero: whether id 0 is padding where no mask is given.
+          initializer_range: deviation of the truncated normal that new weights are drawn from.
+          layer_norm_eps: added to variances.
+          **kwargs: as of Keras's layers.
+
+        Raises:
+          InputError: a size is not positive, or a rate is out of range.
+        """
+        super().__init__(**{"autocast": False, **kwargs})  # 16 bits hold no ids
+        self.vocab_size = size("vocab_size", vocab_size)
+        self.hidden_size = size("hidden_size", hidden_size)
+        self.max_positions = size("max_positions", max_positions)
+        self.type_vocab_size = size("type_vocab_size", type_vocab_size)
+        self.dropout = rate("dropout", dropout)
+        self.mask_zero = mask_zero
+        self.initializer_range = amount("initializer_range", initializer_range)
+        self.layer_norm_eps = amount("layer_norm_eps", layer_norm_eps)
+        self.norm = self.layer_norm()
+        self.drop = self.dropout_layer(dropout)
+
+    @classmethod
+    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
+        """The layer with the sizes and the name of a configuration's model."""
+        sizes = {
+            "vocab_size": config.vocab_size,
+            "hidden_size": config.hidden_size,
+            "max_positions": config.max_position_embeddings,
+            "type_vocab_size": config.type_vocab_size,
+            "dropout": config.hidden_dropout_prob,
+            "initializer_range": config.initializer_range,
+            "layer_norm_eps": config.layer_norm_eps,
+            "name": "embeddings",
+        }
+        return cls(**sizes | kwargs)
+
+    def build(self, input_ids_shape: Shape) -> None:
+        """Makes the three tables and the normalization."""
+        self.word_embeddings = self._table(self.vocab_size, "word_embeddings")  # [V, D]
+        self.token_type_embeddings = self._table(self.type_vocab_size, "token_type_embeddings")
+        self.position_embeddings = self._table(self.max_positions, "position_embeddings")
+        self.norm.build((*input_ids_shape, self.hidden_size))
+        self.drop.build((*input_ids_shape, self.hidden_size))
+
+    def _table(self, rows: int, name: str) -> Tensor:
+        # An initializer each: one of Keras draws the same values whenever it is called.
+        initializer = TruncatedNormal(stddev=self.initializer_range)
+        # In float32 whatever the layer computes in: many gradients of one row are added up.
+        shape = (rows, self.hidden_size)
+        return self.add_weight(shape=shape, initializer=initializer, autocast=False, name=name)
+
+    def call(self, input_ids, segment_ids=None, positions=None, training=None, mask=None):
+        """Each token is the sum of three vectors; then normalization and dropout.
+
+        Args:
+          input_ids: int [B, S]. Floats, with which Keras builds a loaded model, are cast.
+          segment_ids: int [B, S], 0 for the first text, 1 for the second; None: 0.
+          positions: int [B, S]; None: 0, 1, 2, ...
+          training: whether there is dropout.
+          mask: [B, S], 0 for what is not seen; the result's mask of Keras.
+
+        Returns:
+          [B, S, D].
+
+        Raises:
+          InputError: ids of 16-bit floats, which hold no ids, or a sequence without positions.
+        """
+        if keras.backend.standardize_dtype(input_ids.dtype) in ("bfloat16", "float16"):
+            remedy = "give integers; a Sequential model needs keras.Input((None,), dtype='int32')"
+            raise InputError(f"ids of type {input_ids.dtype}", "whole numbers", remedy)
+        input_ids = ops.cast(input_ids, "int32")
+        length = ops.shape(input_ids)[1]
+        if positions is None and isinstance(length, int) and length > self.max_positions:
+            received = f"sequences of {length}"
+            raise InputError(received, f"at most {self.max_positions}", "cut the texts")
+        words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
+        x = ops.take(words, input_ids, axis=0)  # [B, S, D]
+        x += self._segments(input_ids, segment_ids)
+        table = ops.convert_to_tensor(self.position_embeddings)
+        if positions is None:
+            x += table[:length]  # [S, D] to each row
+        else:
+            x += ops.take(table, ops.cast(positions, "int32"), axis=0)  # [B, S, D]
+        return self.drop(self.norm(x), training=training)
+
+    def _segments(self, input_ids: Tensor, segment_ids: Tensor) -> Tensor:
+        """The segments' vectors, [B, S, D]; of no segments that of the first, [D]."""
+        table = ops.convert_to_tensor(self.token_type_embeddings)  # [T, D]
+        if segment_ids is None:
+            return table[0]
+        segment_ids = ops.cast(segment_ids, "int32")
+        segment_ids = ops.stack([input_ids, segment_ids])[1]  # of one shape, or this fails
+        # A product with one-hot rows: a gradient without scatter, for the two or so types.
+        one_hot = ops.one_hot(segment_ids, self.type_vocab_size, dtype=self.variable_dtype)
+        return ops.matmul(one_hot, table)  # [B, S, D]
+
+    def compute_mask(self, input_ids: Tensor, previous_mask: Tensor = None) -> Tensor:
+        """The given mask, else where ids are not 0, bool [B, S]; None without `mask_zero`."""
+        if isinstance(input_ids, list | tuple):
+            input_ids, previous_mask = input_ids[0], None
+        if previous_mask is not None:
+            return ops.cast(previous_mask, "bool")
+        return ops.not_equal(input_ids, 0) if self.mask_zero else None
+
+    def compute_output_shape(self, input_ids_shape: Shape) -> Shape:
+        """[B, S, D]."""
+        return (*input_ids_shape, self.hidden_size)
+
+
+# ---------------------------------------------------------------------------- attention
+
+
+def attention_bias(
+    shape: tuple, masks: list[Tensor | None], attention_mask: Tensor | None, causal: bool
+) -> Tensor:
+    """What is added to attention scores: 0 where a token sees another, else -10000.
+
+    Args:
+      shape: (B, N, S).
+      masks: [B, S] each, 0 where a token is seen by none; those that are None do not count.
+      attention_mask: [B, S, S] or [B, N, S, S], 0 where a token (first S) does not see another
+        (second S); or None.
+      causal: whether a token sees itself and those before it alone (section 5.1).
+
+    Returns:
+      float32, broadcast to [B, N, S, S]; 0 without a mask. A token sees what all masks allow.
+
+    Raises:
+      InputError: a mask has another number of axes. Of another size it fails in the backend.
+    """
+    batch, heads, length = shape
+    seen = []
+    for mask in masks:
+        if mask is not None:
+            mask = _of_shape("padding_mask", mask, (batch, length))
+            seen.append(ops.reshape(mask, (batch, 1, 1, length)))
+    if attention_mask is not None and len(attention_mask.shape) == 4:
+        seen.append(_of_shape("attention_mask", attention_mask, (batch, heads, length, length)))
+    elif attention_mask is not None:
+        mask = _of_shape("attention_mask", attention_mask, (batch, length, length))
+        seen.append(ops.reshape(mask, (batch, 1, length, length)))
+    if causal:
+        places = ops.arange(length, dtype="int32")
+        seen.append(places[:, None] >= places)  # [S, S]
+    allowed = 1.0
+    for mask in seen:
+        allowed *= ops.cast(mask, "float32")
+    return (1.0 - allowed) * MASKED_SCORE
+
+
+def _of_shape(name: str, mask: Tensor, shape: tuple) -> Tensor:
+    """The mask as bool; not broadcast: of another shape, known in a running graph, it fails."""
+    if len(mask.shape) != len(shape):
+        wanted = {"padding_mask": "[B, S]", "attention_mask": "[B, S, S] or [B, N, S, S]"}
+        received = f"{name} of shape {list(mask.shape)}"
+        raise InputError(received, wanted[name], "give the one as the other, or correct its shape")
+    mask = ops.cast(mask, "bool")
+    return ops.logical_or(mask, ops.reshape(mask, shape))
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class SelfAttention(BertLayer):
+    """Scaled dot-product attention of N heads (Vaswani et al., 2017, sections 3.2.1 and 3.2.2).
+
+        attention = SelfAttention(hidden_size=768, num_heads=12)
+        context = attention(x, padding_mask=input_mask)           [B, S, D] -> [B, S, D]
+
+    Without the projection of the joined heads, which is the block's. Called with x [B, S, D] and
+
+        padding_mask              [B, S], 0 for padding
+        attention_mask            [B, S, S] or [B, N, S, S], 0 where a token (first S) does not see
+                                  another (second S)
+        return_attention_scores   also gives the soft-max's probabilities, float32 [B, N, S, S]
+
+    Both masks and the mask of Keras that x has combine: a token sees what all of them allow.
+
+    Original: `attention_layer`.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float = 0.1,
+        *,
+        causal: bool = False,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ):
+        """With new projections.
+
+        Args:
+          hidden_size: D.
+          num_heads: N; the head size H is D / N.
+          dropout: rate of the probabilities' dropout, below 1.
+          causal: whether a token sees itself and those before it alone (section 5.1).
+          initializer_range: as of `Embeddings`.
+          **kwargs: as of Keras's layers.
+
+        Raises:
+          InputError: a size is not positive, D is no multiple of N, or a rate is out of range.
+        """
         super().__init__(**kwargs)
-        hidden_size, num_heads = self.hidden_size, self.num_heads
-        if hidden_size % num_heads:
+        self.hidden_size = size("hidden_size", hidden_size)
+        self.num_heads = size("num_heads", num_heads)
+        self.dropout = rate("dropout", dropout)
+        self.causal = causal
+        self.initializer_range = amount("initializer_range", initializer_range)
+        if self.hidden_size % self.num_heads:
             received = f"hidden_size {hidden_size}, which is no multiple of num_heads {num_heads}"
             raise InputError(received, "a whole size for each head", "change one of the two")
         self.query = self.dense(hidden_size, "query")
         self.key = self.dense(hidden_size, "key")
         self.value = self.dense(hidden_size, "value")
-        self.dropout = self.dropout_layer(self.attention_dropout)
+        self.drop = self.dropout_layer(dropout)
 
-    def build(self, x_shape: Shape, *_: Any, **__: Any) -> None:
-        """Makes the three projections."""
-        for projection in (self.query, self.key, self.value):
-            projection.build(x_shape)
-        self.dropout.build(x_shape)
-
-    def call(
-        self,
-        x,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        mask=None,
-    ):
-        """x [B, S, D] -> context [B, S, D]; see `Attending`."""
-        padding_mask = mask if padding_mask is None else padding_mask
-        batch, length, hidden = ops.shape(x)
-        heads = self.num_heads
-        mask_scores = self._mask_scores(padding_mask, attention_mask, batch, length)
-
-        def split(y):  # [B, S, D] -> [B, N, S, H]
-            y = ops.reshape(y, (batch, length, heads, hidden // heads))
-            return ops.transpose(y, (0, 2, 1, 3))
-
-        parts = split(self.query(x)), split(self.key(x)), split(self.value(x))
-        context, p = self._context(parts, mask_scores, bool(training), return_attention_scores)
-        context = ops.reshape(context, (batch, length, hidden))  # [B, S, D]
-        return (context, p) if return_attention_scores else context
-
-    def _context(
-        self, parts: Iterable[Tensor], mask_scores: Tensor, training: bool, with_scores: bool
-    ) -> tuple[Tensor, Tensor]:
-        """softmax(Q K^T / sqrt(H) + mask) V, with dropout: [B, N, S, H] each -> [B, S, N, H].
-
-        And the soft-max without dropout, or None.
-        """
-        query, key, value = parts
-        scale, across, swapped = query.shape[-1] ** -0.5, (0, 1, 3, 2), (0, 2, 1, 3)
-
-        def scores_of(query: Tensor, key: Tensor) -> Tensor:  # float32 [B, N, S, S]
-            scores = ops.matmul(query, ops.transpose(key, across)) * scale
-            return ops.cast(scores, "float32") + mask_scores
-
-        def dropped(p: Tensor) -> Tensor:
-            return self.dropout(ops.cast(p, self.compute_dtype), training=training)
-
-        # Otherwise a second pass draws the masks of the first.
-        if with_scores or not (training and _steps):
-            p = ops.softmax(scores_of(query, key), axis=-1)
-            return ops.transpose(ops.matmul(dropped(p), value), swapped), p
-
-        masks = _steps[-1]
-
-        @ops.custom_gradient
-        def attend(query: Tensor, key: Tensor, value: Tensor) -> Any:
-            scores = scores_of(query, key)
-            most = ops.max(scores, axis=-1, keepdims=True)  # [B, N, S, 1]
-            powers = ops.exp(scores - most)
-            share = 1.0 / ops.sum(powers, axis=-1, keepdims=True)
-            context = ops.transpose(ops.matmul(dropped(powers * share), value), swapped)
-
-            def gradient(*arguments: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
-                g = arguments[0] if upstream is None else upstream  # [B, S, N, H]
-                inner = ops.cast(g, "float32") * ops.cast(context, "float32")
-                inner = ops.transpose(ops.sum(inner, axis=-1, keepdims=True), swapped)
-                g = ops.transpose(g, swapped)  # [B, N, S, H]; inner: [B, N, S, 1]
-                again, q, k, v = masks, query, key, value
-                if masks.recompute == "attention":
-                    # Plus a 0 that no compiler knows: else it keeps what was there.
-                    zero = g[:1, :1, :1, :1] * 0
-                    q, k, v = (x + zero for x in (q, k, v))
-                    again = masks.again(ops.cast(zero[0, 0, 0, 0], "int32"))
-                p = ops.exp(scores_of(q, k) - most) * share  # [B, N, S, S]
-                with again:
-                    to_value = ops.matmul(ops.transpose(dropped(p), across), g)
-                    of_p = dropped(ops.matmul(g, ops.transpose(v, across)))
-                of_scores = p * (ops.cast(of_p, "float32") - inner)
-                of_scores = ops.cast(of_scores, self.compute_dtype) * scale
-                to_key = ops.matmul(ops.transpose(of_scores, across), q)
-                return ops.matmul(of_scores, k), to_key, to_value
-
-            return context, gradient
-
-        return attend(query, key, value), None
-
-    def _mask_scores(
-        self, padding_mask: Tensor, attention_mask: Tensor, batch: Tensor, length: Tensor
-    ) -> Tensor:
-        """0 for what is seen, -10000 for what is not: float32 [B, 1 or N, 1 or S, S], [S, S], 0."""
-        seen = 1.0
-        if padding_mask is not None:
-            mask = _of_shape("padding_mask", padding_mask, (batch, length))
-            seen *= ops.reshape(mask, (batch, 1, 1, length))
-        if attention_mask is not None:
-            own = (batch, *[self.num_heads] * (len(attention_mask.shape) == 4), length, length)
-            mask = _of_shape("attention_mask", attention_mask, own)
-            seen *= ops.reshape(mask, (batch, -1, length, length))
-        if self.causal:
-            places = ops.arange(length, dtype="int32")
-            seen *= ops.cast(places[:, None] >= places, "float32")  # [S, S]
-        return (1.0 - seen) * MASKED_SCORE
-
-
-def _of_shape(name: str, mask: Tensor, shape: tuple) -> Tensor:
-    """The mask as float32; not broadcast: of another shape, known in a running graph, it fails."""
-    if len(mask.shape) != len(shape):
-        wanted = {"padding_mask": "[B, S]", "attention_mask": "[B, S, S] or [B, N, S, S]"}
-        received = f"{name} of shape {list(mask.shape)}"
-        raise InputError(received, wanted[name], "give the one as the other, or correct its shape")
-    mask = ops.cast(mask, "float32")
-    return ops.maximum(mask, ops.reshape(mask, shape))
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Attention(Attending):
-    """Self-attention, its projection, residual and normalization: half an encoder block."""
-
-    takes = (*SelfAttention.takes, "dropout", "layer_norm_eps")
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.self_attention = self.part(SelfAttention, "self")
-        self.add_and_norm = self.part(AddAndNorm, "output")
-
-    def build(self, x_shape: Shape, *_: Any, **__: Any) -> None:
-        """Builds both parts."""
-        self.self_attention.build(x_shape)
-        self.add_and_norm.build(x_shape, x_shape)
-
-    def call(
-        self,
-        x,
-        padding_mask=None,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        mask=None,
-    ):
-        """x [B, S, D] -> [B, S, D]; see `Attending`."""
-        padding_mask = mask if padding_mask is None else padding_mask
-        with_scores = return_attention_scores
-        context = self.self_attention(
-            x, padding_mask, attention_mask, training=training, return_attention_scores=with_scores
-        )
-        context, *scores = context if with_scores else (context,)
-        y = self.add_and_norm(context, x, training=training)
-        return (y, *scores) if with_scores else y
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class AddAndNorm(BertLayer):
-    """norm(residual + dropout(dense(x))), the end of both halves of an encoder block."""
-
-    takes = ("hidden_size", "dropout", "initializer_range", "layer_norm_eps")
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.projection = self.dense(self.hidden_size)
-        self.dropout = self.dropout_layer(self.sizes["dropout"])
-        self.norm = self.layer_norm()
-
-    def build(self, x_shape: Shape, residual_shape: Shape | None = None) -> None:
-        """Makes the projection and the normalization."""
-        self.projection.build(x_shape)
-        self.dropout.build(x_shape)
-        self.norm.build((*x_shape[:-1], self.hidden_size))
-
-    def call(self, x: Tensor, residual: Tensor, training: bool | None = None) -> Tensor:
-        """x [B, S, D or F], residual [B, S, D] -> [B, S, D]."""
-        return self.norm(residual + self.dropout(self.projection(x), training=training))
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Intermediate(BertLayer):
-    """activation(dense(x)): the wide half of the feed-forward network.
-
-    In a `TrainingStep` that recomputes attention, the gradient of the activation is computed from
-    its input and keeps nothing.
-    """
-
-    takes = ("hidden_size", "intermediate_size", "activation", "initializer_range")
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.projection = self.dense(self.intermediate_size)
+    @classmethod
+    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
+        """The layer with the sizes of a configuration."""
+        sizes = {
+            "hidden_size": config.hidden_size,
+            "num_heads": config.num_attention_heads,
+            "dropout": config.attention_probs_dropout_prob,
+            "causal": config.is_causal,
+            "initializer_range": config.initializer_range,
+        }
+        return cls(**sizes | kwargs)
 
     def build(self, x_shape: Shape) -> None:
-        """Makes the projection."""
-        self.projection.build(x_shape)
+        """Makes the three projections."""
+        for part in (self.query, self.key, self.value, self.drop):
+            part.build(x_shape)
 
-    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        """x [..., D] -> [..., F]."""
-        wide, activation = self.projection(x), ACTIVATIONS[self.activation]
-        again = training and recomputes("attention")
-        return keras.remat(activation)(wide) if again else activation(wide)
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        attention_mask=None,
+        training=None,
+        return_attention_scores=False,
+        mask=None,  # that of x, which Keras fills in where x is the only tensor
+        x_mask=None,  # ... and where there are more
+    ):
+        """Attention(Q, K, V) = softmax(Q Kᵀ / √H) V for each head; the heads are joined."""
+        batch, length, hidden = ops.shape(x)
+        shape = (batch, self.num_heads, length)
+        bias = attention_bias(shape, [mask, x_mask, padding_mask], attention_mask, self.causal)
+        query = self._split(self.query(x), shape)  # [B, N, S, H]
+        key = self._split(self.key(x), shape)  # [B, N, S, H]
+        value = self._split(self.value(x), shape)  # [B, N, S, H]
+        if memory.writes_out_attention(training) and not return_attention_scores:
+            context = memory.attend(query, key, value, bias, self.drop)  # [B, S, N, H]
+            return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * query.shape[-1] ** -0.5
+        probabilities = ops.softmax(ops.cast(scores, "float32") + bias, axis=-1)  # [B, N, S, S]
+        kept = self.drop(ops.cast(probabilities, self.compute_dtype), training=training)
+        context = ops.transpose(ops.matmul(kept, value), (0, 2, 1, 3))  # [B, S, N, H]
+        context = ops.reshape(context, (batch, length, hidden))  # [B, S, D]
+        return (context, probabilities) if return_attention_scores else context
+
+    def _split(self, x: Tensor, shape: tuple) -> Tensor:
+        """[B, S, D] -> [B, N, S, H]."""
+        batch, heads, length = shape
+        x = ops.reshape(x, (batch, length, heads, self.hidden_size // heads))
+        return ops.transpose(x, (0, 2, 1, 3))
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
-        """The shape of x with F at its end."""
-        return (*x_shape[:-1], self.intermediate_size)
+        """[B, S, D]."""
+        return x_shape
+
+    def compute_output_spec(self, x, *args, return_attention_scores=False, **kwargs):
+        """[B, S, D], or that and [B, N, S, S]."""
+        return attention_spec(self, x, return_attention_scores)
+
+
+def attention_spec(layer: Any, x: Tensor, with_scores: bool) -> Any:
+    """What a layer that attends gives for x [B, S, D]: the like, or that and [B, N, S, S]."""
+    y = keras.KerasTensor(x.shape, dtype=layer.compute_dtype)
+    scores = (x.shape[0], layer.num_heads, x.shape[1], x.shape[1])
+    return (y, keras.KerasTensor(scores, "float32")) if with_scores else y
+
+
+# ---------------------------------------------------------------------------- encoder block
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class EncoderBlock(Attending):
-    """One Transformer block, normalized after each half (original: `transformer_model`).
+class EncoderBlock(BertLayer):
+    """One Transformer block, normalized after each half (Vaswani et al., 2017, section 3.1).
 
         block = EncoderBlock(hidden_size=768, num_heads=12, intermediate_size=3072)
         y = block(x, padding_mask=input_mask)                      [B, S, D] -> [B, S, D]
 
-    What else it is called with: `Attending`. Rates of dropout are those of the residuals and of
-    the attention's probabilities; activation: gelu (the tanh form), gelu_erf, relu, tanh, linear.
+    What else it is called with: `SelfAttention`.
 
-    In a `TrainingStep` that recomputes blocks it keeps its input alone for the gradient, and
+    In a training step that recomputes blocks it keeps its input alone for the gradient, and
     computes again what else the backward pass needs: some 20 tensors as large as its input, of one
-    block at a time. The work is a third more. Dropout masks are hashes of places (`Dropout`), so
-    the second pass draws those of the first.
+    block at a time. The work is a third more. In one that recomputes attention, the gradient of the
+    activation is computed from its input and keeps nothing.
 
-    Raises:
-      InputError: a size is not positive, hidden_size is no multiple of num_heads, or the
-        activation is unknown.
+    Original: `transformer_model`.
     """
-
-    takes = (*Attention.takes, "intermediate_size", "activation")
 
     def __init__(
         self,
@@ -435,28 +471,81 @@ class EncoderBlock(Attending):
         layer_norm_eps: float = 1e-12,
         **kwargs: Any,
     ):
-        super().__init__(
-            hidden_size=hidden_size,
-            num_heads=num_heads,
-            intermediate_size=intermediate_size,
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation=activation,
+        """With new weights.
+
+        Args:
+          hidden_size: D.
+          num_heads: N.
+          intermediate_size: F, the width of the feed-forward network.
+          dropout: rate at the end of each half.
+          attention_dropout: rate of the probabilities' dropout.
+          activation: gelu (the tanh form, as in the original), gelu_erf, relu, tanh or linear.
+          causal, initializer_range: as of `SelfAttention`.
+          layer_norm_eps: added to variances.
+          **kwargs: as of Keras's layers.
+
+        Raises:
+          InputError: a size is not positive, D is no multiple of N, a rate is out of range, or the
+            activation is unknown.
+        """
+        super().__init__(**kwargs)
+        self.hidden_size = size("hidden_size", hidden_size)
+        self.num_heads = size("num_heads", num_heads)
+        self.intermediate_size = size("intermediate_size", intermediate_size)
+        self.dropout = rate("dropout", dropout)
+        self.attention_dropout = rate("attention_dropout", attention_dropout)
+        check("activation", activation, str, choices=NAMES_OF_ACTIVATIONS)
+        self.activation = activation
+        self.causal = causal
+        self.initializer_range = amount("initializer_range", initializer_range)
+        self.layer_norm_eps = amount("layer_norm_eps", layer_norm_eps)
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.hidden_size})
+        self.attention = SelfAttention(
+            hidden_size,
+            num_heads,
+            attention_dropout,
             causal=causal,
             initializer_range=initializer_range,
-            layer_norm_eps=layer_norm_eps,
-            **kwargs,
+            dtype=self.dtype_policy,
+            name="self",
         )
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: hidden_size})
-        self.attention = self.part(Attention, "attention")
-        self.intermediate = self.part(Intermediate, "intermediate")
-        self.add_and_norm = self.part(AddAndNorm, "output")
+        self.attention_projection = self.dense(self.hidden_size)
+        self.attention_drop = self.dropout_layer(dropout)
+        self.attention_norm = self.layer_norm()
+        self.wide = self.dense(self.intermediate_size)
+        self.narrow = self.dense(self.hidden_size)
+        self.drop = self.dropout_layer(dropout)
+        self.norm = self.layer_norm()
 
-    def build(self, x_shape: Shape, *_: Any, **__: Any) -> None:
-        """Builds the three parts."""
-        self.attention.build(x_shape)
-        self.intermediate.build(x_shape)
-        self.add_and_norm.build((*x_shape[:-1], self.intermediate_size), x_shape)
+    @classmethod
+    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
+        """The layer with the sizes of a configuration."""
+        sizes = {
+            "hidden_size": config.hidden_size,
+            "num_heads": config.num_attention_heads,
+            "intermediate_size": config.intermediate_size,
+            "dropout": config.hidden_dropout_prob,
+            "attention_dropout": config.attention_probs_dropout_prob,
+            "activation": config.hidden_act,
+            "causal": config.is_causal,
+            "initializer_range": config.initializer_range,
+            "layer_norm_eps": config.layer_norm_eps,
+        }
+        return cls(**sizes | kwargs)
+
+    def build(self, x_shape: Shape) -> None:
+        """Builds the parts, under the names that the original gives their weights."""
+        with keras.name_scope("attention"):
+            self.attention.build(x_shape)
+            with keras.name_scope("output"):
+                for part in (self.attention_projection, self.attention_drop, self.attention_norm):
+                    part.build(x_shape)
+        with keras.name_scope("intermediate"):
+            self.wide.build(x_shape)
+        with keras.name_scope("output"):
+            self.narrow.build((*x_shape[:-1], self.intermediate_size))
+            for part in (self.drop, self.norm):
+                part.build(x_shape)
 
     def call(
         self,
@@ -466,471 +555,78 @@ class EncoderBlock(Attending):
         training=None,
         return_attention_scores=False,
         mask=None,
+        x_mask=None,
     ):
-        """x [B, S, D] -> [B, S, D]; see `Attending`."""
-        training, with_scores = drops(self, training), return_attention_scores
-        masks = (mask if padding_mask is None else padding_mask), attention_mask
+        """Attention, then the feed-forward network; each is added to its input and normalized."""
+        activation = ACTIVATIONS[self.activation]
+        if training and memory.recomputes("attention"):
+            activation = keras.remat(activation)
 
-        def block(x: Tensor) -> Any:
-            options = {"training": training, "return_attention_scores": with_scores}
-            y = self.attention(x, *masks, **options)
-            y, *scores = y if with_scores else (y,)
-            y = self.add_and_norm(self.intermediate(y, training=training), y, training=training)
-            return (y, *scores) if with_scores else y
+        def block(x: Tensor) -> Any:  # [B, S, D] -> [B, S, D]
+            context = self.attention(
+                x,
+                padding_mask,
+                attention_mask,
+                training=training,
+                return_attention_scores=return_attention_scores,
+                mask=x_mask if mask is None else mask,
+            )
+            context, *scores = context if return_attention_scores else (context,)
+            context = self.attention_drop(self.attention_projection(context), training=training)
+            y = self.attention_norm(x + context)  # [B, S, D]
+            wide = activation(self.wide(y))  # [B, S, F]
+            y = self.norm(y + self.drop(self.narrow(wide), training=training))  # [B, S, D]
+            return (y, *scores) if return_attention_scores else y
 
-        return recomputed(block, x) if training and recomputes("blocks") else block(x)
+        if training and memory.recomputes("blocks"):
+            return memory.recomputed(block, x)
+        return block(x)
 
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Embeddings(BertLayer):
-    """Word + segment + position embeddings, normalized (original: `embedding_postprocessor`).
-
-        x = Embeddings(vocab_size=30522, hidden_size=768)(input_ids, segment_ids)     [B, S, D]
-
-    With mask_zero, id 0 is padding: the result has that as its mask of Keras.
-
-    Attributes:
-      config: the `BertConfig` that it was made of; None: of numbers.
-    """
-
-    config: BertConfig | None = None
-
-    takes = (
-        *("vocab_size", "hidden_size", "max_positions", "type_vocab_size", "dropout"),
-        *("initializer_range", "layer_norm_eps"),
-    )
-
-    def __init__(
-        self,
-        vocab_size: int,
-        hidden_size: int,
-        max_positions: int = 512,
-        type_vocab_size: int = 2,
-        dropout: float = 0.1,
-        *,
-        mask_zero: bool = True,
-        initializer_range: float = 0.02,
-        layer_norm_eps: float = 1e-12,
-        name: str = "embeddings",
-        **kwargs: Any,
-    ):
-        super().__init__(
-            vocab_size=vocab_size,
-            hidden_size=hidden_size,
-            max_positions=max_positions,
-            type_vocab_size=type_vocab_size,
-            dropout=dropout,
-            initializer_range=initializer_range,
-            layer_norm_eps=layer_norm_eps,
-            name=name,
-            **{"autocast": False, **kwargs},  # 16 bits hold no ids
-        )
-        self.mask_zero = mask_zero
-        self.norm = self.layer_norm()
-        self.dropout = self.dropout_layer(dropout)
-
-    def build(self, input_ids_shape: Shape, *_: Any, **__: Any) -> None:
-        """Makes the three tables and the normalization."""
-
-        def table(rows: int, name: str) -> Tensor:
-            # One each: an initializer of Keras draws the same values whenever it is called.
-            init = TruncatedNormal(stddev=self.initializer_range)
-            # In float32 whatever the layer computes in: many gradients of one row are added up.
-            shape = (rows, self.hidden_size)
-            return self.add_weight(shape=shape, initializer=init, autocast=False, name=name)
-
-        self.word_embeddings = table(self.vocab_size, "word_embeddings")  # [V, D]
-        self.token_type_embeddings = table(self.type_vocab_size, "token_type_embeddings")
-        self.position_embeddings = table(self.max_positions, "position_embeddings")
-        self.norm.build((*input_ids_shape, self.hidden_size))
-        self.dropout.build((*input_ids_shape, self.hidden_size))
-
-    @classmethod
-    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
-        """The layer of a model with that configuration, which is saved with it."""
-        layer = super().from_bert_config(config, **kwargs)
-        own = {SIZES[name]: value for name, value in layer.sizes.items()}
-        layer.config = dataclasses.replace(config, **own)
-        return layer
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """As of every layer; those of older files made no mask."""
-        return super().from_config({"mask_zero": "config" not in config, **config})
-
-    def call(
-        self,
-        input_ids,
-        segment_ids=None,
-        positions=None,
-        training=None,
-        with_table=False,
-        sequence_numbers=None,
-    ):
-        """input_ids, segment_ids, positions [B, S] -> embeddings [B, S, D].
-
-        Segments that are left out are 0, positions 0, 1, 2, ... Ids are whole numbers; floats, with
-        which Keras builds a loaded model, are cast.
-
-        With `with_table` -> (embeddings, word table [V, D]), or the table alone if it is "only",
-        for a head that is tied to it: only what is read inside `call` takes part in the gradient,
-        not what a functional model reads while it is built.
-
-        With `sequence_numbers`, of rows of several sequences, positions begin again in each.
-        """
-        if sequence_numbers is not None:
-            positions = ops.minimum(places_in_sequences(sequence_numbers), self.max_positions - 1)
-        if keras.backend.standardize_dtype(input_ids.dtype) in ("bfloat16", "float16"):
-            remedy = "give integers; a Sequential model needs keras.Input((None,), dtype='int32')"
-            raise InputError(f"ids of type {input_ids.dtype}", "whole numbers", remedy)
-        input_ids = ops.cast(input_ids, "int32")
-        length = ops.shape(input_ids)[1]
-        if positions is None and isinstance(length, int) and length > self.max_positions:
-            received = f"sequences of {length}"
-            raise InputError(received, f"at most {self.max_positions}", "cut the texts")
-        words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
-        if with_table == "only":
-            return words
-        x = ops.take(words, input_ids, axis=0)  # [B, S, D]
-        types = ops.convert_to_tensor(self.token_type_embeddings)
-        if segment_ids is None:
-            x += types[0]
-        else:
-            # A product with one-hot rows: a gradient without scatter, for the two or so types.
-            segment_ids = ops.cast(segment_ids, "int32")
-            segment_ids = ops.stack([input_ids, segment_ids])[1]  # of one shape, or this fails
-            one_hot = ops.one_hot(segment_ids, self.type_vocab_size, dtype=self.variable_dtype)
-            x += ops.matmul(one_hot, types)  # [B, S, D]
-        table = ops.convert_to_tensor(self.position_embeddings)
-        if positions is None:
-            x += table[:length]  # [S, D] to each row
-        else:
-            x += ops.take(table, ops.cast(positions, "int32"), axis=0)  # [B, S, D]
-        x = self.dropout(self.norm(x), training=drops(self, training))
-        return (x, words) if with_table else x
-
-    def compute_mask(self, input_ids: Tensor, previous_mask: Tensor = None) -> Tensor:
-        """Where ids are not padding, bool [B, S]; None without mask_zero."""
-        ids = input_ids[0] if isinstance(input_ids, (list, tuple)) else input_ids
-        return ops.not_equal(ids, 0) if self.mask_zero else None
-
-    def compute_output_shape(  # type: ignore[override]  # Keras gives it by name
-        self, input_ids_shape: Shape, *_: Any, **__: Any
-    ) -> Shape:
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         """[B, S, D]."""
-        return (*input_ids_shape, self.hidden_size)
+        return x_shape
 
-    def compute_output_spec(self, input_ids, *_, with_table=False, **__):
-        """[B, S, D], that and [V, D], or [V, D]."""
-        x = keras.KerasTensor((*input_ids.shape, self.hidden_size), dtype=self.compute_dtype)
-        table = keras.KerasTensor((self.vocab_size, self.hidden_size), dtype=self.variable_dtype)
-        return {False: x, True: (x, table), "only": table}[with_table]
+    def compute_output_spec(self, x, *args, return_attention_scores=False, **kwargs):
+        """[B, S, D], or that and [B, N, S, S]."""
+        return attention_spec(self, x, return_attention_scores)
 
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        own = {"mask_zero": self.mask_zero}
-        whole = {"config": self.config.to_dict()} if self.config else {}
-        return {**super().get_config(), **own, **whole}
+
+# ---------------------------------------------------------------------------- pooler
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
-    """tanh(dense(first token)): one vector for the sequence (original: `BertModel`).
+    """tanh(dense(first token)): one vector for the sequence (section 3, "the final hidden vector").
 
         pooled = Pooler(hidden_size=768)(x)                       [B, S, D] -> [B, D]
 
-    `encode` gives a causal model's last token as the first one.
+    `models.encode` gives a causal model's last token as the first one. Original: `BertModel`.
     """
 
-    takes = ("hidden_size", "initializer_range")
+    def __init__(self, hidden_size: int, initializer_range: float = 0.02, **kwargs: Any):
+        """With a new projection; arguments as of `SelfAttention`."""
+        super().__init__(**kwargs)
+        self.hidden_size = size("hidden_size", hidden_size)
+        self.initializer_range = amount("initializer_range", initializer_range)
+        self.projection = self.dense(self.hidden_size)
 
-    def __init__(
-        self, hidden_size: int, initializer_range: float = 0.02, name: str = "pooler", **kwargs: Any
-    ):
-        sizes = {"hidden_size": hidden_size, "initializer_range": initializer_range}
-        super().__init__(**sizes, name=name, **kwargs)
-        self.projection = self.dense(hidden_size)
+    @classmethod
+    def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
+        """The layer with the sizes and the name of a configuration's model."""
+        sizes = {"hidden_size": config.hidden_size, "initializer_range": config.initializer_range}
+        return cls(**sizes | {"name": "pooler"} | kwargs)
 
-    def build(self, sequence_output_shape: Shape) -> None:
+    def build(self, x_shape: Shape) -> None:
         """Makes the projection."""
-        self.projection.build((sequence_output_shape[0], sequence_output_shape[-1]))
+        self.projection.build((x_shape[0], x_shape[-1]))
 
-    def call(self, sequence_output: Tensor) -> Tensor:
-        """sequence_output [B, S, D] -> [B, D]."""
-        return ops.tanh(self.projection(sequence_output[:, 0]))
+    def call(self, x: Tensor) -> Tensor:
+        """x [B, S, D] -> [B, D]."""
+        return ops.tanh(self.projection(x[:, 0]))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
         """None: a vector of the whole sequence has no padding."""
 
-    def compute_output_shape(self, sequence_output_shape: Shape) -> Shape:
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         """[B, D]."""
-        return (sequence_output_shape[0], self.hidden_size)
-
-
-# ---------------------------------------------------------------------------- packed rows
-
-# A row has several sequences, one after the other (Krell et al., 2021). Its input_mask, here called
-# sequence_numbers, int [B, S], is 1 for the tokens of the first, 2 for those of the second, 0 for
-# padding.
-
-
-def same_sequence(sequence_numbers: Tensor) -> Tensor:
-    """Whether a token sees another, as an attention_mask: [B, S] -> bool [B, S, S].
-
-    Padding sees padding.
-    """
-    numbers = sequence_numbers
-    return ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))
-
-
-def places_in_sequences(sequence_numbers: Tensor) -> Tensor:
-    """The place of each token in its sequence, from 0: int32 [B, S]."""
-    before = tokens_before(sequence_numbers, sequence_numbers)  # [B, S]
-    return ops.arange(ops.shape(sequence_numbers)[1], dtype="int32") - before
-
-
-def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
-    """The vectors of the first tokens of sequences 1 to K: x [B, S, D] -> [B, K, D].
-
-    Of a sequence that is not there some token's.
-    """
-    numbers = ops.arange(1, num_sequences + 1, dtype="int32")[None, :]  # [1, K]
-    places = tokens_before(sequence_numbers, numbers)  # [B, K]
-    last = ops.sum(ops.cast(sequence_numbers > 0, "int32"), axis=1, keepdims=True) - 1  # [B, 1]
-    return ops.take_along_axis(x, ops.expand_dims(ops.minimum(places, last), 2), axis=1)
-
-
-def last_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
-    """The vectors of the last tokens of sequences 1 to K: x [B, S, D] -> [B, K, D]."""
-    # [1, K], of the next ones; a tensor would be an input of graphs that are converted.
-    numbers = np.arange(2, num_sequences + 2, dtype="int32")[None, :]
-    places = ops.maximum(tokens_before(sequence_numbers, numbers) - 1, 0)  # [B, K]
-    return ops.take_along_axis(x, ops.expand_dims(places, 2), axis=1)
-
-
-def last_at_first(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
-    """[B, S, D], with the vector of each sequence's last token at its first one."""
-    last = last_tokens(x, sequence_numbers, num_sequences)  # [B, K, D]
-    number = ops.expand_dims(ops.maximum(sequence_numbers - 1, 0), 2)  # [B, S, 1]
-    before = ops.pad(sequence_numbers, ((0, 0), (1, 0)))[:, :-1]  # [B, S]
-    is_first = ops.logical_and(sequence_numbers > 0, ops.not_equal(sequence_numbers, before))
-    last = ops.take_along_axis(last, number, axis=1)  # [B, S, D]
-    return ops.where(ops.expand_dims(is_first, 2), last, x)
-
-
-def tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
-    """How many tokens of a row are of sequences with smaller numbers: int32, of the shape of `of`.
-
-    0 for number 0, the padding.
-    """
-    own = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
-    is_before = ops.logical_and(own > 0, ops.less(own, of[:, :, None]))  # [B, n, S]
-    return ops.sum(ops.cast(is_before, "int32"), axis=-1)
-
-
-# ---------------------------------------------------------------------------- dense
-
-
-class Dense(keras.layers.Dense):
-    """A dense layer that takes all rows as one matrix: half the cost of batched products."""
-
-    def call(self, x: Tensor) -> Tensor:
-        """x [..., in] -> [..., units]."""
-        rows = ops.reshape(x, (-1, x.shape[-1]))
-        return ops.reshape(super().call(rows), (*ops.shape(x)[:-1], self.units))
-
-    @property
-    def kernel(self) -> Tensor:
-        """As Keras's own, with LoRA's product; but what is saved is not rounded as in `call`."""
-        if not self.lora_enabled or self.quantization_mode:
-            return super().kernel
-        factors = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
-        return self._kernel + factors * (self.lora_alpha / self.lora_rank)
-
-    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
-        """As Keras's own, which refuses every subclass."""
-        super().quantize(mode, type_check=False, config=config)
-
-    def load_own_variables(self, store: Any) -> None:
-        """As Keras's own, which also zeroes LoRA's first factor: no gradient would be left."""
-        first = ops.copy(self.lora_kernel_a) if self.lora_enabled else None
-        super().load_own_variables(store)
-        if first is not None:
-            self.lora_kernel_a.assign(first)
-
-
-# ---------------------------------------------------------------------------- dropout
-
-GOLDEN_RATIO = -0x61C88647  # 0x9E3779B9 as int32; spreads consecutive counters
-
-
-@dataclasses.dataclass
-class TrainingStep:
-    """Within its context layers know of the step that they are called in.
-
-    Dropout masks are then a pure function of its seed, of a sequence's number in the global batch
-    and of a token's place in its sequence, whatever rows they stand in.
-
-    Args:
-      seed: int32 scalar, a different one for each step.
-      sequences: their numbers in the global batch, int32 [B, K]. A layer whose inputs have more
-        rows counts on within each. None: 0, 1, 2, ...
-      numbers: of rows of several sequences their input_mask, int32 [B, S].
-      recompute: what is computed again for the gradient: "attention", its probabilities and the
-        derivative of gelu; "blocks", all of a block; "", nothing.
-      still: ids of the layers that drop nothing, those of a frozen encoder.
-      lines: what `places` has made.
-    """
-
-    seed: Tensor
-    sequences: Tensor = None
-    numbers: Tensor = None
-    recompute: str = ""
-    still: frozenset[int] = frozenset()
-    lines: dict[tuple, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.seed = ops.convert_to_tensor(self.seed, "int32")
-
-    def __enter__(self) -> None:
-        _steps.append(self)
-
-    def __exit__(self, *_: Any) -> None:
-        _steps.pop()
-
-    def places(self, shape: Any) -> tuple[Tensor, Tensor]:
-        """Of each element a hash of its line, along the last axis, and of its place in the line.
-
-        They broadcast to `shape` and are made once for all layers: what is left for each element is
-        what counts on GPUs, and what is left for each layer is what a step's start takes.
-        """
-        if not all(isinstance(n, int) for n in shape):  # some are tensors
-            return self._places(shape)
-        key = tuple(shape)
-        if key not in self.lines:
-            self.lines[key] = self._places(shape)
-        return self.lines[key]
-
-    def again(self, zero: Tensor) -> "TrainingStep":
-        """A step of the same masks, which are computed again: `zero`, an int32, is 0 unknown."""
-        lines = {key: (line + zero, element) for key, (line, element) in self.lines.items()}
-        return dataclasses.replace(self, seed=self.seed + zero, lines=lines)
-
-    def _places(self, shape: Any) -> tuple[Tensor, Tensor]:
-        between, last = shape[1:-1], ops.arange(shape[-1], dtype="int32")
-        if self.numbers is not None and between:  # of the tokens of several sequences
-            places = places_in_sequences(self.numbers)  # [B, S]
-            number = ops.maximum(self.numbers - 1, 0)
-            sequence = ops.take_along_axis(self.sequences, number, axis=1)  # [B, S]
-            if len(between) == 2:
-                last = places[:, None, None, :]
-        else:
-            sequence = self._sequences(shape[0])  # [B]
-            places = ops.arange(between[-1] if between else 1, dtype="int32")  # [S]
-            sequence = sequence[:, None] if between else sequence
-        if len(between) > 1:  # as heads have several lines of each token
-            others = ops.arange(math.prod(between[:-1]), dtype="int32")[:, None] * 2**16
-            places = ops.expand_dims(places, -2) + others  # [N, S], or [B, N, S]
-            sequence = ops.expand_dims(sequence, 1)
-        row = mix(ops.bitwise_xor(sequence * GOLDEN_RATIO, mix(self.seed)))
-        line = mix(ops.bitwise_xor(row, places * GOLDEN_RATIO))
-        if len(between) > 2:
-            line = ops.reshape(line, (-1, *between))
-        return ops.expand_dims(line, -1), last * GOLDEN_RATIO
-
-    def _sequences(self, rows: Any) -> Tensor:
-        """The numbers of the sequences that so many rows belong to, int32 [rows]."""
-        if self.sequences is None:
-            return ops.arange(rows, dtype="int32")
-        sequences = ops.reshape(self.sequences, (-1, 1))  # [B * K, 1]
-        each = rows // ops.shape(sequences)[0]
-        return ops.reshape(sequences * each + ops.arange(each, dtype="int32"), (-1,))
-
-
-_steps: list[TrainingStep] = []  # those whose contexts are entered
-
-
-def recomputes(what: str) -> bool:
-    """Whether this is computed again for the gradient."""
-    return bool(_steps) and _steps[-1].recompute == what
-
-
-def drops(layer: keras.layers.Layer, training: bool | None) -> bool:
-    """Whether a part of the encoder has dropout."""
-    return bool(training) and not (_steps and id(layer) in _steps[-1].still)
-
-
-def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
-    """`function(*tensors)`; its gradient keeps the tensors alone, and computes the rest again.
-
-    The seed of dropout is one more of them. Otherwise a compiler would find that the masks of both
-    passes are the same, compute them once, and keep them: a byte for each element. Outside of a
-    `TrainingStep` nothing is recomputed, as the second pass would draw other masks.
-    """
-    if not _steps:
-        return function(*tensors)
-    step = _steps[-1]
-
-    def with_seed(high: Tensor, low: Tensor, *tensors: Tensor) -> Tensor:
-        seed = ops.left_shift(ops.cast(high, "int32"), 16) + ops.cast(low, "int32")
-        with dataclasses.replace(step, seed=seed, lines={}):
-            return function(*tensors)
-
-    # Halves, which float32 holds exactly: what is not floating has no place in a gradient.
-    high, low = ops.right_shift(step.seed, 16), ops.bitwise_and(step.seed, 0xFFFF)
-    halves = (ops.cast(half, "float32") for half in (high, low))
-    return keras.remat(with_seed)(*halves, *tensors)
-
-
-def mix(h: Tensor) -> Tensor:
-    """The finalizer of MurmurHash3 on int32 tensors: every bit of `h` flips half of the result.
-
-    Wrapping products and masked shifts of int32, as not every backend has uint32.
-    """
-    h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 16), 0xFFFF)) * -0x7A143595
-    h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 13), 0x7FFFF)) * -0x3D4D51CB
-    return ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 16), 0xFFFF))
-
-
-@keras.saving.register_keras_serializable(package="bert_tf")
-class Dropout(keras.layers.Layer):
-    """Dropout without state: a mask is a hash of seed, place in the model, sequence and element.
-
-    It is computed again for the gradient, not stored. Sequences have their numbers in the global
-    batch (`TrainingStep`): so the masks of a step do not depend on how its batch is packed, spread
-    over replicas or cut into micro-batches, and a resumed run draws those of an undisturbed one.
-    Outside of a step the seed comes from a Keras `SeedGenerator`, so that the layer works under
-    `fit` too; there all replicas draw the same masks, as those of Keras's own layer do.
-    """
-
-    def __init__(self, rate: float, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.rate = rate
-        self.supports_masking = True
-        self._seeds: Any = keras.random.SeedGenerator() if rate else None
-
-    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        """x [B, ...] -> [B, ...]; in training a share `rate` becomes 0, the rest is scaled up."""
-        if not self.rate or not training:
-            return x
-        if _steps:
-            step = _steps[-1]
-        else:
-            own, calls = ops.unstack(ops.cast(self._seeds.next(), "int32"), 2)
-            step = TrainingStep(ops.bitwise_xor(mix(calls * GOLDEN_RATIO), own))
-        line, element = step.places(ops.shape(x))
-        # Less than `mix`, for speed: the lines are well mixed, and only high bits are compared.
-        place = zlib.crc32(self.path.encode()) - 2**31
-        h = ops.bitwise_xor(ops.bitwise_xor(line, place) * -0x3D4D51CB, element) * -0x7A143595
-        h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 15), 0x1FFFF)) * -0x3D4D51CB
-        keep = h >= int((self.rate - 0.5) * 2**32)
-        wide = ops.cast(x, "float32") * (1.0 / (1.0 - self.rate))  # which is no bfloat16
-        return ops.where(keep, ops.cast(wide, x.dtype), ops.cast(0, x.dtype))
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """The shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {**super().get_config(), "rate": self.rate}
+        return (x_shape[0], self.hidden_size)

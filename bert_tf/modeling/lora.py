@@ -1,4 +1,4 @@
-"""LoRA: trains two small matrices beside each chosen kernel, and nothing else of the encoder.
+"""The dense layer of the models, and LoRA, which trains two small matrices beside its kernel.
 
     x W    becomes    x (W + alpha / rank * A B)
 
@@ -9,12 +9,15 @@ Source: Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models", 
 
 import math
 import re
+from typing import Any
 
 import keras
 from absl import logging
+from keras import ops
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
+from bert_tf.modeling.parts import parts_of
 
 # The dense layers of the encoder: the paths that have each.
 TARGETS = {
@@ -27,6 +30,44 @@ TARGETS = {
     "pooler": r"pooler/dense",
 }
 _ENCODER = r"(embeddings|layer_\d+|pooler)/"
+
+
+@keras.saving.register_keras_serializable(package="bert_tf")
+class Dense(keras.layers.Dense):
+    """A dense layer that takes all rows as one matrix, [..., in] -> [..., units].
+
+    So its gradient is one product, and no batched ones. Of LoRA, int8 and float8 it saves what is
+    needed to go on.
+    """
+
+    def call(self, x: Any) -> Any:
+        """x [..., in] -> [..., units]."""
+        rows = ops.reshape(x, (-1, x.shape[-1]))
+        return ops.reshape(super().call(rows), (*ops.shape(x)[:-1], self.units))
+
+    @property
+    def kernel(self) -> Any:
+        """As Keras's own, with LoRA's product; but what is saved is not rounded as in `call`."""
+        if not self.lora_enabled or self.quantization_mode:
+            return super().kernel
+        factors = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
+        return frozen_kernel(self) + factors * (self.lora_alpha / self.lora_rank)
+
+    def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
+        """As Keras's own, which refuses every subclass."""
+        super().quantize(mode, type_check=False, config=config)
+
+    def load_own_variables(self, store: Any) -> None:
+        """As Keras's own, which also zeroes LoRA's first factor: no gradient would be left."""
+        first = ops.copy(self.lora_kernel_a) if self.lora_enabled else None
+        super().load_own_variables(store)
+        if first is not None:
+            self.lora_kernel_a.assign(first)
+
+
+def frozen_kernel(layer: keras.layers.Dense) -> keras.Variable:
+    """The variable W of a dense layer, without what LoRA adds to it."""
+    return next(variable for variable in layer.weights if variable.name == "kernel")
 
 
 def add_lora(
@@ -59,7 +100,7 @@ def add_lora(
       ValueError: the model has LoRA already.
     """
     patterns = "|".join(TARGETS[name] for name in targets)
-    layers = [x for x in model._flatten_layers() if isinstance(x, keras.layers.Dense)]
+    layers = parts_of(model, keras.layers.Dense)
     chosen = [layer for layer in layers if re.fullmatch(patterns, f"{layer.path}")]  # None unbuilt
     if not chosen:
         received = f"{model.name}, a model without a BERT encoder"
@@ -67,7 +108,7 @@ def add_lora(
     check("rank", rank, int, low=1, high=min(min(layer.kernel.shape) for layer in chosen))
     for layer in chosen:
         layer.enable_lora(rank, lora_alpha=alpha)
-    for layer in model._flatten_layers():
+    for layer in parts_of(model, keras.layers.Layer):
         if re.match(_ENCODER, f"{layer.path}/"):
             layer.trainable = True  # a frozen layer's variables are not trained, whatever they are
     for variable in model.weights:

@@ -207,11 +207,11 @@ class InferenceModel(tf.Module):
         self.position_embeddings = _variable(tensors[f"{scope}/position_embeddings"])
         self.embedding_norm = _norm(tensors, scope)
         self.blocks = [_block(tensors, config, f"bert/encoder/{name}") for name in names]
-        x, table = model.get_layer("embeddings").output
-        *others, last = (x, *(model.get_layer(name).output for name in names))
+        every = [model.get_layer(name).output for name in ("embeddings", *names)]
+        *others, last = every
         inputs = [last]
         if "masked_lm_positions" in model.input:
-            inputs += [model.input["masked_lm_positions"], table]
+            inputs.append(model.input["masked_lm_positions"])
         on_top = {name: model.output[name] for name in outputs if name != "sequence_output"}
         taken = [name for name in ("input_mask", "segment_ids") if name in model.input]
         self._taken: list[str] = []  # inputs of the model that the head takes, too
@@ -228,6 +228,7 @@ class InferenceModel(tf.Module):
                     raise
         # Not tracked: TF Serving's loader does not find the variables of a Keras model.
         self.__dict__["_head"] = head
+        self.__dict__["_table"] = model.get_layer("embeddings").word_embeddings
         self.head_weights = [v.value for v in self._head.weights] if on_top else []
 
     def __call__(self, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -251,6 +252,10 @@ class InferenceModel(tf.Module):
             # `batch_dims`: a position beyond its row is refused, and never one of another row.
             chosen = tf.gather(sequence, positions, batch_dims=1)  # [B, P, D]
             places = tf.broadcast_to(first + tf.range(tf.shape(positions)[1]), tf.shape(positions))
-            given = [chosen, places, tf.convert_to_tensor(self.word_embeddings)]
-        found = self._head(given, training=False) if self._head else {}
+            given = [chosen, places]
+        found = {}
+        if self._head is not None:
+            # A head of masked words reads the table here, or an export would hold two.
+            with keras.StatelessScope([(self._table, tf.convert_to_tensor(self.word_embeddings))]):
+                found = self._head(given, training=False)
         return {name: found.get(name, sequence) for name in self.outputs}

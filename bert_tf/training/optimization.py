@@ -13,9 +13,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.declarations import check, check_fields, declared, size
 from bert_tf.errors import InputError
+from bert_tf.modeling.names import checkpoint_name
 
 if TYPE_CHECKING:
     from bert_tf.options import OptimizerOptions

@@ -14,13 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.matching import load_checkpoint
-from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.config import BertConfig, StepConfig
 from bert_tf.data import SEQUENCES
 from bert_tf.data.records import pretraining_record
 from bert_tf.heads.head import Batch
 from bert_tf.heads.pretraining import Pretraining
 from bert_tf.modeling.models import BertModel
+from bert_tf.modeling.names import checkpoint_name
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.trainer import Trainer
 

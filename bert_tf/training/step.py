@@ -25,12 +25,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import runtime
-from bert_tf.checkpoints import tf1
 from bert_tf.config import StepConfig
 from bert_tf.data import SEQUENCES
 from bert_tf.heads import ENCODER
 from bert_tf.heads.head import Batch, Head, Sums
-from bert_tf.modeling.layers import GOLDEN_RATIO, Embeddings, EncoderBlock, TrainingStep, mix
+from bert_tf.modeling.memory import GOLDEN_RATIO, TrainingStep, mix
+from bert_tf.modeling.models import layer_dtype
+from bert_tf.modeling.names import ENCODER_PATHS, by_name
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 
 
@@ -73,17 +74,14 @@ class Steps:
         """
         self.model, self.objective, self.optimizer = model, objective, optimizer
         self.strategy, self.config, self.seed = strategy, config, seed
-        variables = tf1.by_name(model.trainable_variables, model.name)
+        variables = by_name(model.trainable_variables, model.name)
         weights = {name: variable.value for name, variable in variables.items()}
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
         self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
         self.frozen = weights
-        self._still: frozenset[int] = frozenset()
-        if not any(re.match(ENCODER, name) for name in self.weights):
-            # Fixed features (section 5.3), the same in every epoch.
-            own = {id(variable) for name, variable in variables.items() if re.match(ENCODER, name)}
-            parts = (x for x in model._flatten_layers() if isinstance(x, Embeddings | EncoderBlock))
-            self._still = frozenset(id(x) for x in parts if own.issuperset(map(id, x.weights)))
+        # Fixed features (section 5.3) are the same in every epoch.
+        is_fixed = not any(re.match(ENCODER, name) for name in self.weights)
+        self._fixed = ENCODER_PATHS if is_fixed else ""
         self.slots = {
             f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
             for name, w in self.weights.items()
@@ -178,7 +176,7 @@ class Steps:
         inputs = model_inputs(self.model, batch)
         numbers = batch["input_mask"] if is_packed(batch) else None
         seed, rows = step_seed(self.seed, step), (batch[SEQUENCES], numbers)
-        with TrainingStep(seed, *rows, recompute=self._recompute, still=self._still):
+        with TrainingStep(seed, *rows, recompute=self._recompute, fixed=self._fixed):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
                 outputs = self.model(inputs, training=True)
@@ -320,15 +318,9 @@ class LossScale:
 # ------------------------------------------------------------------ functions
 
 
-@contextlib.contextmanager
-def layer_precision(precision: str) -> Iterator[None]:
+def layer_precision(precision: str) -> contextlib.AbstractContextManager[None]:
     """Layers that are made within this context compute in `precision`."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(precision if precision == "float32" else f"mixed_{precision}")
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
+    return layer_dtype(precision if precision == "float32" else f"mixed_{precision}")
 
 
 def model_inputs(model: keras.Model, batch: Batch) -> Batch:

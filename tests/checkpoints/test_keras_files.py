@@ -17,8 +17,8 @@ from bert_tf import BertModel, load_checkpoint, make_model
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.shown_heads import shown_head
-from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
+from bert_tf.modeling.names import checkpoint_name
 
 TWO_BLOCKS = small.CONFIG
 ONE_BLOCK = dataclasses.replace(small.CONFIG, num_hidden_layers=1)

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from bert_tf import BertConfig, FullTokenizer, heads
-from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.modeling.names import checkpoint_name
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "bread", "water", "##s", ",", "wine"]
 # How much a piece is preferred at even places; at odd ones the other way round.

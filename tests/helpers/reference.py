@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from bert_tf.checkpoints.tf1 import checkpoint_name
+from bert_tf.modeling.names import checkpoint_name
 
 
 def variable_shapes(config, *, heads: bool = True) -> dict[str, tuple[int, ...]]:

@@ -21,13 +21,14 @@ from absl import flags as absl_flags
 
 from bert_tf import BertConfig, BertModel
 from bert_tf.__main__ import VERBS
-from bert_tf.checkpoints.tf1 import CheckpointReader, checkpoint_name, write_checkpoint
+from bert_tf.checkpoints.tf1 import CheckpointReader, write_checkpoint
 from bert_tf.cli import main as cli
 from bert_tf.cli.flags import check_effects
 from bert_tf.data import records as record_files
 from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.data.shards import find_blocks
 from bert_tf.errors import InputError
+from bert_tf.modeling.names import checkpoint_name
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
 ROOT = pathlib.Path(__file__).parents[2]

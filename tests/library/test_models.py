@@ -16,9 +16,9 @@ import tensorflow as tf
 
 import bert_tf
 from bert_tf import heads, layers
-from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, make_model
+from bert_tf.modeling.names import checkpoint_name
 
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)  # each takes seconds to trace
 TENSORS = {kind: model_files.tensors_of(kind, CONFIG) for kind in model_files.KINDS}

@@ -9,9 +9,9 @@ import reference
 import small
 
 from bert_tf import BertConfig, BertModel, heads, make_model
-from bert_tf.checkpoints.tf1 import checkpoint_name
 from bert_tf.errors import InputError
 from bert_tf.modeling.models import SYNONYMS
+from bert_tf.modeling.names import checkpoint_name
 
 # Word pieces, layers, hidden size, weights of the encoder with pooler, and with both heads too.
 RELEASED_SIZES = [

@@ -12,13 +12,14 @@ from seqeval.metrics.sequence_labeling import get_entities
 from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import PretrainedModel, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
-from bert_tf.checkpoints.tf1 import CheckpointFolder, checkpoint_name
+from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.config import StepConfig
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
 from bert_tf.heads.labels import IGNORED
 from bert_tf.heads.tags import normal_tags
+from bert_tf.modeling.names import checkpoint_name
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.registry import get_task
