@@ -19,6 +19,7 @@ less the leading `bert/`, `bert/encoder/` or `cls/` (`names.py`).
 """
 
 import inspect
+import re
 from typing import Any, Self
 
 import keras
@@ -65,8 +66,8 @@ class BertLayer(keras.layers.Layer):
         config = super().get_config()
         for cls in type(self).__mro__:
             if issubclass(cls, BertLayer) and "__init__" in vars(cls):
-                for name in inspect.signature(cls.__init__).parameters.keys() - config.keys():
-                    if hasattr(self, name):  # others are a subclass's own affair
+                for name in inspect.signature(cls.__init__).parameters:
+                    if name not in config and hasattr(self, name):  # others: a subclass's affair
                         config[name] = getattr(self, name)
         return config | policies_of_parts(self)
 
@@ -88,12 +89,19 @@ class BertLayer(keras.layers.Layer):
 
 def policies_of_parts(layer: keras.layers.Layer) -> dict[str, Any]:
     """`dtype` for a configuration: of a layer whose parts are quantized, the policies by path."""
-    policies = keras.dtype_policies.DTypePolicyMap(layer.dtype_policy)
+    policies = keras.dtype_policies.DTypePolicyMap(_policy_of(layer))
     for part in parts_of(layer, keras.layers.Layer):
         if part is not layer and part.quantization_mode is not None:
-            inside = part.path.removeprefix(f"{layer.path}/")
-            policies[f"(.*/)?{layer.name}/{inside}"] = part.dtype_policy  # wherever the layer is
+            inside = f"{layer.name}/{part.path.removeprefix(f'{layer.path}/')}"
+            policies[f"(.*/)?{re.escape(inside)}"] = _policy_of(part)  # wherever the layer is
     return {"dtype": keras.dtype_policies.serialize(policies)} if len(policies) else {}
+
+
+def _policy_of(layer: keras.layers.Layer) -> keras.dtype_policies.DTypePolicy:
+    """The policy of the layer alone, also if it was made with policies by path."""
+    policy = layer.dtype_policy
+    by_path = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+    return policy[f"{layer.path}"] if by_path else policy  # the path is None before it is built
 
 
 def size(name: str, value: Any) -> int:
