@@ -32,7 +32,7 @@ from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.modeling import memory
-from bert_tf.modeling.lora import Dense
+from bert_tf.modeling.lora import Dense, policy_at
 from bert_tf.modeling.memory import Dropout
 from bert_tf.modeling.parts import parts_of
 
@@ -89,19 +89,13 @@ class BertLayer(keras.layers.Layer):
 
 def policies_of_parts(layer: keras.layers.Layer) -> dict[str, Any]:
     """`dtype` for a configuration: of a layer whose parts are quantized, the policies by path."""
-    policies = keras.dtype_policies.DTypePolicyMap(_policy_of(layer))
+    policies = keras.dtype_policies.DTypePolicyMap(policy_at(layer.dtype_policy, layer.path))
     for part in parts_of(layer, keras.layers.Layer):
         if part is not layer and part.quantization_mode is not None:
             inside = f"{layer.name}/{part.path.removeprefix(f'{layer.path}/')}"
-            policies[f"(.*/)?{re.escape(inside)}"] = _policy_of(part)  # wherever the layer is
+            policy = policy_at(part.dtype_policy, part.path)
+            policies[f"(.*/)?{re.escape(inside)}"] = policy  # wherever the layer is
     return {"dtype": keras.dtype_policies.serialize(policies)} if len(policies) else {}
-
-
-def _policy_of(layer: keras.layers.Layer) -> keras.dtype_policies.DTypePolicy:
-    """The policy of the layer alone, also if it was made with policies by path."""
-    policy = layer.dtype_policy
-    by_path = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
-    return policy[f"{layer.path}"] if by_path else policy  # the path is None before it is built
 
 
 def size(name: str, value: Any) -> int:
