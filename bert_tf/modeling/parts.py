@@ -1,5 +1,6 @@
 """The layers inside of a layer or model, by what its attributes hold."""
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import keras
@@ -26,6 +27,18 @@ def parts_of(layer: keras.layers.Layer, kind: type[Kind]) -> list[Kind]:
 
 
 def _held(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The layers in the attributes of a layer, also in lists and dicts."""
-    values = keras.tree.flatten(list(vars(layer).values()))
-    return [value for value in values if isinstance(value, keras.layers.Layer)]
+    """The layers in the attributes of a layer, also in lists and dicts.
+
+    Not by `keras.tree`, which sorts keys: a compiled model has a dict whose keys are layers.
+    """
+    found: list[keras.layers.Layer] = []
+
+    def visit(value: Any) -> None:
+        if isinstance(value, keras.layers.Layer):
+            found.append(value)
+        elif isinstance(value, list | tuple | Mapping):
+            for item in value.values() if isinstance(value, Mapping) else value:
+                visit(item)
+
+    visit(vars(layer))
+    return found
