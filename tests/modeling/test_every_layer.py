@@ -5,6 +5,7 @@ masks and clones, without a warning, which pytest makes an error. The arithmetic
 """
 
 import dataclasses
+import inspect
 import json
 import math
 import warnings
@@ -19,7 +20,7 @@ import small
 from keras import ops
 
 import bert_tf
-from bert_tf import BertModel, heads, layers, make_model
+from bert_tf import BertConfig, BertModel, heads, layers, make_model
 from bert_tf.errors import InputError
 from bert_tf.modeling.heads import MergeChoices
 from bert_tf.modeling.parts import parts_of
@@ -130,7 +131,8 @@ EVERY = {
 }
 KERAS = {"name", "trainable", "dtype"}
 ATTENDING = (layers.SelfAttention, layers.EncoderBlock)
-POLICIES = {"float32": "float32", "mixed_bfloat16": "bfloat16"}  # what each computes in
+HALF = "mixed_bfloat16"
+POLICIES = {"float32": "float32", HALF: "bfloat16"}  # what each computes in
 every_layer = pytest.mark.parametrize("kind", EVERY)
 
 
@@ -196,15 +198,10 @@ def test_a_configuration_is_the_arguments_and_makes_the_same_layer(kind):
 @every_layer
 def test_the_order_of_a_configuration_is_that_of_the_arguments(kind):
     """So a file has the same bytes in every process."""
-    own = [name for name in made(kind).get_config() if name in EVERY[kind].arguments]
-    signature = {
-        layers.Embeddings: ["vocab_size", "hidden_size", "max_positions", "type_vocab_size"],
-        layers.EncoderBlock: ["hidden_size", "num_heads", "intermediate_size", "dropout"],
-        heads.MaskedLmHead: ["hidden_size", "activation", "vocab_size", "causal"],
-        heads.NextSentenceHead: ["num_classes", "initializer_range"],
-    }
-    if kind in signature:
-        assert own[: len(signature[kind])] == signature[kind]
+    arguments = EVERY[kind].arguments.keys() - KERAS
+    expected = [name for name in inspect.signature(kind.__init__).parameters if name in arguments]
+    if kind is not layers.Dense:  # Keras's own
+        assert [name for name in made(kind).get_config() if name in arguments] == expected
 
 
 # Keras's own layers write a get_config, and so must what is derived of them.
@@ -330,16 +327,16 @@ def test_shapes_and_types_with_losses(policy):
 @every_layer
 def test_precision_is_that_of_all_parts(kind):
     """What is computed is in 16 bits, what is trained in 32; also by the global policy."""
-    layer = made(kind, dtype="mixed_bfloat16")
+    layer = made(kind, dtype=HALF)
     layer(*EVERY[kind].inputs)
     for part in parts_of(layer, keras.layers.Layer):
         if part is not layer and isinstance(part, layers.Embeddings):
             continue  # that the head is tied to
         assert (part.compute_dtype, part.variable_dtype) == ("bfloat16", "float32"), part.path
-        assert part.dtype_policy.name == "mixed_bfloat16"
+        assert part.dtype_policy.name == HALF
     assert all(weight.dtype == "float32" for weight in layer.weights)
     try:
-        keras.config.set_dtype_policy("mixed_bfloat16")
+        keras.config.set_dtype_policy(HALF)
         default = made(kind).compute_dtype
     finally:
         keras.config.set_dtype_policy("float32")
@@ -350,23 +347,27 @@ def test_precision_is_that_of_all_parts(kind):
 # ---------------------------------------------------------------------------- models
 
 
-def model(head: str, **options: Any) -> BertModel:
-    classes = (
-        {"num_classes": 3} if head in ("classification", "multi_label", "token_labels") else {}
-    )
-    choices = {"num_choices": CHOICES} if head == "multiple_choice" else {}
-    return make_model(head, CONFIG, **classes, **choices, **options)
+def model(head: str, config: BertConfig = CONFIG, **options: Any) -> BertModel:
+    """Of 3 classes or of 9 choices where a head has these."""
+    if head in ("classification", "multi_label", "token_labels"):
+        options["num_classes"] = len(LABELS)
+    if head == "multiple_choice":
+        options["num_choices"] = CHOICES
+    return make_model(head, config, **options)
 
 
-def inputs_for(model: BertModel) -> dict[str, np.ndarray]:
-    """Of a model's own names and ranks."""
+def of_choices(x: np.ndarray) -> np.ndarray:
+    """[B, ...] -> [B, C, ...], the choices of a row from other rows."""
+    return np.stack([np.roll(x, n, axis=0) for n in range(CHOICES)], axis=1)
+
+
+def inputs_for(model: keras.Model) -> dict[str, np.ndarray]:
+    """Of a functional model's own names and ranks."""
+    if isinstance(model, Subclassed):
+        return {name: BATCH[name] for name in ("input_ids", "input_mask", "segment_ids")}
     inputs = {name: BATCH.get(name, POSITIONS) for name in model.input}
     if len(model.input["input_ids"].shape) == 3:
-        rolled = [
-            keras.tree.map_structure(lambda x: np.roll(x, n, axis=0), inputs)
-            for n in range(CHOICES)
-        ]
-        inputs = {name: np.stack([x[name] for x in rolled], axis=1) for name in inputs}
+        inputs = {name: of_choices(x) for name, x in inputs.items()}
     return inputs
 
 
@@ -379,7 +380,7 @@ def outputs_of(model: keras.Model) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("make", [lambda dtype: BertModel(CONFIG, dtype=dtype), *heads.NAMES])
 def test_precision_of_a_model(make):
-    made = make("mixed_bfloat16") if callable(make) else model(make, dtype="mixed_bfloat16")
+    made = make(HALF) if callable(make) else model(make, dtype=HALF)
     assert keras.config.dtype_policy().name == "float32"
     y = made(inputs_for(made))
     for name, value in made.output.items():
@@ -415,8 +416,8 @@ def moved(change: np.ndarray) -> bool:
     return change.max() > 1e-6
 
 
-def of_layers() -> keras.Model:
-    """A plain model of all layers that have weights, the classifier of words frozen."""
+def of_layers(*, with_words: bool = True) -> keras.Model:
+    """A plain model of all layers that have weights, one of them frozen; tied words or none."""
     lengths = {"input_ids": S, "segment_ids": S, "masked_lm_positions": P}
     inputs = {name: keras.Input((n,), dtype="int32", name=name) for name, n in lengths.items()}
     embeddings = layers.Embeddings(V, D, M, T, name="a")
@@ -425,14 +426,16 @@ def of_layers() -> keras.Model:
     x = layers.EncoderBlock(D, N, F, name="c", initializer_range=0.2)(x)
     pooled = layers.Pooler(D, name="d", initializer_range=0.2)(layers.Dropout(0.2, name="e")(x))
     outputs = {
-        "words": heads.MaskedLmHead(embeddings=embeddings, name="f")(
-            x, inputs["masked_lm_positions"]
-        ),
         "next": heads.NextSentenceHead(name="g")(pooled),
         "text": heads.SequenceClassifier(C, name="h")(pooled),
         "tags": heads.TokenClassifier(C, name="i")(layers.Dense(U, name="j")(x)),
         "frozen": heads.TokenClassifier(3, name="k", trainable=False)(x),
     }
+    if with_words:
+        head = heads.MaskedLmHead(embeddings=embeddings, name="f")
+        outputs["words"] = head(x, inputs["masked_lm_positions"])
+    else:
+        del inputs["masked_lm_positions"]
     return keras.Model(inputs, outputs)
 
 
@@ -506,3 +509,321 @@ def test_a_step_of_fit_trains_a_model(head):
     frozen = {weight.path for weight in trained.non_trainable_weights}
     key = {"layer_0/attention/self/key/bias"}
     assert left == frozen | key | WITHOUT_GRADIENT.get(head, set())
+
+
+# ---------------------------------------------------------------------------- quantized
+
+
+@keras.saving.register_keras_serializable(package="test_every_layer")
+class Subclassed(keras.Model):
+    """Of layers that are its arguments: Keras loads quantized layers by their configurations."""
+
+    def __init__(self, embeddings, block, tags, **kwargs):
+        super().__init__(**kwargs)
+        self.embeddings, self.block, self.tags = embeddings, block, tags
+
+    def call(self, inputs):
+        x = self.embeddings(inputs["input_ids"], inputs["segment_ids"], mask=inputs["input_mask"])
+        return self.tags(self.block(x))
+
+    def get_config(self):
+        parts = {"embeddings": self.embeddings, "block": self.block, "tags": self.tags}
+        serialize = keras.saving.serialize_keras_object
+        return {**super().get_config(), **{name: serialize(part) for name, part in parts.items()}}
+
+    @classmethod
+    def from_config(cls, config):
+        parts = ("embeddings", "block", "tags")
+        deserialize = keras.saving.deserialize_keras_object
+        return cls(**config | {name: deserialize(config[name]) for name in parts})
+
+
+def subclassed(**arguments: Any) -> Subclassed:
+    embeddings = layers.Embeddings.from_bert_config(CONFIG)
+    block = layers.EncoderBlock.from_bert_config(CONFIG, name="a.block", **arguments)
+    model = Subclassed(embeddings, block, layers.Dense(U, name="tags"))
+    model(inputs_for(model))
+    return model
+
+
+QUANTIZED = {  # the dense layers of each, and the policy that they had
+    "functional": (lambda: of_layers(with_words=False), 3 + 6 + 1 + 1, "float32"),
+    "BertModel": (lambda: model("pretraining", dtype=HALF), 6 + 1 + 1, HALF),
+    "subclassed": (subclassed, 6 + 1, "float32"),
+}
+
+
+@pytest.mark.parametrize("mode", ["int8", "float8"])
+@pytest.mark.parametrize("kind", QUANTIZED)
+def test_a_quantized_model_is_what_its_file_has(kind, mode, tmp_path):
+    """In a file of the file too, and in a clone."""
+    make, count, policy = QUANTIZED[kind]
+    made = make()
+    exact = outputs_of(made)
+    with warnings.catch_warnings():
+        if not isinstance(made, BertModel):  # Keras warns of every layer that has no int8
+            warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
+        made.quantize(mode)
+    expected = outputs_of(made)
+    assert any(np.abs(expected[name] - exact[name]).max() > 1e-4 for name in exact)
+    for generation in range(2):
+        made.save(tmp_path / f"{generation}.keras")
+        made = keras.models.load_model(tmp_path / f"{generation}.keras")
+        equal(outputs_of(made), expected)
+        parts = parts_of(made, keras.layers.Layer)
+        assert [part.quantization_mode for part in parts].count(mode) == count
+        policies = {p.dtype_policy.name for p in parts if p.quantization_mode == mode}
+        assert policies == {f"{mode}_from_{policy}"}
+    if kind != "subclassed":
+        clone = keras.models.clone_model(made)
+        clone.set_weights(made.get_weights())
+        equal(outputs_of(clone), expected)
+
+
+# ---------------------------------------------------------------------------- files
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> bert_tf.FullTokenizer:
+    return bert_tf.FullTokenizer("vocab.txt", True, pieces=model_files.PIECES)
+
+
+@pytest.mark.parametrize("head", heads.NAMES)
+def test_made_and_loaded_are_one(head, tokenizer, tmp_path):
+    """By Keras, by bert_tf, and as weights of a new model."""
+    made = model(head, tokenizer=tokenizer)
+    if heads.head_named(head).has_names:
+        made.labels = LABELS
+    if head == "multiple_choice":
+        # FAILS: without this line bert_tf.load makes it of 4 choices; the head does not say so.
+        made.metadata["num_choices"] = CHOICES
+    made.save(path := str(tmp_path / "model.keras"))
+    by_keras = keras.models.load_model(path)
+    by_bert_tf, its_tokenizer = bert_tf.load(path)
+    fresh = model(head)
+    bert_tf.load_checkpoint(fresh, path)
+    expected = outputs_of(made)
+    for copy in (by_keras, by_bert_tf, fresh):
+        equal(outputs_of(copy), expected)
+    for copy in (by_keras, by_bert_tf):
+        assert type(copy) is BertModel
+        assert (copy.labels, copy.name, copy.config) == (made.labels, made.name, CONFIG)
+        assert copy.tokenizer.pieces == its_tokenizer.pieces == tokenizer.pieces
+    if head == "embeddings":  # the others have the same tokenizers, which take time to make
+        texts = [*TEXTS, "w4 " * 2 * M]  # the last is cut
+        ids = made.tokenizer(texts)
+        assert ids["input_ids"].shape == (3, M)
+        for read in (by_keras.tokenizer, by_bert_tf.tokenizer, its_tokenizer):
+            equal(dict(read(texts)), dict(ids))
+
+
+TRAINED_BY = {
+    "classification": (
+        lambda path: bert_tf.classifier(path, labels=LABELS),
+        list(TEXTS),
+        lambda outputs: {"logits": outputs["logits"]},
+    ),
+    "token_labels": (
+        lambda path: bert_tf.token_classifier(path, labels=LABELS),
+        [text.split() for text in TEXTS],
+        lambda outputs: {"logits": outputs["logits"][:, 1:4]},  # each word is a piece
+    ),
+    "question_answering": (
+        bert_tf.question_answerer,
+        list(TEXTS),
+        lambda outputs: {name: outputs[name] for name in ("end_logits", "start_logits")},
+    ),
+}
+
+
+@pytest.mark.parametrize("head", TRAINED_BY)
+def test_models_that_fit_trains_on_texts(head, tokenizer, tmp_path):
+    """They have the weights of their file, and so has their own, read in each way."""
+    make, given, outputs = TRAINED_BY[head]
+    made = model(head, tokenizer=tokenizer)
+    made.labels = None if head == "question_answering" else LABELS
+    made.save(tmp_path / "made.keras")
+    of_text = make(str(tmp_path / "made.keras"))
+    expected = outputs(made(tokenizer(list(TEXTS))))
+    of_text.save(path := str(tmp_path / "texts.keras"))
+    by_keras = keras.models.load_model(path)
+    for copy in (of_text, by_keras):
+        assert type(copy) is type(of_text)
+        x = copy.read(given, None, None)[0] if head == "token_labels" else tokenizer(list(TEXTS))
+        y = copy(x)
+        y = y if isinstance(y, dict) else {"logits": y}
+        assert y.keys() == expected.keys()
+        for name, value in y.items():
+            is_real = np.ones(value.shape, bool)
+            is_real[1, 1:] = head != "token_labels" or len(value.shape) < 3
+            np.testing.assert_allclose(
+                np.array(value)[is_real], np.array(expected[name])[is_real], atol=1e-6
+            )
+        assert (copy.labels, copy.config) == (made.labels, CONFIG)
+    equal(outputs(bert_tf.load(path)[0](tokenizer(list(TEXTS)))), expected)
+
+
+# ---------------------------------------------------------------------------- masks
+
+
+SEEN = {"bool": True, "7": 7, "-3": -3, "0.5": np.float32(0.5)}  # all that is not 0
+
+
+def as_seen(mask: np.ndarray, seen: Any) -> np.ndarray:
+    """The mask in the type of `seen`, which stands for True."""
+    return np.where(mask, seen, np.zeros_like(seen))
+
+
+REAL = np.arange(S) < np.array([[7], [2], [5], [1], [6]])  # [B, S]
+PADDING = np.arange(S) != np.array([[1], [0], [3], [2], [6]])  # [B, S]
+WHO = np.random.default_rng(5).random((B, N, S, S)) < 0.6
+
+
+class Attending(keras.Model):
+    """A layer that attends, behind one of Keras that masks zeros."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.masking, self.layer = keras.layers.Masking(), layer
+
+    def call(self, inputs):
+        masks = {name: mask for name, mask in inputs.items() if name != "x"}
+        return self.layer(self.masking(inputs["x"]), **masks)
+
+
+def called(way: str, layer: keras.layers.Layer, inputs: dict[str, np.ndarray]) -> Any:
+    """The output for x, of which zeros are masked, with masks."""
+    if way == "eager":
+        masks = {name: mask for name, mask in inputs.items() if name != "x"}
+        return layer(keras.layers.Masking()(inputs["x"]), **masks)
+    if way == "subclassed":
+        return Attending(layer)(inputs)
+    symbols = {
+        name: keras.Input(x.shape[1:], dtype=x.dtype, name=name) for name, x in inputs.items()
+    }
+    masks = {name: mask for name, mask in symbols.items() if name != "x"}
+    y = layer(keras.layers.Masking()(symbols["x"]), **masks)
+    return keras.Model(symbols, y)(inputs)
+
+
+@pytest.mark.parametrize("seen", SEEN)
+@pytest.mark.parametrize("way", ["eager", "functional", "subclassed"])
+@pytest.mark.parametrize("kind", ATTENDING)
+def test_a_token_sees_what_all_masks_allow(kind, way, seen):
+    """As by one attention_mask, the product of all; 0 is not seen, anything else is."""
+    layer = kind.from_bert_config(CONFIG)
+    x = X * REAL[..., None]
+    plain = np.array(layer(X))
+    for padding in (None, PADDING):
+        for attention in (None, WHO[:, 0], WHO):
+            whole = REAL[:, None, None, :]
+            masks = {}
+            if padding is not None:
+                whole = whole & padding[:, None, None, :]
+                masks["padding_mask"] = as_seen(padding, SEEN[seen])
+            if attention is not None:
+                whole = whole & (attention if attention.ndim == 4 else attention[:, None])
+                masks["attention_mask"] = as_seen(attention, SEEN[seen])
+            whole = np.broadcast_to(whole, (B, N, S, S))
+            y = called(way, layer, {"x": x, **masks})
+            small.close(y, np.array(layer(x, attention_mask=whole)))
+            assert np.abs(np.array(y) - plain).max() > 1e-2
+            np.testing.assert_array_equal(y._keras_mask, REAL)
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_the_mask_of_embeddings(seen):
+    """Given, it is Keras's mask; left out, that of ids; without mask_zero there is none."""
+    layer = layers.Embeddings.from_bert_config(CONFIG)
+    mask = as_seen(PADDING, SEEN[seen])
+    np.testing.assert_array_equal(layer(IDS, SEGMENTS, mask=mask)._keras_mask, PADDING)
+    np.testing.assert_array_equal(layer(IDS, SEGMENTS)._keras_mask, IDS != 0)
+    np.testing.assert_array_equal(layer(IDS)._keras_mask, IDS != 0)
+    ids, given = keras.Input((S,), dtype="int32"), keras.Input((S,), dtype=mask.dtype)
+    functional = keras.Model([ids, given], layer(ids, mask=given))
+    np.testing.assert_array_equal(functional([IDS, mask])._keras_mask, PADDING)
+    bare = layers.Embeddings.from_bert_config(CONFIG, mask_zero=False)
+    np.testing.assert_array_equal(bare(IDS, mask=mask)._keras_mask, PADDING)
+    assert getattr(bare(IDS, SEGMENTS), "_keras_mask", None) is None
+
+
+ENDS = (layers.Pooler, heads.MaskedLmHead)
+
+
+@pytest.mark.parametrize("kind", [k for k, v in EVERY.items() if v.inputs[0] is X])
+def test_the_mask_of_an_output(kind):
+    """It is the input's; what has no places of its own has none."""
+    layer = made(kind)
+    x = keras.layers.Masking()(X * REAL[..., None])
+    y = layer(x, *EVERY[kind].inputs[1:])
+    symbols = [keras.Input(batch_shape=x.shape, dtype=x.dtype) for x in EVERY[kind].inputs]
+    symbolic = layer(keras.layers.Masking()(symbols[0]), *symbols[1:])
+    if kind in ENDS:
+        assert getattr(y, "_keras_mask", None) is None
+        assert getattr(symbolic, "_keras_mask", None) is None
+    else:
+        np.testing.assert_array_equal(y._keras_mask, REAL)
+        assert symbolic._keras_mask.shape == (B, S)
+    if kind in ATTENDING:
+        y, scores = layer(x, return_attention_scores=True)
+        np.testing.assert_array_equal(y._keras_mask, REAL)
+        assert getattr(scores, "_keras_mask", None) is None
+
+
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+@pytest.mark.parametrize("head", heads.NAMES)
+def test_the_mask_of_a_model(head, attention):
+    """By both names, as a layer of another model, and as Keras's mask of ids."""
+    made = model(head, dataclasses.replace(CONFIG, attention=attention))
+    inputs = inputs_for(made)
+    ids, mask = np.maximum(inputs.pop("input_ids"), 1), inputs.pop("input_mask") != 0
+    others = {"input_ids": ids, **inputs}
+    expected = made(others | {"input_mask": mask.astype(np.int32)})
+    unmasked = made(others)
+    assert any(np.abs(np.array(unmasked[n]) - y).max() > 1e-2 for n, y in expected.items())
+    for seen in SEEN.values():
+        equal(made(others | {"input_mask": as_seen(mask, seen)}), expected)
+        equal(made(others, attention_mask=as_seen(mask, seen)), expected)
+    given = others | {"input_mask": as_seen(mask, SEEN["0.5"])}
+    symbols = {n: keras.Input(x.shape[1:], dtype=x.dtype, name=n) for n, x in given.items()}
+    equal(keras.Model(symbols, made(symbols))(given), expected)
+    equal(made(others, mask=mask), expected)
+    equal(made(others, mask=dict.fromkeys(inputs) | {"input_ids": mask}), expected)
+    if "sequence_output" in expected:
+        np.testing.assert_array_equal(expected["sequence_output"]._keras_mask, mask)
+
+
+# ---------------------------------------------------------------------------- clones
+
+
+def test_a_clone_of_a_bert_model_is_tied_to_its_own_table():
+    made = model("pretraining")
+    clone = keras.models.clone_model(made)
+    assert type(clone) is BertModel
+    clone.set_weights(made.get_weights())
+    expected = outputs_of(made)
+    equal(outputs_of(clone), expected)
+    assert len(clone.weights) == len(made.weights)
+    table = clone.embeddings.word_embeddings
+    table.assign(ops.flip(table, axis=0))
+    changed = outputs_of(clone)["masked_lm_logits"]
+    assert np.abs(changed - expected["masked_lm_logits"]).max() > 1e-2
+    equal(outputs_of(made), expected)
+
+
+@pytest.mark.parametrize("way", ["clone", "file"])
+def test_a_copy_of_a_plain_model_is_refused_until_it_is_tied(way, tmp_path):
+    made = of_layers()
+    if way == "clone":
+        copy = keras.models.clone_model(made)
+        copy.set_weights(made.get_weights())
+    else:
+        made.save(tmp_path / "model.keras")
+        copy = keras.models.load_model(tmp_path / "model.keras")
+    with pytest.raises(InputError, match=r"f, a head that is tied to no embeddings[^$]*f\.tie\("):
+        outputs_of(copy)
+    wrong = layers.Embeddings(V, D + 1, M, T)
+    with pytest.raises(InputError, match=f"{V} word pieces and hidden_size {D + 1}"):
+        copy.get_layer("f").tie(wrong)
+    copy.get_layer("f").tie(copy.get_layer("a"))
+    equal(outputs_of(copy), outputs_of(made))
