@@ -15,6 +15,7 @@ what they are given into arrays first, and which compile themselves:
 This module loads no TensorFlow, which the models need not have.
 """
 
+import contextlib
 import importlib
 import math
 from collections.abc import Mapping, Sequence
@@ -159,7 +160,9 @@ class TextModel(BertModel):
         Raises:
           InputError: some are texts and some are not, or a label is unknown.
         """
-        return _arrays_module().ids_of_texts(self.tokenizer, x), self._numbers(y), sample_weight
+        if _has_texts(x):
+            x = _arrays_module().ids_of_texts(self.tokenizer, x)
+        return x, self._numbers(y), sample_weight
 
     def _arrays(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
         """What a method of Keras is given, as arrays, checked as a call's; datasets likewise."""
@@ -307,12 +310,9 @@ class TextModel(BertModel):
     def _compile_itself(self, num_steps: int) -> None:
         optimization = importlib.import_module("bert_tf.training.optimization")
         strategy = getattr(self, "distribute_strategy", None)  # of TensorFlow
-        if strategy is None:
-            self.compile(optimization.make_optimizer(num_train_steps=num_steps), **self.compile_options())
-        else:
-            with strategy.scope():
-                optimizer = optimization.make_optimizer(num_train_steps=num_steps)
-                self.compile(optimizer, **self.compile_options())
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            optimizer = optimization.make_optimizer(num_train_steps=num_steps)
+            self.compile(optimizer, **self.compile_options())
         self._compiled_by_itself = id(self.optimizer)
 
     def _check_losses(self) -> None:

@@ -12,8 +12,8 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
-from bert_tf.modeling.lora import TARGETS, add_lora
-from bert_tf.modeling.models import TOKEN_INPUTS
+from bert_tf.modeling.inputs import TOKEN_INPUTS
+from bert_tf.modeling.lora import TARGETS, add_lora, frozen_kernel
 
 D, F = small.CONFIG.hidden_size, small.CONFIG.intermediate_size
 LAYERS, CLASSES, RANK = small.CONFIG.num_hidden_layers, model_files.NUM_CLASSES, 5
@@ -120,9 +120,9 @@ def test_other_models():
 
 def merged_by_hand(model: keras.Model) -> np.ndarray:
     """The kernel QUERY of layer 1 + 10 / 5 of the product of its factors."""
-    layer = model.get_layer("layer_1").attention.self_attention.query
+    layer = model.get_layer("layer_1").attention.query
     a, b = np.array(layer.lora_kernel_a), np.array(layer.lora_kernel_b)
-    return np.array(layer._kernel) + 2 * a @ b
+    return np.array(frozen_kernel(layer)) + 2 * a @ b
 
 
 @pytest.mark.parametrize("kind", ["tf1", "hugging_face", "model.keras"])
