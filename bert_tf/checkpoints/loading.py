@@ -228,7 +228,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def refuse_swapped(function: str, model: Any, path: Any) -> None:
-    """Raises `InputError` if a path stands where a public function takes a model, or the reverse."""
+    """Raises `InputError` if a path is where a public function takes a model, or the reverse."""
     if isinstance(model, str | os.PathLike) or isinstance(path, keras.Model):
         received = f"{model!r:.80} as a model, {path!r:.80} as a path"
         expected = "the model first, then the path"
