@@ -52,7 +52,7 @@ def wrong(tokenizer: FullTokenizer, model: BertModel, config: BertConfig) -> Non
     bert_tf.make_optimizer(10, weight_decay=0.01)  # error: an option of Keras's own AdamW
     bert_tf.make_optimizer(10, optimizer="adam")  # error: an unknown name as a value
     bert_tf.make_model("fill_mask", "bert_config.json")  # error: a path as a configuration
-    bert_tf.save_weights("new", model)  # error: path and model swapped
+    bert_tf.save_weights("new", bert_tf.open_weights("a"))  # error: path and weights swapped
     bert_tf.add_lora(model).fit()  # error: a number used as the model
     bert_tf.add_lora(model, targets="query")  # error: a name in the place of a list
     BertConfig()  # error: a missing size
