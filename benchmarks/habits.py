@@ -158,7 +158,7 @@ def write_model(bert_tf, config, folder: str) -> None:
     """A checkpoint for `classifier`."""
     model = bert_tf.BertModel(config)
     model.tokenizer = bert_tf.FullTokenizer("vocab.txt", pieces=PIECES)
-    bert_tf.save_weights(f"{folder}/model", model, to_format="hugging_face")
+    bert_tf.save_weights(model, f"{folder}/model")
 
 
 def print_habit(name: str, code: tuple[str, str | None], of: str, scope: dict) -> bool:

@@ -209,7 +209,7 @@ def test_a_saved_model_keeps_its_task(folders, tmp_path):
     model, _ = bert_tf.load(folders["pretraining"], head="multi_label", labels=LABELS)
     model.save(str(tmp_path / "several.keras"))
     again, _ = bert_tf.load(tmp_path / "several.keras")
-    again, _ = bert_tf.load(bert_tf.save_weights(tmp_path / "b", again, to_format="hugging_face"))
+    again, _ = bert_tf.load(bert_tf.save_weights(again, tmp_path / "b"))
     assert (again.labels, dict(again.metadata)) == (tuple(LABELS), {"task": "multi_label"})
 
 
@@ -217,13 +217,13 @@ def test_a_model_of_windows_is_warned_of(folders, tmp_path, caplog):
     weights = bert_tf.open_weights(folders["classifier"])
     metadata = dataclasses.replace(weights.metadata, doc_stride=5)
     weights = dataclasses.replace(weights, metadata=metadata)
-    path = bert_tf.save_weights(tmp_path / "windows", weights, to_format="bert_tf")
+    path = bert_tf.save_weights(weights, tmp_path / "windows", format="bert_tf")
     assert "doc_stride" not in bert_tf.load(path)[0].metadata
     assert "was trained with windows of long texts" in caplog.text
     weights, facts = bert_tf.open_weights(folders["span"]), {"doc_stride": 5}
     metadata = dataclasses.replace(weights.metadata, null_score_diff_threshold=-7.5, **facts)
     weights = dataclasses.replace(weights, metadata=metadata)
-    path = bert_tf.save_weights(tmp_path / "questions", weights, to_format="bert_tf")
+    path = bert_tf.save_weights(weights, tmp_path / "questions", format="bert_tf")
     assert dict(bert_tf.load(path)[0].metadata) == facts
     assert "the threshold of no answer, -7.5, is not kept" in caplog.text
 

@@ -131,7 +131,7 @@ def test_files_have_the_merged_kernels(tmp_path, trained, before, kind):
     if kind.endswith(".keras"):
         trained.save(path)
     else:
-        path = save_weights(path, trained, to_format=kind)
+        path = save_weights(trained, path, format=kind)
     weights = open_weights(path)
     tensors = model_files.all_tensors(weights)
     assert tensors.keys() == before.keys()
@@ -160,7 +160,7 @@ def test_what_is_saved_is_not_rounded_to_the_type_that_is_computed_in(tmp_path, 
         keras.config.set_dtype_policy("float32")
     add_lora(model, RANK)
     model.save(f"{tmp_path}/model.keras")
-    written = save_weights(f"{tmp_path}/a", model, to_format="tf1")
+    written = save_weights(model, f"{tmp_path}/a", format="tf1")
     for path in (f"{tmp_path}/model.keras", written):
         model_files.assert_same(model_files.all_tensors(open_weights(path)), before)
 
