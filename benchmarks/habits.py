@@ -1,6 +1,7 @@
 """What a Keras developer takes for granted: each habit tried with bert_tf and with keras-hub.
 
     python benchmarks/habits.py                              bert_tf
+    PYTHONPATH=CHECKOUT python benchmarks/habits.py          bert_tf as another checkout has it
     PYTHON_WITH_KERAS_HUB benchmarks/habits.py --of=keras_hub
 
 Prints a line for each habit: yes, or the error. A habit is a few lines of code for each library; it
@@ -18,6 +19,7 @@ from typing import Any
 from measuring import parse_options, print_rows, print_titles
 
 SECONDS = 60  # for a habit
+NO_ANSWER, HAS_ENDED = "no answer in time", "the process has ended"
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "##d", "good", "bad", "film"]
 OURS = """
@@ -359,14 +361,15 @@ def answers(of: str, folder: str) -> Iterator[str]:
             here.recv()
         here.send(name)
         try:
-            found = here.recv() if here.poll(SECONDS) else None
+            found = here.recv() if here.poll(SECONDS) else NO_ANSWER
         except EOFError:
-            found = None
-        if found is None:
-            found = "no answer in time" if process.is_alive() else "the process has ended"
+            found = HAS_ENDED
+        if found in (NO_ANSWER, HAS_ENDED):
             process.kill()
             process = None
         yield found
+    if process is not None:
+        process.kill()
 
 
 def try_habits(of: str, folder: str, connection: Connection) -> None:
