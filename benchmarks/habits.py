@@ -71,7 +71,8 @@ def fresh(*lines):  # whether the model m that they load predicts y.npy in a new
     y = f"np.load({FOLDER + '/y.npy'!r})"
     check = f"assert np.allclose(m.predict({texts}, verbose=0), {y}, atol=1e-5)"
     words = [sys.executable, "-c", "\\n".join([*lines, "import numpy as np", check])]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS - 5)
+    options = {"cwd": FOLDER, "capture_output": True, "text": True, "timeout": SECONDS - 5}
+    ended = subprocess.run(words, **options)
     if ended.returncode: raise RuntimeError(ended.stderr.strip().split("\\n")[-1])
     return True
 of_every_layer = keras.layers.Layer().get_config().keys() | {"self", "kwargs"}
