@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
-from bert_tf.keras_private import is_symbolic
 from bert_tf.tokenization.texts import EXPECTED, as_columns, not_a_text
 from bert_tf.tokenization.wordpiece import (
     LEAST_LENGTH,
@@ -47,8 +46,8 @@ class Tokenizer(keras.layers.Layer):
 
     The ids are those of `FullTokenizer`. A model with this layer is saved with its vocabulary,
     takes texts in `fit`, `predict` and what `model.export` writes, and is not compiled by XLA,
-    which has no texts. Of a subclass of `keras.Model` Keras exports inputs of `model.input_dtype`,
-    float32 by default; state that they are texts:
+    which has no texts. Of a subclass of `keras.Model` Keras exports inputs of float32, unless the
+    class has the attribute `input_dtype = "string"`, or the call says it:
 
         model.export(path, input_signature=[keras.InputSpec("string", (None,))])
 
@@ -102,7 +101,11 @@ class Tokenizer(keras.layers.Layer):
     variable_dtype = compute_dtype
 
     def __call__(
-        self, texts: Any, text_pairs: Any = None, *, training: bool | None = None
+        self,
+        texts: Any,
+        text_pairs: Any = None,
+        *,
+        training: bool | None = None,  # noqa: ARG002
     ) -> dict[str, tf.Tensor]:
         """As `call`, whether in `training` or not; also of Keras's symbolic inputs.
 
@@ -128,8 +131,8 @@ class Tokenizer(keras.layers.Layer):
           InputError: something is no text, or there are pairs among texts; the message names it.
             Or the process was forked after TensorFlow had run.
         """
-        if text_pairs is None and _has_tuples(texts):
-            texts, text_pairs = as_columns(texts)
+        if _has_tuples(texts):
+            texts, text_pairs = as_columns(texts, text_pairs)
         first = _as_tensor(texts, "texts")  # [...]
         flat = tf.reshape(first, [-1])  # [N]
         if text_pairs is None:
@@ -226,8 +229,9 @@ def _tokenizer(vocabulary: Any, do_lower_case: bool | None) -> FullTokenizer:
 
 def _has_tuples(texts: Any) -> bool:
     """Whether it is a list, a column or an array with a tuple in it; a tuple itself is a list."""
-    is_other = tf.is_tensor(texts) or isinstance(texts, str | bytes | Mapping | Iterator)
-    is_list = hasattr(texts, "__iter__") and np.ndim(texts) > 0 if not is_other else False
+    if tf.is_tensor(texts) or isinstance(texts, str | bytes | Mapping | Iterator):
+        return False
+    is_list = hasattr(texts, "__iter__") and getattr(texts, "ndim", 1) > 0
     return is_list and any(isinstance(text, tuple) for text in texts)
 
 
@@ -243,17 +247,23 @@ def _as_tensor(texts: Any, name: str) -> tf.Tensor:
 
 
 def _checked(texts: tf.Tensor, name: str) -> tf.Tensor:
-    """A string tensor; "" for each value of what stands for one while Keras builds a model."""
+    """A string tensor; of other symbolic ones "" for each value, and an error where they are run.
+
+    Keras calls the layers of a subclassed model with placeholders of float32, whatever it takes: to
+    make their weights when it is loaded, and for a function that is in each export.
+    """
     if texts.dtype == tf.string and isinstance(texts, tf.Tensor):
         return texts
-    if is_symbolic():
+    received = f"{name}, a tensor of {texts.dtype.name} ({type(texts).__name__})"
+    remedy = """give texts; a ragged tensor with .to_tensor(""); a subclass of keras.Model with \
+`input_dtype = "string"`, or exported with input_signature=[keras.InputSpec("string", (None,))]"""
+    error = InputError(received, f"{EXPECTED}, or a string tensor", remedy)
+    if hasattr(texts, "numpy") or not isinstance(texts, tf.Tensor):
+        raise error
+    with tf.control_dependencies([tf.debugging.Assert(False, [str(error)])]):
         empty = tf.fill(tf.shape(texts), "")
-        empty.set_shape(texts.shape)
-        return empty
-    received = f"{name}, a {type(texts).__name__} of {texts.dtype.name}"
-    remedy = """give texts; a ragged tensor with .to_tensor(""); a subclass of keras.Model is \
-exported with input_signature=[keras.InputSpec("string", (None,))]"""
-    raise InputError(received, f"{EXPECTED}, or a string tensor", remedy)
+    empty.set_shape(texts.shape)
+    return empty
 
 
 # ---------------------------------------------------------------------------- runs of ids

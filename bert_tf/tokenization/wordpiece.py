@@ -38,7 +38,7 @@ from absl import logging
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
-from bert_tf.runtime import import_tensorflow_text, refuse_forked
+from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.texts import as_columns, each_text
 
@@ -116,6 +116,10 @@ class FullTokenizer:
             raise InputError(received, "a list of word pieces", 'write ("[MASK]",) for one')
         self.never_split = tuple(dict.fromkeys(never_split))
         self.require_special_tokens(UNKNOWN, *self.never_split)
+        if (
+            is_forked()
+        ):  # unusable, but what a pool of processes sends is unpickled without an error
+            return
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(lines)
             table = basic.load_unicode_table(**self.case)
@@ -256,7 +260,8 @@ class FullTokenizer:
         Raises:
           InputError: as `tokenize`; or a tensor has no strings.
         """
-        return self._ids(_as_tensor(texts))[0]
+        texts = _as_tensor(texts)
+        return self._ids(texts)[0]
 
     def tokenize_with_offsets(self, texts: Texts) -> tuple[tf.RaggedTensor, ...]:
         """The ids of the word pieces of each text, and where in the text each piece lies.
@@ -271,7 +276,8 @@ class FullTokenizer:
           spans its whole word. Pieces of a character that becomes several (a Hangul syllable) all
           span this character. Reordered combining characters have the place they are moved to.
         """
-        return self._ids_and_spans(_as_tensor(texts))
+        texts = _as_tensor(texts)
+        return self._ids_and_spans(texts)
 
     def _graph(self, tokenize: Callable) -> Callable:
         """`tokenize` of texts [N] as a graph on the CPU, where strings are.
