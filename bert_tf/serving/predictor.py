@@ -36,7 +36,6 @@ from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of, text_inputs
 from bert_tf.serving.signatures import make_task, refuse_not_finite
-from bert_tf.tokenization.texts import not_a_text
 from bert_tf.tokenization.wordpiece import FullTokenizer  # also registers operations of exports
 
 if TYPE_CHECKING:
@@ -298,19 +297,12 @@ class Predictor:
           InputError: an item cannot be used; earlier windows are answered.
         """
         refuse_forked("a Predictor")
-        if isinstance(items, str | bytes | Mapping):
+        if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
             received = f"a single item ({type(items).__name__})"
             raise InputError(received, "an iterable of items", "put brackets around it")
-        if hasattr(items, "columns"):
-            received = (
-                f"a table ({type(items).__name__}), of which the names would be read as texts"
-            )
+        if hasattr(items, "columns"):  # it would give their names
             remedy = 'give a column, or the rows: table.to_dict("records")'
-            raise InputError(received, "an iterable of items", remedy)
-        if not hasattr(items, "__iter__"):
-            raise not_a_text(items, "items")
-        if tf.is_tensor(items):
-            items = items.numpy()
+            raise InputError(f"a table ({type(items).__name__})", "an iterable of items", remedy)
         rows = (self._reader.read(item, f"item {number}") for number, item in enumerate(items, 1))
         for held in _windows(rows, self.batch_size * BATCHES_OF_A_WINDOW):
             yield from self._answers(held)
