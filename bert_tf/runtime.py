@@ -345,7 +345,3 @@ def any_process(flag: bool) -> bool:
 def check_same(numbers: Mapping[str, int]) -> None:
     """Raises InputError in every process if one of the numbers differs between processes."""
     process.check_same(numbers)
-
-
-def refuse_forked(what: str) -> None:
-    pass

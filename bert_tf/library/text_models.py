@@ -197,7 +197,7 @@ class TextModel(BertModel):
         """Labels by name as their numbers, and columns of numbers as arrays."""
         if isinstance(y, Mapping):
             return {name: self._numbers(values) for name, values in y.items()}
-        labels = items_of(y)
+        labels = column_of(y)
         if labels is None:
             return y
         if any(isinstance(label, str | bytes) for label in labels):
@@ -364,11 +364,11 @@ class WordModel(TextModel):
           InputError: a sentence is no list of words or too long, or its tags or weights are not as
             many as its words.
         """
-        sentences = items_of(x)
+        sentences = column_of(x)
         if sentences is None or any(hasattr(item, "shape") for item in sentences):
             return x, y, sample_weight
         return _arrays_module().of_words(
-            self.tokenizer, self._number, sentences, items_of(y), sample_weight
+            self.tokenizer, self._number, sentences, column_of(y), sample_weight
         )
 
 
@@ -409,7 +409,7 @@ class QuestionModel(TextModel):
 # ---------------------------------------------------------------------------- what is given
 
 
-def items_of(x: Any) -> list[Any] | None:
+def column_of(x: Any) -> list[Any] | None:
     """The items of a column: a list, an array of objects, a column of pandas or datasets.
 
     None for what is no column, such as ids and arrays of several axes.
@@ -426,7 +426,7 @@ def items_of(x: Any) -> list[Any] | None:
 
 def _has_texts(x: Any) -> bool:
     """Whether there are texts anywhere in a column, or in columns of columns."""
-    items = items_of(x)
+    items = column_of(x)
     if items is None:
         return False
     return any(isinstance(item, str | bytes) or _has_texts(item) for item in items)
