@@ -285,7 +285,6 @@ class TextModel(BertModel):
     ) -> None:
         """Compiles for the steps of a call of `fit`, unless somebody else has compiled."""
         if self.compiled and self._compiled_by_itself != id(self.optimizer):
-            self._check_losses()
             return
         if self._has_trained:
             logging.warning(
@@ -315,18 +314,9 @@ class TextModel(BertModel):
             self.compile(optimizer, **self.compile_options())
         self._compiled_by_itself = id(self.optimizer)
 
-    def _check_losses(self) -> None:
-        """Refuses a cross entropy of probabilities: all outputs of these models are logits."""
-        for loss in keras.tree.flatten(self.loss):
-            loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-            module = getattr(loss, "__module__", None) or ""
-            name = getattr(loss, "__name__", type(loss).__name__)
-            config = loss.get_config() if isinstance(loss, keras.Loss) else {}
-            if not module.startswith("keras.") or "crossentropy" not in name.lower():
-                continue
-            if not config.get("from_logits", False):
-                received = f"the loss {loss!r:.60} of probabilities"
-                raise InputError(received, "one of logits", "give a loss with from_logits=True")
+    def _is_logits(self, name: str | None) -> bool:
+        """Whether an output is one of logits: all are."""
+        return True
 
     def _check_schedule(self) -> None:
         """Refuses an optimizer whose rate has come to its end."""
