@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
+from bert_tf.runtime import refuse_forked
 from bert_tf.tokenization.texts import EXPECTED, as_columns, not_a_text
 from bert_tf.tokenization.wordpiece import (
     LEAST_LENGTH,
@@ -131,6 +132,7 @@ class Tokenizer(keras.layers.Layer):
           InputError: something is no text, or there are pairs among texts; the message names it.
             Or the process was forked after TensorFlow had run.
         """
+        refuse_forked("a tokenizer")  # before any operation
         if _has_tuples(texts):
             texts, text_pairs = as_columns(texts, text_pairs)
         first = _as_tensor(texts, "texts")  # [...]
