@@ -314,7 +314,7 @@ class TextModel(BertModel):
             self.compile(optimizer, **self.compile_options())
         self._compiled_by_itself = id(self.optimizer)
 
-    def _is_logits(self, name: str | None) -> bool:
+    def _is_logits(self, name: str | None) -> bool:  # noqa: ARG002
         """Whether an output is one of logits: all are."""
         return True
 
@@ -322,7 +322,7 @@ class TextModel(BertModel):
         """Refuses an optimizer whose rate has come to its end."""
         schedule = getattr(self.optimizer, "schedule", None)
         end = getattr(schedule, "num_train_steps", None)
-        if end is None or schedule.end_learning_rate:
+        if end is None or getattr(schedule, "end_learning_rate", 0):
             return
         if int(keras.ops.convert_to_numpy(self.optimizer.iterations)) >= end:
             received = f"an optimizer whose schedule of {end} steps is over"
