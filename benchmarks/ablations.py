@@ -593,7 +593,7 @@ def make_new(model: str, seed: int, options: argparse.Namespace) -> None:
             "config = bert_tf.BertConfig.from_json_file(sys.argv[2]);"
             "model = bert_tf.make_model('pretraining', config);"
             "model.tokenizer = bert_tf.FullTokenizer(sys.argv[3]);"
-            "bert_tf.save_weights(sys.argv[4], model, to_format='tf1')"
+            "bert_tf.save_weights(model, sys.argv[4], format='tf1')"
         )
         files = [config["bert_config_file"], config["vocab_file"]]
         command = [sys.executable, "-c", code, str(seed), *map(str, files), str(path)]

@@ -23,8 +23,8 @@ from bert_tf.heads.head import Head, is_likeliest
 from bert_tf.heads.labels import Labels, Tags
 from bert_tf.heads.task_heads import classified
 from bert_tf.modeling.heads import MaskedLmHead
-from bert_tf.modeling.layers import last_tokens
 from bert_tf.modeling.models import BertModel, encode, token_inputs
+from bert_tf.modeling.rows import last_tokens
 from keras import ops
 
 FEATURES = ("last", "second_to_last", "embeddings", "sum_last_four", "concat_last_four", "sum_all")
@@ -121,9 +121,9 @@ class NextToken(heads.FillMask):
             return super().model(config, num_sequences=num_sequences, **sizes)
         inputs = token_inputs("masked_lm_positions", "masked_lm_ids")
         read = self.read(inputs)
-        outputs, table = encode(config, read, num_sequences=num_sequences)
-        given = read["masked_lm_positions"], table, read["masked_lm_ids"]
-        logits, losses = MaskedLmHead.from_bert_config(config)(outputs["sequence_output"], *given)
+        outputs, embeddings = encode(config, read, num_sequences=num_sequences)
+        given = outputs["sequence_output"], read["masked_lm_positions"], read["masked_lm_ids"]
+        logits, losses = MaskedLmHead.from_bert_config(config, embeddings=embeddings)(*given)
         outputs |= {"masked_lm_logits": logits, "masked_lm_losses": losses}
         return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 

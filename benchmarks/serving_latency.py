@@ -120,7 +120,7 @@ def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
         read=tensors.__getitem__,
         config=config,
     )
-    bert_tf.save_weights(str(path), weights, to_format="hugging_face")
+    bert_tf.save_weights(weights, str(path))
     return path
 
 

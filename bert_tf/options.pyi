@@ -28,6 +28,11 @@ class OptimizerOptions(TypedDict, total=False):
     bias_correction: bool
     layerwise_lr_decay: float
     name: str | None
+    use_ema: bool
+    ema_momentum: float
+    ema_overwrite_frequency: int | None
+    gradient_accumulation_steps: int | None
+    loss_scale_factor: float | None
 
 class PredictorOptions(FileOptions, total=False):
     """The fields of `ServingOptions`."""

@@ -139,6 +139,50 @@ def load_tensorflow() -> ModuleType:
             del sys.modules[name]
 
 
+_forked: list[bool] = []  # whether TensorFlow had run before this process was forked
+
+
+def _note_fork() -> None:
+    """Notes in a new process whether TensorFlow ran in the one that it is a fork of."""
+    with contextlib.suppress(AttributeError, KeyError):  # not loaded, or not wholly
+        threads = sys.modules["tensorflow"].config.threading
+        number = threads.get_inter_op_parallelism_threads()
+        try:
+            threads.set_inter_op_parallelism_threads(number + 1)  # possible until it runs
+        except RuntimeError:
+            _forked[:] = [True]
+        else:
+            threads.set_inter_op_parallelism_threads(number)
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def is_forked() -> bool:
+    """Whether this process is a fork of one in which TensorFlow had run.
+
+    The threads of TensorFlow are not in it: what waits for them, a large operation or a graph,
+    waits for ever. A process that was forked before TensorFlow ran has threads of its own.
+    """
+    return bool(_forked)
+
+
+def refuse_forked(what: str) -> None:
+    """Raises `InputError` in a process for which `is_forked`.
+
+    Args:
+      what: cannot be used there, "a tokenizer" for instance.
+    """
+    if is_forked():
+        received = f"{what} in a process that was forked after TensorFlow had run"
+        expected = "a process that starts TensorFlow itself: its threads do not survive a fork"
+        remedy = """start processes by "spawn" (multiprocessing.get_context("spawn")), load the \
+model in the child of a process that has not used TensorFlow, or use one process, without num_proc \
+in `map` of datasets: TensorFlow uses all cores"""
+        raise InputError(received, expected, remedy)
+
+
 def import_extra(
     module: str, *, package: str, extra: str, needed_by: str, otherwise: str = ""
 ) -> Any:
@@ -301,7 +345,3 @@ def any_process(flag: bool) -> bool:
 def check_same(numbers: Mapping[str, int]) -> None:
     """Raises InputError in every process if one of the numbers differs between processes."""
     process.check_same(numbers)
-
-
-def refuse_forked(what: str) -> None:
-    pass

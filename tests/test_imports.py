@@ -135,12 +135,12 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # imports at the top of its modules, and of the whole. Whoever needs more says so here. Lines still
 # to be reached: 4,800; 6,400; 5,900; 2,700; 14,650; 18,000.
 BUDGET = {
-    "run_pretraining.py": (31, 5_765),
-    "run_classifier.py": (42, 8_125),
-    "run_squad.py": (38, 6_880),
-    "create_pretraining_data.py": (20, 3_018),
+    "run_pretraining.py": (32, 5_860),
+    "run_classifier.py": (43, 8_215),
+    "run_squad.py": (39, 6_970),
+    "create_pretraining_data.py": (20, 3_110),
 }
-WHOLE, TESTS = 17_170, 23_200
+WHOLE, TESTS = 17_300, 23_560
 
 
 @functools.cache

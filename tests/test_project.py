@@ -168,7 +168,7 @@ def test_the_format_of_the_guide_keeps_every_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(saving, "WRITTEN", ("npz",))
     tensors = model_files.tensors_of("classifier")
     folder = str(tmp_path / "archive")
-    saving.save_weights(folder, model_files.weights_of(tensors), to_format="npz")
+    saving.save_weights(model_files.weights_of(tensors), folder, format="npz")
     found = loading.open_weights(folder)
     model_files.assert_same(model_files.all_tensors(found), tensors)
     assert isinstance(found.config, BertConfig)

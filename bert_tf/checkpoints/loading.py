@@ -20,6 +20,7 @@ import itertools
 import os
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -226,6 +227,14 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """
     refuse_quantized(model)
     return by_name(model.weights, model.name)
+
+
+def refuse_swapped(function: str, model: Any, path: Any) -> None:
+    """Raises `InputError` if a path is where a public function takes a model, or the reverse."""
+    if isinstance(model, str | os.PathLike) or isinstance(path, keras.Model):
+        received = f"{model!r:.80} as a model, {path!r:.80} as a path"
+        expected = "the model first, then the path"
+        raise InputError(received, expected, f"write bert_tf.{function}(model, path)")
 
 
 def refuse_quantized(model: keras.Model) -> None:

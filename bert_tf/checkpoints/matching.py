@@ -35,8 +35,9 @@ def load_checkpoint(
     Raises:
       InputError: it is no Keras model; a required weight is missing, one has another shape, or
         nothing matches; what the model carries (configuration, labels, tokenizer) is not that of
-        the weights; or it is quantized. The model is then unchanged.
+        the weights; it is quantized; or model and path are swapped. The model is then unchanged.
     """
+    loading.refuse_swapped("load_checkpoint", model, path)
     config_of_model(model)  # refuses what is no model
     weights = path if isinstance(path, Weights) else loading.open_weights(path)
     report = loading.report_on(model, weights, required=required, skip=skip)

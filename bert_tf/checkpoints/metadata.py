@@ -50,6 +50,7 @@ FORMATS = {
     "bert_tf": Format("bert_tf.checkpoints.tf1:open_tf1", "bert_tf.checkpoints.saving", TF1_INDEX),
 }
 WRITTEN = tuple(name for name, one in FORMATS.items() if one.writer)
+DEFAULT_FORMAT = "hugging_face"  # of what is written
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _OWN_HEAD = "for a head of your own run the program that registers it, else correct task"
 # The original's and ours; and numbers that any optimizer keeps for all weights.

@@ -22,8 +22,9 @@ from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.keras_files import weights_of
-from bert_tf.checkpoints.loading import config_of, load_weights
+from bert_tf.checkpoints.loading import config_of, load_weights, refuse_swapped
 from bert_tf.checkpoints.metadata import (
+    DEFAULT_FORMAT,
     FORMATS,
     ORIGINAL_EPS,
     TF1_INDEX,
@@ -49,33 +50,38 @@ NEVER = -10000.0  # the output bias of a row that is no word piece: its probabil
 # ---------------------------------------------------------------------------- writing
 
 
-def save_weights(path: str | os.PathLike, weights: Weights | keras.Model, *, to_format: str) -> str:
+def save_weights(
+    model: keras.Model | Weights,
+    path: str | os.PathLike,
+    *,
+    format: str = DEFAULT_FORMAT,  # noqa: A002
+) -> str:
     """Writes weights and all that belongs to them; nothing appears before it is whole.
 
     Args:
-      path: a folder that is not there yet.
-      weights: what `open_weights` gave, or a model, whose LoRA is merged; what its attributes
+      model: a model, whose LoRA is merged, or what `open_weights` gave; what the model's attributes
         `tokenizer`, `labels` and `metadata` say is written too.
-      to_format: tf1, which the original reads; bert_tf, the same with configurations that it does
-        not know; or hugging_face.
+      path: a folder that is not there yet.
+      format: hugging_face; tf1, which the original reads; or bert_tf, the same with configurations
+        that it does not know.
 
     Returns:
       The path to give to `open_weights`.
 
     Raises:
       InputError: the folder is there or cannot be written, the format is unknown or cannot hold
-        the model, or the model is quantized.
+        the model, the model is quantized, or model and path are swapped.
     """
-    check("to_format", to_format, str, choices=WRITTEN)
-    if not isinstance(weights, Weights):
-        weights = weights_of(weights)
+    refuse_swapped("save_weights", model, path)
+    check("format", format, str, choices=WRITTEN)
+    weights = model if isinstance(model, Weights) else weights_of(model)
     path = new_path(path)
     config = config_of(weights)
     if weights.pieces is not None:
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
-    if to_format == "tf1":
+    if format == "tf1":
         _check_original_can_compute(config, weights.path)
-    how = FORMATS[to_format]
+    how = FORMATS[format]
     writer = importlib.import_module(how.writer)
     texts = writer.texts_of(weights)  # raises InputError if the format cannot hold them
     with (

@@ -36,7 +36,6 @@ REMOVED = {  # flags of before: what to do instead
     "end_learning_rate": "leave it out: the learning rate falls to 0",
     "num_cpu_devices": "leave it out: several devices need several GPUs",
     "picture": "it is --output_file now",
-    "to_format": "it is --format now",
     "masked_lm_only": "write --task=fill_mask",
     "num_replicas": "--device takes the number: --device=8xh100",
     "label_separator": "leave it out: a comma, ; or | will do",

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from absl import flags, logging
 
-from bert_tf.checkpoints.metadata import WRITTEN, Weights
+from bert_tf.checkpoints.metadata import DEFAULT_FORMAT, WRITTEN, Weights
 from bert_tf.cli import flags as shared_flags
 from bert_tf.cli import main as cli
 from bert_tf.cli import model_flags
@@ -112,7 +112,7 @@ def convert(verb: str) -> None:
         print(description(source))
         return
     source = saving.without_slots(source) if verb == "strip" else source
-    to_format = FLAGS.format or default_format(verb, source)
+    written_format = FLAGS.format or default_format(verb, source)
     rows = len(source.pieces) if FLAGS.extra_tokens else None  # those behind them are new
     longest = FLAGS.max_position_embeddings  # where it is given, all old positions are compared
     inputs = saving.random_inputs(
@@ -122,9 +122,9 @@ def convert(verb: str) -> None:
         before = saving.outputs_of(source, inputs)  # refuses what does not fit
     changed = edited(source)
     with Progress(f"write {FLAGS.to}"):
-        saved = save_weights(FLAGS.to, changed, to_format=to_format)
-    print(f"Wrote {FLAGS.to} in the format {to_format}: {len(changed.names)} weights")
-    if to_format == "hugging_face":  # which has no place for the rest
+        saved = save_weights(changed, FLAGS.to, format=written_format)
+    print(f"Wrote {FLAGS.to} in the format {written_format}: {len(changed.names)} weights")
+    if written_format == "hugging_face":  # which has no place for the rest
         for name in filter(lambda name: not hugging_face_name(name), changed.names):
             print(f"  left out: {name}")
         if slots := changed.slots:
@@ -178,8 +178,8 @@ def edited(source: Weights) -> Weights:
 
 def default_format(verb: str, source: Weights) -> str:
     """The format to write where --format does not say."""
-    to_hugging_face = (source.format == "hugging_face") != (verb == "convert")
-    return "hugging_face" if to_hugging_face else "bert_tf"
+    is_default = (source.format == DEFAULT_FORMAT) != (verb == "convert")
+    return DEFAULT_FORMAT if is_default else "bert_tf"
 
 
 def description(source: Weights) -> str:

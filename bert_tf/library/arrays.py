@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.library.text_models import items_of
+from bert_tf.library.text_models import column_of
 from bert_tf.squad.data import article_of_row, parse_squad, training_examples
 from bert_tf.squad.windows import WindowSizes, record_values, training_windows
 from bert_tf.tokenization.layer import Tokenizer
@@ -34,7 +34,7 @@ def ids_of_texts(tokenizer: FullTokenizer, x: Any) -> Any:
       InputError: some are texts and some are not.
     """
     columns = x if _is_two_columns(x) else (x,)
-    items = [items_of(column) for column in columns]
+    items = [column_of(column) for column in columns]
     if None in items or not any(isinstance(item, str | bytes | tuple) for item in items[0]):
         return x
     return tokenizer(*as_columns(*items))
@@ -149,7 +149,7 @@ def of_words(
 
 
 def _words(row: int, sentence: Any) -> list[str]:
-    words = None if isinstance(sentence, str | bytes) else items_of(sentence)
+    words = None if isinstance(sentence, str | bytes) else column_of(sentence)
     if words is None or not all(isinstance(word, str) for word in words):
         received = f"{sentence!r:.80} as sentence {row}, counted from 0"
         raise InputError(received, "a list of words", "split it into words: text.split()")
@@ -162,7 +162,7 @@ def _inputs_of_words(
     """The inputs of a model, and where there are words, float32 [B, W]."""
     ids = tokenizer.iter_ids(word for words in sentences for word in words)
     cls, sep, unknown = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
-    longest = tokenizer.max_length
+    longest = tokenizer.longest
     rows = []
     shape = len(sentences), max(map(len, sentences), default=0)
     is_word = np.zeros(shape, np.float32)
@@ -208,7 +208,7 @@ def of_questions(
     Raises:
       InputError: as `QuestionModel.read`.
     """
-    columns = [items_of(column) for column in x] if _is_two_columns(x) else [items_of(x)]
+    columns = [column_of(column) for column in x] if _is_two_columns(x) else [column_of(x)]
     questions, contexts = as_columns(*columns)
     if contexts is None:
         received = f"{questions[0]!r:.80} without a context"

@@ -15,6 +15,7 @@ what they are given into arrays first, and which compile themselves:
 This module loads no TensorFlow, which the models need not have.
 """
 
+import contextlib
 import importlib
 import math
 from collections.abc import Mapping, Sequence
@@ -159,7 +160,9 @@ class TextModel(BertModel):
         Raises:
           InputError: some are texts and some are not, or a label is unknown.
         """
-        return _arrays_module().ids_of_texts(self.tokenizer, x), self._numbers(y), sample_weight
+        if _has_texts(x):
+            x = _arrays_module().ids_of_texts(self.tokenizer, x)
+        return x, self._numbers(y), sample_weight
 
     def _arrays(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
         """What a method of Keras is given, as arrays, checked as a call's; datasets likewise."""
@@ -194,7 +197,7 @@ class TextModel(BertModel):
         """Labels by name as their numbers, and columns of numbers as arrays."""
         if isinstance(y, Mapping):
             return {name: self._numbers(values) for name, values in y.items()}
-        labels = items_of(y)
+        labels = column_of(y)
         if labels is None:
             return y
         if any(isinstance(label, str | bytes) for label in labels):
@@ -282,7 +285,6 @@ class TextModel(BertModel):
     ) -> None:
         """Compiles for the steps of a call of `fit`, unless somebody else has compiled."""
         if self.compiled and self._compiled_by_itself != id(self.optimizer):
-            self._check_losses()
             return
         if self._has_trained:
             logging.warning(
@@ -307,32 +309,20 @@ class TextModel(BertModel):
     def _compile_itself(self, num_steps: int) -> None:
         optimization = importlib.import_module("bert_tf.training.optimization")
         strategy = getattr(self, "distribute_strategy", None)  # of TensorFlow
-        if strategy is None:
-            self.compile(optimization.make_optimizer(num_train_steps=num_steps), **self.compile_options())
-        else:
-            with strategy.scope():
-                optimizer = optimization.make_optimizer(num_train_steps=num_steps)
-                self.compile(optimizer, **self.compile_options())
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            optimizer = optimization.make_optimizer(num_train_steps=num_steps)
+            self.compile(optimizer, **self.compile_options())
         self._compiled_by_itself = id(self.optimizer)
 
-    def _check_losses(self) -> None:
-        """Refuses a cross entropy of probabilities: all outputs of these models are logits."""
-        for loss in keras.tree.flatten(self.loss):
-            loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-            module = getattr(loss, "__module__", None) or ""
-            name = getattr(loss, "__name__", type(loss).__name__)
-            config = loss.get_config() if isinstance(loss, keras.Loss) else {}
-            if not module.startswith("keras.") or "crossentropy" not in name.lower():
-                continue
-            if not config.get("from_logits", False):
-                received = f"the loss {loss!r:.60} of probabilities"
-                raise InputError(received, "one of logits", "give a loss with from_logits=True")
+    def _is_logits(self, name: str | None) -> bool:  # noqa: ARG002
+        """Whether an output is one of logits: all are."""
+        return True
 
     def _check_schedule(self) -> None:
         """Refuses an optimizer whose rate has come to its end."""
         schedule = getattr(self.optimizer, "schedule", None)
         end = getattr(schedule, "num_train_steps", None)
-        if end is None or schedule.end_learning_rate:
+        if end is None or getattr(schedule, "end_learning_rate", 0):
             return
         if int(keras.ops.convert_to_numpy(self.optimizer.iterations)) >= end:
             received = f"an optimizer whose schedule of {end} steps is over"
@@ -364,11 +354,11 @@ class WordModel(TextModel):
           InputError: a sentence is no list of words or too long, or its tags or weights are not as
             many as its words.
         """
-        sentences = items_of(x)
+        sentences = column_of(x)
         if sentences is None or any(hasattr(item, "shape") for item in sentences):
             return x, y, sample_weight
         return _arrays_module().of_words(
-            self.tokenizer, self._number, sentences, items_of(y), sample_weight
+            self.tokenizer, self._number, sentences, column_of(y), sample_weight
         )
 
 
@@ -409,7 +399,7 @@ class QuestionModel(TextModel):
 # ---------------------------------------------------------------------------- what is given
 
 
-def items_of(x: Any) -> list[Any] | None:
+def column_of(x: Any) -> list[Any] | None:
     """The items of a column: a list, an array of objects, a column of pandas or datasets.
 
     None for what is no column, such as ids and arrays of several axes.
@@ -426,7 +416,7 @@ def items_of(x: Any) -> list[Any] | None:
 
 def _has_texts(x: Any) -> bool:
     """Whether there are texts anywhere in a column, or in columns of columns."""
-    items = items_of(x)
+    items = column_of(x)
     if items is None:
         return False
     return any(isinstance(item, str | bytes) or _has_texts(item) for item in items)

@@ -118,7 +118,9 @@ class MaskedLmHead(BertLayer):
         """Whether the head holds embeddings."""
         return self._embeddings() is not None
 
-    def build(self, sequence_output_shape: Shape) -> None:
+    def build(
+        self, sequence_output_shape: Shape, masked_lm_positions_shape: Shape | None = None
+    ) -> None:
         """Makes the transform and a bias for each word piece."""
         with keras.name_scope("transform"):
             self.projection.build(sequence_output_shape)
@@ -183,10 +185,11 @@ class MaskedLmHead(BertLayer):
         """None: a prediction has no padding."""
 
     def compute_output_shape(
-        self, sequence_output_shape: Shape, masked_lm_positions_shape: Shape
+        self, sequence_output_shape: Shape, masked_lm_positions_shape: Shape | None = None
     ) -> Shape:
         """[B, P, V]."""
-        return (*masked_lm_positions_shape, self.vocab_size)
+        predictions = masked_lm_positions_shape or (sequence_output_shape[0], None)
+        return (*predictions, self.vocab_size)
 
     def compute_output_spec(self, sequence_output, masked_lm_positions, masked_lm_ids=None):
         """[B, P, V], or that and [B, P]."""

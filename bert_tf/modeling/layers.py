@@ -72,19 +72,23 @@ class BertLayer(keras.layers.Layer):
         return config | policies_of_parts(self)
 
     def dense(self, units: int, name: str = "dense") -> Dense:
-        """A dense layer with BERT's initializer, of this layer's dtype."""
+        """A dense layer with BERT's initializer."""
         kernel = TruncatedNormal(stddev=self.initializer_range)
-        return Dense(units, kernel_initializer=kernel, dtype=self.dtype_policy, name=name)
+        return Dense(units, kernel_initializer=kernel, name=name, **self.of_parts())
 
     def layer_norm(self) -> keras.layers.LayerNormalization:
         """Layer normalization with BERT's epsilon (Keras's own default is 1e-3)."""
         return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_eps, dtype=self.dtype_policy, name="LayerNorm"
+            epsilon=self.layer_norm_eps, name="LayerNorm", **self.of_parts()
         )
 
     def dropout_layer(self, rate: float) -> Dropout:
-        """Dropout of this layer's dtype."""
-        return Dropout(rate, dtype=self.dtype_policy, name="dropout")
+        """Dropout of this layer."""
+        return Dropout(rate, name="dropout", **self.of_parts())
+
+    def of_parts(self) -> dict[str, Any]:
+        """What the layers inside of this one have of it: dtype, and whether they are trained."""
+        return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
 
 def policies_of_parts(layer: keras.layers.Layer) -> dict[str, Any]:
@@ -508,8 +512,8 @@ class EncoderBlock(BertLayer):
             attention_dropout,
             causal=causal,
             initializer_range=initializer_range,
-            dtype=self.dtype_policy,
             name="self",
+            **self.of_parts(),
         )
         self.attention_projection = self.dense(self.hidden_size)
         self.attention_drop = self.dropout_layer(dropout)

@@ -255,7 +255,7 @@ class BertModel(keras.Model):
         Args:
           inputs: a `BertConfig`, or a functional model's inputs by name.
           outputs: with inputs, the outputs by name.
-          name: of the model; default of the encoder: bert_encoder.
+          name: of the model; None: one of Keras's.
           config: the `BertConfig`, as another name of the first argument.
           all_layers: of the encoder, also give embedding_output and layer_0, layer_1, ..., each
             [B, S, D].
@@ -276,7 +276,7 @@ class BertModel(keras.Model):
             raise InputError(received, f"some of {known}", "correct or leave out the others")
         config = _config_given(inputs, config)
         if config is not None:
-            inputs, name = token_inputs(), name or "bert_encoder"
+            inputs = token_inputs()
             with layer_dtype(dtype):
                 outputs, _ = encode(
                     config, inputs, all_layers=all_layers, num_sequences=num_sequences
@@ -386,19 +386,38 @@ class BertModel(keras.Model):
     # ------------------------------------------------------------------------ what Keras calls
 
     def make_train_function(self, force: bool = False) -> Any:
-        """As Keras's own; a forked child is refused, in which it would never return."""
+        """As Keras's own; a forked child is refused, and a loss that takes logits for shares."""
         runtime.refuse_forked(f"fit of the model {self.name}")
+        self._check_losses()
         return super().make_train_function(force)
 
     def make_test_function(self, force: bool = False) -> Any:
-        """As Keras's own; a forked child is refused."""
+        """As Keras's own; a forked child is refused, and a loss that takes logits for shares."""
         runtime.refuse_forked(f"evaluate of the model {self.name}")
+        self._check_losses()
         return super().make_test_function(force)
 
     def make_predict_function(self, force: bool = False) -> Any:
         """As Keras's own; a forked child is refused."""
         runtime.refuse_forked(f"predict of the model {self.name}")
         return super().make_predict_function(force)
+
+    def _check_losses(self) -> None:
+        """Refuses a cross entropy of probabilities for an output of logits, which our heads give.
+
+        Keras would train on it without a word.
+        """
+        losses = self.loss
+        if not isinstance(losses, Mapping):
+            names = self.output if isinstance(self.output, Mapping) else [None]
+            losses = dict.fromkeys(names, losses)
+        for name, loss in losses.items():
+            if self._is_logits(name):
+                refuse_probabilities(loss)
+
+    def _is_logits(self, name: str | None) -> bool:
+        """Whether an output is one of logits; None: it is the only one, and has no name."""
+        return name is not None and name.endswith("logits")
 
     def quantize(self, *args: Any, **kwargs: Any) -> None:
         """As Keras's own, which warns of every kind of layer that has no kernel."""
@@ -438,6 +457,21 @@ class BertModel(keras.Model):
                 # Imported here: the models themselves need no TensorFlow.
                 module = importlib.import_module("bert_tf.tokenization.wordpiece")
                 self.tokenizer = module.FullTokenizer(**json.load(file))
+
+
+def refuse_probabilities(loss: Any) -> None:
+    """Refuses a cross entropy of Keras that takes no logits.
+
+    Raises:
+      InputError: it is one.
+    """
+    function = keras.losses.get(loss) if isinstance(loss, str) else loss
+    name = getattr(function, "__name__", type(function).__name__).lower()
+    is_of_keras = (getattr(function, "__module__", None) or "").startswith("keras.")
+    takes_logits = isinstance(loss, keras.Loss) and loss.get_config().get("from_logits", False)
+    if is_of_keras and "crossentropy" in name and not takes_logits:
+        remedy = "give a loss with from_logits=True; load such a file with compile=False"
+        raise InputError(f"the loss {loss!r:.60} of probabilities", "one of logits", remedy)
 
 
 def _config_given(inputs: Any, config: Any) -> BertConfig | None:

@@ -1,6 +1,6 @@
 """The layers inside of a layer or model, by what its attributes hold."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import keras
@@ -16,29 +16,24 @@ def parts_of(layer: keras.layers.Layer, kind: type[Kind]) -> list[Kind]:
     found: dict[int, Any] = {}
 
     def visit(part: keras.layers.Layer) -> None:
-        if id(part) not in found:
-            found[id(part)] = part
-            inside = part.layers if isinstance(part, keras.Model) else _held(part)
-            for inner in (*inside, *_held(part)):
+        if id(part) in found:
+            return
+        found[id(part)] = part
+        if isinstance(part, keras.Model):
+            for inner in part.layers:
+                visit(inner)
+        for value in vars(part).values():
+            for inner in _layers_in(value):
                 visit(inner)
 
     visit(layer)
     return [part for part in found.values() if isinstance(part, kind)]
 
 
-def _held(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """The layers in the attributes of a layer, also in lists and dicts.
-
-    Not by `keras.tree`, which sorts keys: a compiled model has a dict whose keys are layers.
-    """
-    found: list[keras.layers.Layer] = []
-
-    def visit(value: Any) -> None:
-        if isinstance(value, keras.layers.Layer):
-            found.append(value)
-        elif isinstance(value, list | tuple | Mapping):
-            for item in value.values() if isinstance(value, Mapping) else value:
-                visit(item)
-
-    visit(vars(layer))
-    return found
+def _layers_in(value: Any) -> Iterator[keras.layers.Layer]:
+    """The layers in an attribute: one, or those of lists and dicts."""
+    if isinstance(value, keras.layers.Layer):
+        yield value
+    elif isinstance(value, list | tuple | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _layers_in(item)

@@ -37,7 +37,8 @@ def same_sequence(sequence_numbers: Tensor) -> Tensor:
 def places_in_sequences(sequence_numbers: Tensor) -> Tensor:
     """The place of each token in its sequence, from 0: int32 [B, S]."""
     before = tokens_before(sequence_numbers, sequence_numbers)  # [B, S]
-    return ops.arange(ops.shape(sequence_numbers)[1], dtype="int32") - before
+    places = ops.cumsum(ops.ones_like(before), axis=1) - 1  # 0, 1, 2, ... also of unknown lengths
+    return places - before
 
 
 def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:

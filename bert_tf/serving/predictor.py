@@ -30,6 +30,7 @@ from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, damage_errors
 from bert_tf.config import BertConfig
 from bert_tf.data.grouping import batches_by_length
 from bert_tf.errors import InputError
+from bert_tf.runtime import refuse_forked
 from bert_tf.serving import export
 from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
@@ -76,9 +77,11 @@ class ServedModel:
 
         Raises:
           KeyError: there is no such signature.
-          InputError: answers are NaN or infinite.
+          InputError: answers are NaN or infinite, or the process was forked after TensorFlow had
+            run.
           tf.errors.InvalidArgumentError: the signature refuses the arrays.
         """
+        refuse_forked("a model")
         with self._lock:
             function = self.function(signature)
         tensors = {name: tf.constant(value) for name, value in arrays.items()}
@@ -231,10 +234,12 @@ class Predictor:
             pairs, max_seq_length and so on.
 
         Raises:
-          InputError: there is no such model, or something does not fit.
+          InputError: there is no such model, something does not fit, or the process was forked
+            after TensorFlow had run.
         """
         if batch_size < 1:
             raise InputError(f"a batch_size of {batch_size}", "1 or more", "correct it")
+        refuse_forked("a Predictor")
         if not isinstance(path, ServedModel):
             path = open_model(path, version=version, **options)
         elif options or version is not None:
@@ -265,14 +270,16 @@ class Predictor:
 
         Args:
           items: strings for a model of single texts; otherwise tuples of texts in the order of
-            `texts`, or dicts by their names. Several endings are a list of strings.
+            `texts`, a pair of two say, or dicts by their names. Several endings are a list of
+            strings.
 
         Returns:
           A dict by the names of `outputs` for each item: strings, numbers, and lists of them,
           without padding.
 
         Raises:
-          InputError: an item is something else; the message has its number, from 1.
+          InputError: an item is something else; the message has its number, from 1. Or the
+            process was forked after TensorFlow had run.
         """
         return list(self.stream(items))
 
@@ -289,9 +296,13 @@ class Predictor:
         Raises:
           InputError: an item cannot be used; earlier windows are answered.
         """
-        if isinstance(items, str | bytes | Mapping):
+        refuse_forked("a Predictor")
+        if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
             received = f"a single item ({type(items).__name__})"
             raise InputError(received, "an iterable of items", "put brackets around it")
+        if hasattr(items, "columns"):  # it would give their names
+            remedy = 'give a column, or the rows: table.to_dict("records")'
+            raise InputError(f"a table ({type(items).__name__})", "an iterable of items", remedy)
         rows = (self._reader.read(item, f"item {number}") for number, item in enumerate(items, 1))
         for held in _windows(rows, self.batch_size * BATCHES_OF_A_WINDOW):
             yield from self._answers(held)

@@ -11,7 +11,7 @@ Shapes: N runs or rows, S the longest sequence.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -20,6 +20,8 @@ import tensorflow as tf
 
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
+from bert_tf.runtime import refuse_forked
+from bert_tf.tokenization.texts import EXPECTED, as_columns, not_a_text
 from bert_tf.tokenization.wordpiece import (
     LEAST_LENGTH,
     SPECIAL_PIECES,
@@ -38,12 +40,17 @@ class Tokenizer(keras.layers.Layer):
 
         tokenize = bert_tf.layers.Tokenizer("vocab.txt", length=128)
         tokenize(["a text", "another"], ["the second of the first", ""])            eagerly
+        tokenize([("a text", "the second of the first"), ("another", "")])          the same
         dataset.map(lambda text, label: (tokenize(text), label))                    in tf.data
         model(tokenize(keras.Input((), dtype="string")))                            in a model
+        keras.Sequential([tokenize, ...])                                           its first layer
 
     The ids are those of `FullTokenizer`. A model with this layer is saved with its vocabulary,
     takes texts in `fit`, `predict` and what `model.export` writes, and is not compiled by XLA,
-    which has no texts.
+    which has no texts. Of a subclass of `keras.Model` Keras exports inputs of float32, unless the
+    class has the attribute `input_dtype = "string"`, or the call says it:
+
+        model.export(path, input_signature=[keras.InputSpec("string", (None,))])
 
     Attributes:
       tokenizer: the `FullTokenizer`.
@@ -65,36 +72,76 @@ class Tokenizer(keras.layers.Layer):
             or what `FullTokenizer.get_config` gives.
           length: S: of longer texts the end is cut off, of pairs that of the longer, and shorter
             ones are padded with 0. None: cut to `max_length`, padded to the longest of the batch.
-          max_length: the ids of a sequence at most, without a `length`; None: as of the tokenizer,
-            else 512.
+          max_length: the ids of a sequence at most, without a `length`; None: `longest` of the
+            tokenizer, else 512.
           do_lower_case: of a path or pieces, None: as these show; a tokenizer has its own.
-          **kwargs: as of Keras's layers.
+          **kwargs: as of Keras's layers: name, dtype, trainable.
 
         Raises:
           InputError: the vocabulary cannot be read, lacks [CLS], [SEP] or [UNK], does not show its
-            case; or a length is below 5.
+            case; or a length is below 5 or above the positions of the tokenizer's model.
+          ValueError: Keras's layers have no such argument.
         """
         super().__init__(**{"trainable": False, **kwargs})
-        self._convert_input_args, self._allow_non_tensor_positional_args = False, True  # texts
-        self.supports_jit = False
+        self.supports_jit, self.built = False, True
         for name, value in {"length": length, "max_length": max_length}.items():
             check(name, value, int | None, low=LEAST_LENGTH)
         self.tokenizer = _tokenizer(vocabulary, do_lower_case)
-        self.length, self.max_length = length, max_length or self.tokenizer.max_length or 512
+        self.length, self.max_length = length, max_length or self.tokenizer.longest or 512
         most = self.tokenizer.positions
         if most:
             check("length", self.length or self.max_length, int, high=most)
         self.tokenizer.require_special_tokens("[CLS]", "[SEP]")
         self._special = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
 
+    @property
+    def compute_dtype(self) -> str:
+        """Of the inputs, from which `keras.Sequential` makes its own."""
+        return "string"
+
+    variable_dtype = compute_dtype
+
+    def __call__(
+        self,
+        texts: Any,
+        text_pairs: Any = None,
+        *,
+        training: bool | None = None,  # noqa: ARG002
+    ) -> dict[str, tf.Tensor]:
+        """As `call`, whether in `training` or not; also of Keras's symbolic inputs.
+
+        Keras's own converts what it is given to numbers, and refuses texts that are no tensors.
+        """
+        if isinstance(texts, keras.KerasTensor):
+            return super().__call__(texts, *([] if text_pairs is None else [text_pairs]))
+        return self.call(texts, text_pairs)
+
     def call(self, texts: Any, text_pairs: Any = None) -> dict[str, tf.Tensor]:
-        """Texts of any shape, and the second of each, "" for none -> int32 [..., S] each."""
-        first = _as_tensor(texts)  # [...]
+        """Texts -> the inputs of a model.
+
+        Args:
+          texts: str or bytes of any shape [...]: a text, lists, columns, arrays, a string tensor.
+            Or a list of pairs, each a tuple of two texts.
+          text_pairs: as many, the second of each, "" for none; None: there are none, or `texts` has
+            them.
+
+        Returns:
+          input_ids, input_mask, segment_ids, int32 [..., S] each.
+
+        Raises:
+          InputError: something is no text, or there are pairs among texts; the message names it.
+            Or the process was forked after TensorFlow had run.
+        """
+        refuse_forked("a tokenizer")  # before any operation
+        if _has_tuples(texts):
+            texts, text_pairs = as_columns(texts, text_pairs)
+        first = _as_tensor(texts, "texts")  # [...]
         flat = tf.reshape(first, [-1])  # [N]
         if text_pairs is None:
             features = self.of_runs(runs_of(self.tokenizer.tokenize_ids(flat)))
         else:
-            second = tf.reshape(tf.reshape(_as_tensor(text_pairs), tf.shape(first)), [-1])
+            second = _as_tensor(text_pairs, "text_pairs")
+            second = tf.reshape(tf.reshape(second, tf.shape(first)), [-1])
             features = self.of_pairs(flat, second)
         shape = tf.concat([tf.shape(first), [-1]], 0)
         return {name: self._shaped(value, first, shape) for name, value in features.items()}
@@ -107,6 +154,12 @@ class Tokenizer(keras.layers.Layer):
         value.set_shape([*texts.shape, self.length])  # as far as it is known
         return value
 
+    @property
+    def _most(self) -> int:
+        """The ids of a sequence at most; the tokenizer may have been given to a model since."""
+        most = self.length or self.max_length
+        return min(most, self.tokenizer.positions or most)
+
     def of_pairs(self, texts_a: tf.Tensor, texts_b: tf.Tensor) -> dict[str, tf.Tensor]:
         """Pairs of texts [N] as sequences; a second text without a piece counts as none."""
         count = tf.shape(texts_a)[0]
@@ -115,11 +168,11 @@ class Tokenizer(keras.layers.Layer):
         a = Runs(both.ids, both.starts[:count], both.lengths[:count])
         b = Runs(both.ids, both.starts[count:], both.lengths[count:])
         special = tf.where(b.lengths > 0, SPECIAL_PIECES, SPECIAL_PIECES - 1)  # [N]
-        return self.join(*cut_pair(a, b, (self.length or self.max_length) - special))
+        return self.join(*cut_pair(a, b, self._most - special))
 
     def of_runs(self, runs: "Runs") -> dict[str, tf.Tensor]:
         """Runs of ids, each cut to length, as sequences."""
-        return self.join(runs.cut((self.length or self.max_length) - SPECIAL_PIECES + 1), None)
+        return self.join(runs.cut(self._most - SPECIAL_PIECES + 1), None)
 
     def join(self, a: "Runs", b: "Runs | None") -> dict[str, tf.Tensor]:
         """[CLS] a [SEP] b [SEP] of N runs each; where b has no piece, [CLS] a [SEP].
@@ -176,11 +229,43 @@ def _tokenizer(vocabulary: Any, do_lower_case: bool | None) -> FullTokenizer:
     return FullTokenizer(name, lower, pieces=pieces)
 
 
-def _as_tensor(texts: Any) -> tf.Tensor:
+def _has_tuples(texts: Any) -> bool:
+    """Whether it is a list, a column or an array with a tuple in it; a tuple itself is a list."""
+    if tf.is_tensor(texts) or isinstance(texts, str | bytes | Mapping | Iterator):
+        return False
+    is_list = hasattr(texts, "__iter__") and getattr(texts, "ndim", 1) > 0
+    return is_list and any(isinstance(text, tuple) for text in texts)
+
+
+def _as_tensor(texts: Any, name: str) -> tf.Tensor:
+    """Texts of any shape as a string tensor."""
     if tf.is_tensor(texts):
-        return texts
+        return _checked(texts, name)
     array = np.asarray(texts, dtype=object)
+    for place, text in np.ndenumerate(array):
+        if not isinstance(text, str | bytes):
+            raise not_a_text(text, f"{name}[{', '.join(map(str, place))}]" if place else name)
     return tf.reshape(tf.constant([utf8(text) for text in array.ravel()], tf.string), array.shape)
+
+
+def _checked(texts: tf.Tensor, name: str) -> tf.Tensor:
+    """A string tensor; of other symbolic ones "" for each value, and an error where they are run.
+
+    Keras calls the layers of a subclassed model with placeholders of float32, whatever it takes: to
+    make their weights when it is loaded, and for a function that is in each export.
+    """
+    if texts.dtype == tf.string and isinstance(texts, tf.Tensor):
+        return texts
+    received = f"{name}, a tensor of {texts.dtype.name} ({type(texts).__name__})"
+    remedy = """give texts; a ragged tensor with .to_tensor(""); a subclass of keras.Model with \
+`input_dtype = "string"`, or exported with input_signature=[keras.InputSpec("string", (None,))]"""
+    error = InputError(received, f"{EXPECTED}, or a string tensor", remedy)
+    if hasattr(texts, "numpy") or not isinstance(texts, tf.Tensor):
+        raise error
+    with tf.control_dependencies([tf.debugging.Assert(False, [str(error)])]):
+        empty = tf.fill(tf.shape(texts), "")
+    empty.set_shape(texts.shape)
+    return empty
 
 
 # ---------------------------------------------------------------------------- runs of ids

@@ -16,6 +16,7 @@ from bert_tf.errors import InputError
 
 MOST_SHOWN = 80  # characters of a value in a message
 EXPECTED = "a list of texts, each a str or bytes"
+_KINDS = (str, bytes)
 _SHORT = reprlib.Repr()  # a list's first items, never all
 _SHORT.maxstring = MOST_SHOWN
 _SHORT.maxother = MOST_SHOWN
@@ -43,7 +44,7 @@ def texts_of(texts: Any, name: str = "texts") -> list[str | bytes]:
 def each_text(texts: Any, name: str = "texts") -> Iterator[str | bytes]:
     """As `texts_of`, one text at a time."""
     for place, text in enumerate(items_of(texts, name)):
-        if not isinstance(text, str | bytes):
+        if not isinstance(text, _KINDS):
             raise not_a_text(text, f"{name}[{place}]")
         yield text
 

@@ -38,8 +38,9 @@ from absl import logging
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
-from bert_tf.runtime import import_tensorflow_text
+from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
 from bert_tf.tokenization import basic
+from bert_tf.tokenization.texts import as_columns, each_text
 
 tf_text = import_tensorflow_text()
 Texts: TypeAlias = Iterable[str | bytes] | tf.Tensor
@@ -68,7 +69,9 @@ class FullTokenizer:
       never_split: pieces that are found in a text before it is cut into words.
       splitter: finds them; None without any.
       max_length: the ids of a sequence at most, where a call does not say it; None: any number.
-      positions: of the model that it was loaded with, the greatest max_length; None: unknown.
+      positions: of the model that it belongs to, which no sequence exceeds; None: unknown.
+      longest: the ids of a sequence at most, of `max_length` and `positions` the smaller; None: any
+        number.
     """
 
     positions: int | None = None
@@ -113,6 +116,10 @@ class FullTokenizer:
             raise InputError(received, "a list of word pieces", 'write ("[MASK]",) for one')
         self.never_split = tuple(dict.fromkeys(never_split))
         self.require_special_tokens(UNKNOWN, *self.never_split)
+        if (
+            is_forked()
+        ):  # unusable, but what a pool of processes sends is unpickled without an error
+            return
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(lines)
             table = basic.load_unicode_table(**self.case)
@@ -124,7 +131,7 @@ class FullTokenizer:
 
     def __call__(
         self,
-        texts: str | bytes | Iterable[str | bytes],
+        texts: str | bytes | Iterable[str | bytes] | Iterable[tuple[str | bytes, str | bytes]],
         text_pairs: str | bytes | Iterable[str | bytes] | None = None,
         max_length: int | None = None,
     ) -> dict[str, np.ndarray]:
@@ -134,32 +141,37 @@ class FullTokenizer:
             pair    [CLS] a [SEP] b [SEP]     segments 0 0 0 1 1
 
         Args:
-          texts: a string, or any number of them.
-          text_pairs: the second text of each, "" for none; None: there are none.
-          max_length: the ids of a sequence at most; by default the tokenizer's own, of the loaded
-            model. Of a longer text the end is left out, of a pair that of the longer, piece by
-            piece, of the second if both are equal.
+          texts: a string, or any number of them: a list, a column of pandas or `datasets`, an array
+            of NumPy, a string tensor [B]. Or a list of pairs, each a tuple of two strings.
+          text_pairs: the second text of each, "" for none; None: there are none, or `texts` has
+            them.
+          max_length: the ids of a sequence at most; by default `longest`. Of a longer text the end
+            is left out, of a pair that of the longer, piece by piece, of the second if both are
+            equal.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S] each, padded with 0 to the longest.
 
         Raises:
-          InputError: there are more or fewer second texts, max_length is below 5 or above the
-            model's positions, or the vocabulary lacks [CLS] or [SEP].
+          InputError: something is no text, which the message names; there are more or fewer second
+            texts, or pairs among texts; max_length is below 5 or above the model's positions; the
+            vocabulary lacks [CLS] or [SEP]; or the process was forked after TensorFlow had run.
         """
         self.require_special_tokens("[CLS]", "[SEP]")
         bounds = {"low": LEAST_LENGTH} | ({"high": self.positions} if self.positions else {})
-        most = self.max_length if max_length is None else max_length
-        check("max_length", np.asarray(most).tolist(), int | None, **bounds)
-        first = _texts(texts)
-        second = [""] * len(first) if text_pairs is None else _texts(text_pairs)
-        if len(first) != len(second):
-            received = f"{len(first)} texts and {len(second)} second texts"
-            raise InputError(received, "as many, some of them empty", "correct one of the lists")
+        check("max_length", np.asarray(max_length).tolist(), int | None, **bounds)
+        check("max_length", np.asarray(self.max_length).tolist(), int | None, low=LEAST_LENGTH)
+        most = self.longest if max_length is None else max_length
+        first, second = as_columns(texts, text_pairs)
         packer = Packer(self, sys.maxsize if most is None else most)
-        ids = self.iter_ids(itertools.chain(first, second))
+        ids = self.iter_ids(itertools.chain(first, second or [""] * len(first)))
         of_first = list(itertools.islice(ids, len(first)))
         return padded([packer.pack(a, b)[:2] for a, b in zip(of_first, ids, strict=True)])
+
+    @property
+    def longest(self) -> int | None:
+        """The ids of a sequence at most, where a call does not say it."""
+        return min(filter(None, (self.max_length, self.positions)), default=None)
 
     @property
     def case(self) -> dict[str, Any]:
@@ -202,13 +214,20 @@ class FullTokenizer:
         Returns:
           list of str for one text, list of lists for a list. A call with a list is far quicker than
           a call for each text.
+
+        Raises:
+          InputError: something is no text, or the process was forked after TensorFlow had run.
         """
         if isinstance(text, str | bytes):
             return self.tokenize([text])[0]
         return [self.convert_ids_to_tokens(ids) for ids in self.iter_ids(text)]
 
     def iter_ids(self, texts: Iterable[str | bytes]) -> Iterator[list[int]]:
-        """The ids of each of any number of texts, which are tokenized many at a time."""
+        """The ids of each of any number of texts, which are tokenized many at a time.
+
+        Raises:
+          InputError: as `tokenize`; earlier batches are answered.
+        """
         for ids, splits in self.iter_batches(texts):
             ids = ids.tolist()
             for first, last in itertools.pairwise(splits.tolist()):
@@ -237,8 +256,12 @@ class FullTokenizer:
 
         Returns:
           RaggedTensor int32 [N, (pieces)].
+
+        Raises:
+          InputError: as `tokenize`; or a tensor has no strings.
         """
-        return self._ids(_as_tensor(texts))[0]
+        texts = _as_tensor(texts)
+        return self._ids(texts)[0]
 
     def tokenize_with_offsets(self, texts: Texts) -> tuple[tf.RaggedTensor, ...]:
         """The ids of the word pieces of each text, and where in the text each piece lies.
@@ -253,7 +276,8 @@ class FullTokenizer:
           spans its whole word. Pieces of a character that becomes several (a Hangul syllable) all
           span this character. Reordered combining characters have the place they are moved to.
         """
-        return self._ids_and_spans(_as_tensor(texts))
+        texts = _as_tensor(texts)
+        return self._ids_and_spans(texts)
 
     def _graph(self, tokenize: Callable) -> Callable:
         """`tokenize` of texts [N] as a graph on the CPU, where strings are.
@@ -423,10 +447,6 @@ class Packer:
         return first + second, [0] * len(first) + [1] * len(second), is_cut
 
 
-def _texts(texts: str | bytes | Iterable[str | bytes]) -> list[str | bytes]:
-    return [texts] if isinstance(texts, str | bytes) else list(texts)
-
-
 def padded(
     rows: Sequence[tuple[list[int], list[int]]], length: int | None = None
 ) -> dict[str, np.ndarray]:
@@ -482,14 +502,15 @@ def utf8(text: str | bytes) -> bytes:
 
 def _as_tensor(texts: Texts) -> tf.Tensor:
     """Texts [N] as a string tensor."""
-    return tf.convert_to_tensor(texts if tf.is_tensor(texts) else [*_encoded(texts)], tf.string)
+    refuse_forked("a tokenizer")
+    if isinstance(texts, tf.Tensor) and texts.dtype == tf.string and texts.shape.rank in (1, None):
+        return texts
+    return tf.convert_to_tensor([*_encoded(texts)], tf.string)
 
 
 def _encoded(texts: Iterable[str | bytes]) -> Iterator[bytes]:
-    """Texts in UTF-8; a single one is refused, as its characters would be read as texts."""
-    if isinstance(texts, str | bytes):
-        raise InputError(f"a single text, {texts!r:.80}", "a list", "put brackets around it")
-    return map(utf8, texts)
+    """Texts in UTF-8."""
+    return map(utf8, each_text(texts))
 
 
 def batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:

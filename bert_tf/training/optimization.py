@@ -15,11 +15,20 @@ from keras import ops
 
 from bert_tf.declarations import check, check_fields, declared, size
 from bert_tf.errors import InputError
+from bert_tf.modeling.keras_private import index_of_variable
 from bert_tf.modeling.names import checkpoint_name
 
 if TYPE_CHECKING:
     from bert_tf.options import OptimizerOptions
 
+# Arguments of Keras's optimizers that ours has too.
+KERAS_OPTIONS = (
+    "use_ema",
+    "ema_momentum",
+    "ema_overwrite_frequency",
+    "gradient_accumulation_steps",
+    "loss_scale_factor",
+)
 # Weight decay applies to kernels, embeddings and output_weights, not to biases and normalizations.
 NOT_DECAYED = re.compile("LayerNorm|layer_norm|bias|gamma$|beta$")
 
@@ -108,9 +117,29 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         bias_correction: bool = False,
         layerwise_lr_decay: float = 1.0,
         name: str | None = None,
+        **kwargs: Any,
     ):
-        """Takes the constants of the formula; gradients are clipped to `clip_norm`, 0: not."""
-        super().__init__(learning_rate, global_clipnorm=clip_norm or None, name=name)
+        """With the constants of the formula.
+
+        Args:
+          learning_rate: the schedule.
+          weight_decay_rate, beta_1, beta_2, epsilon: as in the formula.
+          clip_norm: to which the global norm of the gradients is clipped; 0: not.
+          bias_correction: whether m and v are corrected as in Adam.
+          layerwise_lr_decay: the factor of the rate for each level down (`layer_scales`).
+          name: of the optimizer.
+          **kwargs: what else Keras's optimizers take, for `fit`: use_ema, ema_momentum,
+            ema_overwrite_frequency, gradient_accumulation_steps, loss_scale_factor.
+
+        Raises:
+          InputError: another argument, or one of Keras's that is given here by another name.
+        """
+        if unknown := kwargs.keys() - KERAS_OPTIONS:
+            received = f"{type(self).__name__} with {', '.join(sorted(unknown))}"
+            expected = f"also {', '.join(KERAS_OPTIONS)}"
+            remedy = "leave it out; gradients are clipped by clip_norm"
+            raise InputError(received, expected, remedy)
+        super().__init__(learning_rate, global_clipnorm=clip_norm or None, name=name, **kwargs)
         self.schedule, self.clip_norm = learning_rate, clip_norm
         self.weight_decay_rate, self.epsilon = weight_decay_rate, epsilon
         self.beta_1, self.beta_2 = beta_1, beta_2
@@ -162,10 +191,16 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         self._m, self._v = self.add_optimizer_variables(variables, ["m", "v"])
         self._names = [checkpoint_name(variable) for variable in variables]
         self._scales = layer_scales(self._names, self.layerwise_lr_decay)
+        is_layered = any(name.startswith("bert/") for name in self._names)
+        if self.layerwise_lr_decay != 1 and not is_layered:
+            received = f"layerwise_lr_decay={self.layerwise_lr_decay} for {self._names[0]}, ..."
+            expected = "variables of a functional model, such as layer_0/output/dense/kernel"
+            remedy = "make the model of BertModel's outputs, or leave layerwise_lr_decay out"
+            raise InputError(received, expected, remedy)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates a variable and its moments; called by Keras."""
-        index = self._get_variable_index(variable)
+        index = index_of_variable(self, variable)
         name, slots = self._names[index], (variable, self._m[index], self._v[index])
         values = (ops.convert_to_tensor(value) for value in (*slots, gradient))
         rate, count = learning_rate * self._scales[name], self.iterations + 1
@@ -177,7 +212,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """The constructor's arguments."""
         schedule = keras.optimizers.schedules.serialize(self.schedule)
         names = AdamWeightDecay.__init__.__kwdefaults__ or {}
-        return {"learning_rate": schedule} | {name: getattr(self, name) for name in names}
+        of_keras = super().get_config()
+        options = {name: of_keras[name] for name in KERAS_OPTIONS}
+        return {"learning_rate": schedule} | {name: getattr(self, name) for name in names} | options
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

@@ -274,8 +274,8 @@ def test_what_is_known_of_a_model(tmp_path):
     )  # fmt: skip
     weights = model_files.weights_of(model_files.tensors_of("classifier"), metadata=metadata)
     folder = tmp_path / "theirs"
-    theirs = open_weights(save_weights(str(folder), weights, to_format="hugging_face"))
-    ours = open_weights(save_weights(f"{tmp_path}/ours", theirs, to_format="bert_tf"))
+    theirs = open_weights(save_weights(weights, str(folder), format="hugging_face"))
+    ours = open_weights(save_weights(theirs, f"{tmp_path}/ours", format="bert_tf"))
     assert theirs.metadata == ours.metadata == metadata
     values = json.loads((folder / "config.json").read_text())
     assert values["problem_type"] == "multi_label_classification"

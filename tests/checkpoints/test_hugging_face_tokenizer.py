@@ -254,7 +254,7 @@ def test_tokenizer_files_that_are_written(tmp_path, tensors, lower, strip, kept)
     metadata = ModelMetadata(do_lower_case=lower, strip_accents=strip, never_split=kept)
     weights = model_files.weights_of(tensors, metadata=metadata)
     folder = tmp_path / "made"
-    again = open_weights(save_weights(str(folder), weights, to_format="hugging_face"))
+    again = open_weights(save_weights(weights, str(folder), format="hugging_face"))
     assert dataclasses.replace(again.metadata, architecture=None) == metadata
     assert again.pieces == model_files.PIECES
     assert (folder / "vocab.txt").read_text() == VOCAB_TEXT

@@ -97,7 +97,7 @@ def test_two_weights_of_one_name(tmp_path):
     says = r"twins with two weights that are both named top/kernel\n"
     folder = tmp_path / "saved"
     for use in (
-        lambda: save_weights(folder, model, to_format="bert_tf"),
+        lambda: save_weights(model, folder, format="bert_tf"),
         lambda: load_checkpoint(model, model_files.weights_of(model_files.tensors_of())),
         lambda: make_trainer(model=lambda: model, head="classification"),
     ):

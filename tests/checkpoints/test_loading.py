@@ -111,7 +111,7 @@ def test_a_bit_of_the_last_tensor(model, tensors, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("to_format", "name"),
+    ("file_format", "name"),
     [
         *(("hugging_face", f"model.safetensors{end}") for end in ("", ".index.json")),
         ("hugging_face", "pytorch_model.bin"),
@@ -121,19 +121,19 @@ def test_a_bit_of_the_last_tensor(model, tensors, tmp_path):
         ("keras", "model.keras"),
     ],
 )
-def test_pipes_are_not_waited_for(tmp_path, tensors, to_format, name):
+def test_pipes_are_not_waited_for(tmp_path, tensors, file_format, name):
     """Nor are they sockets or devices; a process that writes into it may never come."""
     folder = tmp_path / "model"
-    if to_format == "keras":
+    if file_format == "keras":
         folder.mkdir()
     else:
-        save_weights(str(folder), model_files.weights_of(tensors), to_format=to_format)
+        save_weights(model_files.weights_of(tensors), str(folder), format=file_format)
     if name == "pytorch_model.bin" or name.endswith(".index.json"):
         (folder / "model.safetensors").unlink()
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     with pytest.raises(InputError, match="a pipe, a socket or a device") as caught:
-        open_weights(folder / name if to_format == "keras" else folder)
+        open_weights(folder / name if file_format == "keras" else folder)
     assert str(folder / name) in caught.value.received
 
 
@@ -149,7 +149,7 @@ def test_a_quantized_model_is_refused(tmp_path):
     model.quantize("int8")
     count = f"{6 * CONFIG.num_hidden_layers + 1} layers are quantized"
     with pytest.raises(InputError, match=count):
-        save_weights(f"{tmp_path}/a", model, to_format="bert_tf")
+        save_weights(model, f"{tmp_path}/a", format="bert_tf")
     with pytest.raises(InputError, match=count):
         load_checkpoint(model, model_files.weights_of(model_files.tensors_of("classifier")))
     assert not list(tmp_path.iterdir())
@@ -161,7 +161,7 @@ def test_a_model_with_its_tokenizer_and_labels(tmp_path):
     model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES, never_split=["[MASK]", "w7"])
     model.labels = ["O", "B-PER", "I-PER"]
     model.save(str(tmp_path / "model.keras"))
-    paths = [save_weights(f"{tmp_path}/{name}", model, to_format=name)
+    paths = [save_weights(model, f"{tmp_path}/{name}", format=name)
              for name in ("bert_tf", "hugging_face")]  # fmt: skip
     for path in (f"{tmp_path}/model.keras", *paths):
         weights = open_weights(path)

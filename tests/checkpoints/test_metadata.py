@@ -15,9 +15,9 @@ from bert_tf.errors import InputError
 def test_pieces_that_cannot_stand_on_a_line(tmp_path, tensors, piece):
     """Only tokenizer.json can hold them; vocab.txt would be another vocabulary."""
     weights = model_files.weights_of(tensors, pieces=[*model_files.PIECES[:-1], piece])
-    for to_format in ("hugging_face", "bert_tf"):
+    for file_format in ("hugging_face", "bert_tf"):
         with pytest.raises(InputError, match="whose piece 40 is"):
-            save_weights(f"{tmp_path}/a", weights, to_format=to_format)
+            save_weights(weights, f"{tmp_path}/a", format=file_format)
     assert not list(tmp_path.iterdir())
 
 

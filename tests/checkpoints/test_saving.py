@@ -1,7 +1,6 @@
 """Weights edited, saved in every format, read again, compared; nothing half-made is left."""
 
 import dataclasses
-import functools
 import json
 
 import killed
@@ -26,7 +25,7 @@ from bert_tf.checkpoints.saving import (
     without_slots,
 )
 from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, head_weights
-from bert_tf.cli.convert import description
+from bert_tf.cli.convert import default_format, description
 from bert_tf.errors import InputError
 
 CONFIG, weights_of = small.CONFIG, model_files.weights_of
@@ -60,8 +59,8 @@ def test_tf1_ours_hugging_face_tf1(tmp_path, kind):
     """Exact to the byte, with the original's names."""
     tensors = model_files.tensors_of(kind)
     weights = open_weights(model_files.write_tf1(tmp_path / "first", tensors))
-    for number, to_format in enumerate(("bert_tf", "hugging_face", "tf1")):
-        weights = open_weights(save_weights(f"{tmp_path}/{number}", weights, to_format=to_format))
+    for number, name in enumerate(("bert_tf", "hugging_face", "tf1")):
+        weights = open_weights(save_weights(weights, f"{tmp_path}/{number}", format=name))
         model_files.assert_same(model_files.all_tensors(weights), tensors)
         assert weights.config == CONFIG
         assert weights.pieces == model_files.PIECES
@@ -73,11 +72,11 @@ def test_tf1_ours_hugging_face_tf1(tmp_path, kind):
 def test_the_originals_own_checkpoint(tmp_path, tiny):
     first = open_weights(str(tiny / "bert_model.ckpt"))
     everything = model_files.all_tensors(first)
-    with_slots = open_weights(save_weights(f"{tmp_path}/a", first, to_format="bert_tf"))
+    with_slots = open_weights(save_weights(first, f"{tmp_path}/a", format="bert_tf"))
     model_files.assert_same(model_files.all_tensors(with_slots), everything)
     assert len(first.slots) >= 2 * len(first.names)
-    theirs = open_weights(save_weights(f"{tmp_path}/b", with_slots, to_format="hugging_face"))
-    last = open_weights(save_weights(f"{tmp_path}/c", theirs, to_format="tf1"))
+    theirs = open_weights(save_weights(with_slots, f"{tmp_path}/b", format="hugging_face"))
+    last = open_weights(save_weights(theirs, f"{tmp_path}/c", format="tf1"))
     weights_alone = {name: everything[name] for name in first.names}
     model_files.assert_same(tf1_restored(last.path, weights_alone), weights_alone)
     model_files.assert_same(model_files.all_tensors(last), weights_alone)
@@ -92,7 +91,7 @@ def test_what_the_original_cannot_compute(tmp_path, tensors, changes, says):
     config = dataclasses.replace(CONFIG, **changes)
     weights = weights_of(tensors, config=config)
     with pytest.raises(InputError, match=says) as caught:
-        save_weights(f"{tmp_path}/a", weights, to_format="tf1")
+        save_weights(weights, f"{tmp_path}/a", format="tf1")
     assert "--format=bert_tf" in caught.value.remedy
     assert not list(tmp_path.iterdir())
 
@@ -107,26 +106,48 @@ def test_a_place_where_nothing_can_be_made(tmp_path, tensors):
     places = {"mine": "already exists", "mine/notes.txt/a": "cannot be written"}
     for place, says in places.items():
         with pytest.raises(InputError, match=says):
-            save_weights(tmp_path / place, weights, to_format="bert_tf")
-    to_a = functools.partial(save_weights, tmp_path / "a", to_format="bert_tf")
-    for function, *more in ((to_a,), (load_checkpoint, "a")):
-        with pytest.raises(InputError, match="'b' as a model"):
-            function("b", *more)
+            save_weights(weights, tmp_path / place, format="bert_tf")
     with pytest.raises(AttributeError, match="Expected: one that has its own\nTo do: load it by"):
         print(make_model("classification", CONFIG).tokenizer)
     assert "shapes" not in repr(weights)  # nor the vocabulary: pages of names
     with pytest.raises(InputError, match=r"without a bert_config\.json"):
-        save_weights(tmp_path / "a", dataclasses.replace(weights, config=None), to_format="bert_tf")
+        save_weights(dataclasses.replace(weights, config=None), tmp_path / "a")
     assert [p.name for p in tmp_path.rglob("*")] == ["mine", "notes.txt"]
 
 
-@pytest.mark.parametrize("to_format", [name for name in WRITTEN if name != "tf1"])
+@pytest.mark.parametrize("function", [save_weights, load_checkpoint])
+def test_a_model_and_a_path_that_are_swapped(tmp_path, tensors, function):
+    """Both functions take the model first."""
+    model, weights = make_model("embeddings", CONFIG), weights_of(tensors)
+    folder = tmp_path / "a"
+    for first, second in ((str(folder), model), (folder, weights), (folder, "b"), (weights, model)):
+        with pytest.raises(InputError, match="as a path\nExpected: the model first") as caught:
+            function(first, second)
+        assert f"bert_tf.{function.__name__}(model, path)" in caught.value.remedy
+    with pytest.raises(InputError, match="None as a model"):
+        function(None, folder)
+    assert not folder.exists()
+
+
+def test_the_format_by_default_and_an_unknown_one(tmp_path, tensors):
+    """That of the command, where the weights do not have it already."""
+    weights = weights_of(tensors)
+    read = open_weights(save_weights(weights, tmp_path / "a"))
+    assert read.format == default_format("convert", weights) == "hugging_face"
+    assert default_format("convert", read) == "bert_tf"
+    assert [default_format("strip", of) for of in (weights, read)] == ["bert_tf", "hugging_face"]
+    with pytest.raises(InputError, match="format 'keras'\nExpected: one of hugging_face, tf1"):
+        save_weights(weights, tmp_path / "b", format="keras")
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("file_format", [name for name in WRITTEN if name != "tf1"])
 @pytest.mark.parametrize(
     "error",
     [KeyboardInterrupt(), tf.errors.DataLossError(None, None, "x")],
     ids=lambda error: type(error).__name__,
 )
-def test_a_failure_in_the_middle(tmp_path, tensors, to_format, error):
+def test_a_failure_in_the_middle(tmp_path, tensors, file_format, error):
     """Of the last tensor: what was written before is gone too."""
     weights = weights_of(tensors)
 
@@ -138,7 +159,7 @@ def test_a_failure_in_the_middle(tmp_path, tensors, to_format, error):
     failing = dataclasses.replace(weights, read=read)
     expected = InputError if isinstance(error, tf.errors.OpError) else type(error)
     with pytest.raises(expected):
-        save_weights(f"{tmp_path}/a", failing, to_format=to_format)
+        save_weights(failing, f"{tmp_path}/a", format=file_format)
     assert not list(tmp_path.iterdir())
 
 
@@ -148,7 +169,7 @@ def test_leftovers_of_a_killed_process(tmp_path, tensors):
     for folder in ("a.incomplete", killed.left_name("a")):
         (tmp_path / folder / "incomplete").mkdir(parents=True)
         (tmp_path / folder / "model.safetensors").write_text("half")
-    path = save_weights(f"{tmp_path}/a", weights_of(tensors), to_format="tf1")
+    path = save_weights(weights_of(tensors), f"{tmp_path}/a", format="tf1")
     model_files.assert_same(model_files.all_tensors(open_weights(path)), tensors)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a.incomplete"]
     assert not (tmp_path / "a/model.safetensors").exists()
@@ -193,7 +214,7 @@ def test_slots_of_every_optimizer(tmp_path, optimizer):
     parameters = sum(np.size(value) for value in weights.values())
     assert f"  {len(weights)} weights, {parameters:,} parameters\n" in description(source)
     assert "own/temperature" in head_weights(source)
-    path = save_weights(tmp_path / "stripped", without_slots(source), to_format="bert_tf")
+    path = save_weights(without_slots(source), tmp_path / "stripped", format="bert_tf")
     model_files.assert_same(model_files.all_tensors(open_weights(path)), weights)
 
 

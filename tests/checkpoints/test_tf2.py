@@ -62,7 +62,7 @@ def test_a_pretrained_model(tmp_path, tensors, roots, head, pooler):
     weights = open_weights(str(tmp_path / "tf2"))
     assert weights.path == path
     assert "optimizer/m" in weights.ignored
-    saved = open_weights(save_weights(f"{tmp_path}/tf1", weights, to_format="tf1"))
+    saved = open_weights(save_weights(weights, f"{tmp_path}/tf1", format="tf1"))
     for found in (weights, saved):
         model_files.assert_same(model_files.all_tensors(found), tensors)
     report = load_checkpoint(make_model("pretraining", small.CONFIG), path)

@@ -53,14 +53,14 @@ def write_inputs(folder: pathlib.Path) -> None:
 def write_models(folder: pathlib.Path) -> None:
     """Released models, three checkpoints of one model, and runs that have ended."""
     tensors = reference.random_weights(CONFIG, seed=3)
-    for name, pieces, cased, to_format in (
+    for name, pieces, cased, file_format in (
         ("all-MiniLM-L6-v2", PIECES, False, "hugging_face"),
         ("uncased_L-12_H-768_A-12", PIECES, False, "tf1"),
         ("cased_L-12_H-768_A-12", (*PIECES[:-1], "Ann"), True, "tf1"),
     ):
         metadata = ModelMetadata(do_lower_case=not cased)
         weights = weights_of(tensors, config=CONFIG, pieces=pieces, metadata=metadata)
-        bert_tf.save_weights(folder / name, weights, to_format=to_format)
+        bert_tf.save_weights(weights, folder / name, format=file_format)
     # vocab.txt, bert_config.json, bert_model.ckpt
     shutil.copytree(folder / "uncased_L-12_H-768_A-12", folder, dirs_exist_ok=True)
     for name in ("a.ckpt", "b.ckpt", "c.ckpt"):
@@ -76,7 +76,7 @@ def write_models(folder: pathlib.Path) -> None:
         )
         tensors = tensors_of(kind, CONFIG)
         weights = weights_of(tensors, config=CONFIG, pieces=PIECES, metadata=metadata)
-        bert_tf.save_weights(folder / "models" / name, weights, to_format="bert_tf")
+        bert_tf.save_weights(weights, folder / "models" / name, format="bert_tf")
     small = json.loads(blocks(read("docs/pretrain.md"), "json")[0]) | SIZES
     (folder / "small_config.json").write_text(json.dumps(small))
 

@@ -112,9 +112,7 @@ def load_checkpoint(model: str, inputs: str, out: str) -> list:
 
 
 def save_weights(model: str, inputs: str, out: str) -> list:
-    saved = bert_tf.save_weights(
-        f"{out}/saved", bert_tf.open_weights(model), to_format="hugging_face"
-    )
+    saved = bert_tf.save_weights(bert_tf.open_weights(model), f"{out}/saved")
     return of_weights(bert_tf.open_weights(saved))
 
 

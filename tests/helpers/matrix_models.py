@@ -60,7 +60,7 @@ class Written(NamedTuple):
 
 def write_run(model: BertModel, _: pathlib.Path, folder: pathlib.Path) -> None:
     """The folder of a run, as training leaves it."""
-    save_weights(folder / "saved", model, to_format="bert_tf")
+    save_weights(model, folder / "saved", format="bert_tf")
     weights = open_weights(folder / "saved")
     run = CheckpointFolder(folder)
     run.save(STEP, model_files.all_tensors(weights) | {"global_step": np.int64(STEP)})
@@ -98,7 +98,7 @@ def _saved(name: str) -> Written:
 
     def write(model: BertModel, _: pathlib.Path, folder: pathlib.Path) -> None:
         folder.rmdir()
-        save_weights(folder, model, to_format=name)
+        save_weights(model, folder, format=name)
 
     # A file of a folder is a name as well: of checkpoints their prefix, too.
     file = metadata.FORMATS[name].file

@@ -53,7 +53,6 @@ def test_words_have_the_logits_of_their_first_pieces(encoder, tmp_path):
 def test_words_behind_a_sentence_count_for_nothing(encoder):
     """The loss is the mean over all words, whatever the batch pads."""
     model = bert_tf.token_classifier(encoder, labels=TAGS)
-    model.compile_for(1)
     loss, accuracy = model.evaluate(SENTENCES, NAMES, verbose=0)
     logits = model.predict(SENTENCES, verbose=0)
     each, right = [], []
@@ -104,7 +103,7 @@ ANSWERS = [{"text": ["w7 w8"], "answer_start": [6]}, {"text": "w6", "answer_star
 def test_questions_become_windows(encoder):
     """Of 13 positions, 3 of them for special pieces: one that fits, and overlapping ones."""
     model = bert_tf.question_answerer(encoder, **SIZES)
-    x, y, weights = model.reads((QUESTIONS, CONTEXTS), ANSWERS, None)
+    x, y, weights = model.read((QUESTIONS, CONTEXTS), ANSWERS, None)
     text = [[*map(model.tokenizer.inv_vocab.__getitem__, row[row > 0])] for row in x["input_ids"]]
     assert text[0][:6] == ["[CLS]", "w1", "w2", "[SEP]", "w5", "w6"]
     assert weights is None

@@ -9,7 +9,8 @@ import small
 from small_runs import both_batches
 
 from bert_tf import BertModel, make_model
-from bert_tf.modeling.layers import SelfAttention, last_tokens
+from bert_tf.modeling.layers import SelfAttention
+from bert_tf.modeling.rows import last_tokens
 from bert_tf.training.step import is_packed
 
 CAUSAL = dataclasses.replace(small.CONFIG, attention="causal")

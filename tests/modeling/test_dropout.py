@@ -12,7 +12,8 @@ import tensorflow as tf
 from small import hidden_states
 
 from bert_tf import BertModel
-from bert_tf.modeling.layers import Dropout, TrainingStep, recomputed
+from bert_tf.modeling.memory import Dropout, TrainingStep, recomputed
+from bert_tf.modeling.parts import parts_of
 
 B, D = small.ROWS, small.CONFIG.hidden_size
 
@@ -136,7 +137,7 @@ def test_what_is_recomputed_has_the_same_masks(seed):
 
 
 def test_every_place_of_a_model_has_its_own_mask():
-    dropping = [x for x in BertModel(small.CONFIG)._flatten_layers() if isinstance(x, Dropout)]
+    dropping = parts_of(BertModel(small.CONFIG), Dropout)
     places = ("attention/self", "attention/output", "output")
     expected = {f"layer_{i}/{place}/dropout" for i in range(2) for place in places}
     assert {layer.path for layer in dropping} == expected | {"embeddings/dropout"}

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import ops
 from small import close
 
-from bert_tf import BertConfig, BertModel, heads, layers, make_model
+from bert_tf import BertConfig, BertModel, InputError, heads, layers, make_model
 from bert_tf.modeling import models
 from bert_tf.training.step import layer_precision
 
@@ -55,7 +55,7 @@ def test_a_fully_masked_row_attends_as_if_unmasked():
         np.testing.assert_array_equal(layer(x, padding_mask=mask), layer(x))
 
 
-ATTENDING = (layers.EncoderBlock, layers.Attention, layers.SelfAttention)
+ATTENDING = (layers.EncoderBlock, layers.SelfAttention)
 
 
 @pytest.mark.parametrize("layer", ATTENDING)
@@ -70,7 +70,9 @@ def test_masks_of_keras(layer):
     masked = keras.layers.Masking()(x)
     close(attend(masked), expected)
     np.testing.assert_array_equal(attend(masked)._keras_mask, ids != 0)
-    close(attend(masked, padding_mask=np.ones_like(ids)), attend(x))  # what is given counts
+    close(attend(masked, padding_mask=np.ones_like(ids)), expected)  # what both allow is seen
+    first = np.arange(5) < 1 + 0 * ids
+    close(attend(masked, padding_mask=first), attend(x, padding_mask=first & (ids != 0)))
     inputs = keras.Input((5, D))
     model = keras.Model(inputs, attend(keras.layers.Masking()(inputs)))
     close(model(x), expected)
@@ -88,19 +90,13 @@ def test_where_masks_of_keras_end():
     x = keras.layers.Masking()(np.pad(np.ones([2, 3, D], np.float32), [(0, 0), (0, 2), (0, 0)]))
     config = small.CONFIG
     tags = heads.TokenClassifier(num_classes=4)
-    wide = layers.Intermediate.from_bert_config(config)(x)
-    each = (
-        wide,
-        layers.AddAndNorm.from_bert_config(config)(wide, x),
-        tags(x),
-        layers.Dropout(0.5)(x),
-    )
-    for y in each:
+    wide = layers.Dense(5)(x)
+    for y in (wide, tags(x), layers.Dropout(0.5)(x)):
         assert y._keras_mask.numpy().tolist() == [[True] * 3 + [False] * 2] * 2
     pooled = layers.Pooler.from_bert_config(config)(x)
-    words = heads.MaskedLmHead.from_bert_config(config)(
-        x, np.zeros([2, P], np.int32), np.zeros([V, D], np.float32)
-    )
+    embeddings = layers.Embeddings.from_bert_config(config)
+    embeddings.build((2, 5))
+    words = heads.MaskedLmHead(embeddings=embeddings)(x, np.zeros([2, P], np.int32))
     assert not any(hasattr(y, "_keras_mask") for y in (pooled, tags(pooled), words))
 
 
@@ -118,14 +114,15 @@ def test_numbers_are_enough_and_all_that_is_saved():
     )  # fmt: skip
     defaults = {"dropout": 0.1, "attention_dropout": 0.1, "activation": "gelu", "causal": False}
     sizes = {**SIZES, **defaults, "initializer_range": 0.02, "layer_norm_eps": 1e-12}
-    kept = block.get_config()
-    assert {name: kept[name] for name in kept if name in layers.SIZES} == sizes == block.sizes
+    of_keras = {"name", "trainable", "dtype"}
+    assert {n: v for n, v in block.get_config().items() if n not in of_keras} == sizes
     other = layers.EncoderBlock.from_bert_config(config, dropout=0.3, name="mine")
     own = {"activation": "relu", "dropout": 0.3, "causal": True}
-    assert (other.name, other.sizes) == ("mine", sizes | own)
+    assert other.name == "mine"
+    assert {n: v for n, v in other.get_config().items() if n not in of_keras} == sizes | own
     again = layers.EncoderBlock.from_config(other.get_config())
     assert again.get_config() == other.get_config()
-    assert (block.num_heads, other.attention.self_attention.causal) == (3, True)
+    assert (block.num_heads, other.attention.causal) == (3, True)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +132,7 @@ def test_numbers_are_enough_and_all_that_is_saved():
         (lambda: layers.EncoderBlock(8, 0, 9), "num_heads 0\n.*at least 1"),
         (lambda: layers.EncoderBlock(8, 2, 9, activation="swish"), "activation 'swish'\n.*gelu"),
         (lambda: layers.EncoderBlock(8, 2, 9, dropout=1), "dropout 1\n.*below 1"),
-        (lambda: layers.EncoderBlock(small.CONFIG, 2, 9), "EncoderBlock.from_bert_config"),
+        (lambda: layers.EncoderBlock(small.CONFIG, 2, 9), "from_bert_config"),
         (lambda: layers.Embeddings(9, 8, max_positions=0), "max_positions 0\n"),
         (lambda: heads.MaskedLmHead(), "hidden_size None\n"),
         (lambda: layers.Embeddings(9, 8)(np.ones([2, 4], "float16")), "ids of type"),
@@ -145,38 +142,6 @@ def test_numbers_are_enough_and_all_that_is_saved():
 def test_wrong_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_layers_of_older_files():
-    """Which hold a whole configuration."""
-    whole = {"config": small.CONFIG.to_dict(), "trainable": False}
-    for layer in (layers.EncoderBlock, layers.Embeddings, layers.Pooler, heads.MaskedLmHead):
-        new = layer.from_config({"name": "own", **whole})
-        assert new.sizes == layer.from_bert_config(small.CONFIG).sizes
-        assert (new.name, new.trainable) == ("own", False)
-    scorer = heads.SequenceClassifier.from_config({**whole, "num_classes": 3, "name": "own"})
-    assert scorer.get_config()["num_classes"] == 3
-
-
-@pytest.mark.parametrize("head", ["classification", "fill_mask", "question_answering"])
-def test_models_of_older_files(head):
-    """Their nodes give `sequence_numbers`; outputs have no mask of Keras."""
-    model = make_model(head, small.CONFIG)
-    saved = model.get_config()
-    for layer in saved["layers"]:
-        own = layer["config"]
-        if any(name in layers.SIZES for name in own) or "num_classes" in own:
-            kept = ("name", "trainable", "dtype", "num_classes")
-            layer["config"] = {name: own[name] for name in kept if name in own}
-            layer["config"]["config"] = small.CONFIG.to_dict()
-        if layer["class_name"] == "Embeddings":
-            layer["inbound_nodes"][0]["kwargs"]["sequence_numbers"] = None
-    older, ids = BertModel.from_config(saved), np.array([[3, 1, 2, 0]])
-    older.set_weights(model.get_weights())
-    for name, value in model(ids).items():
-        close(older(ids)[name], value)
-    assert older.config == small.CONFIG
-    assert getattr(older(ids)["sequence_output"], "_keras_mask", None) is None
 
 
 def test_who_sees_whom_and_how_much():
@@ -217,29 +182,68 @@ def test_embeddings_of_ids_alone():
 
 
 def test_a_head_tied_by_the_layer(tmp_path):
-    """One table, trained through both; in a copy and in a file, too, and in one's own model."""
+    """One table, trained through both; in copies and files of a `BertModel`, too."""
     ids, positions = np.array([[3, 1, 2, 0]]), np.array([[1, 2]])
     embed = layers.Embeddings(vocab_size=7, hidden_size=6, dropout=0.0)
     head = heads.MaskedLmHead(embeddings=embed)
-    inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
-    model = keras.Model(inputs, head(embed(inputs[0]), inputs[1]))
+    names = ("input_ids", "masked_lm_positions")
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+    words = head(embed(inputs["input_ids"]), inputs["masked_lm_positions"])
+    model = BertModel(inputs, words)
     assert [*model.output.shape] == [None, None, 7]
     close(model([ids, positions]), head(embed(ids), positions))
     model.save(tmp_path / "tied.keras")
     copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights())
     for one in (model, copy, keras.models.load_model(tmp_path / "tied.keras")):
+        assert type(one) is BertModel
         assert len(one.weights) == len(model.weights) == 10
         before = np.array(one([ids, positions]))
         (table,) = (w for w in one.weights if w.path.endswith("word_embeddings"))
         table.assign(np.array(table) * np.array([[1]] * 6 + [[2]]))  # piece 6 is none of the ids
         close(one([ids, positions]), before * [1, 1, 1, 1, 1, 1, 2])
-    other = keras.Input((None,), dtype="int32")  # in a second model of the same layers
-    keras.Model([other, inputs[1]], head(embed(other), inputs[1]))
-    with pytest.raises(ValueError, match="not made of its embeddings"):
-        head(keras.Input((None, 6)), inputs[1])
-    with pytest.raises(ValueError, match="the table that it is tied to"):
-        heads.MaskedLmHead(6)(embed(ids), positions)
+    plain, given = keras.Model(inputs, words), dict(zip(names, (ids, positions), strict=True))
+    plain.save(tmp_path / "plain.keras")
+    untied = (keras.models.clone_model(plain), keras.models.load_model(tmp_path / "plain.keras"))
+    for one in untied:
+        with pytest.raises(InputError, match=r"tied to no embeddings(?s:.*)\.tie\(embeddings\)"):
+            one(given)
+        (table,) = (layer for layer in one.layers if isinstance(layer, layers.Embeddings))
+        (own,) = (layer for layer in one.layers if isinstance(layer, heads.MaskedLmHead))
+        own.tie(table)
+        one.set_weights(plain.get_weights())
+        close(one(given), plain(given))
+    with pytest.raises(InputError, match="7 word pieces and hidden_size 6"):
+        heads.MaskedLmHead(16, embeddings=embed)
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist for variables .'pooler")
+def test_a_head_tied_to_an_encoder_that_is_called_as_a_layer():
+    """Its gradient reaches the table, and positions beyond a row read no other row."""
+    encoder = BertModel(small.CONFIG)
+    ids = np.random.default_rng(2).integers(1, V, (B, S))
+    positions = np.tile(np.arange(P), (B, 1))
+    inputs = [keras.Input((None,), dtype="int32") for _ in range(2)]
+    head = heads.MaskedLmHead(embeddings=encoder.embeddings)
+    model = keras.Model(inputs, head(encoder(inputs[0])["sequence_output"], inputs[1]))
+    expected = head(encoder(ids)["sequence_output"], positions)
+    close(model([ids, positions]), expected)
+    before = np.array(encoder.embeddings.word_embeddings)
+    model.compile(keras.optimizers.SGD(1.0), "mse")
+    model.fit([ids, positions], np.zeros(expected.shape), batch_size=B, verbose=0)
+    assert (np.abs(np.array(encoder.embeddings.word_embeddings) - before).max(axis=1) > 0).all()
+    hidden = encoder(ids)["sequence_output"]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        head(hidden, np.where(np.arange(B)[:, None] == 1, S, positions))
+
+    @tf.function(jit_compile=True)
+    def compiled(hidden, positions):
+        return head(hidden, positions)
+
+    found = compiled(hidden, tf.constant(np.where(np.arange(B)[:, None] == 1, S, positions)))
+    others = np.arange(B) != 1
+    close(found[others], head(hidden, positions)[others])
+    close(found[1], head(0 * hidden, positions)[1])
 
 
 def test_the_parts_of_a_model():
@@ -250,12 +254,9 @@ def test_the_parts_of_a_model():
     assert model.pooler.name == "pooler"
     towers = keras.Model(model.input, BertModel(small.CONFIG)(model.input)["pooled_output"])
     assert models.config_of_model(towers) == small.CONFIG
-    own = layers.EncoderBlock(small.CONFIG.hidden_size, 2, 3, name="own")(
-        model.embeddings.output[0]
-    )
-    assert models.config_of_model(keras.Model(model.input, own)) == small.CONFIG
-    wider = layers.Embeddings.from_bert_config(small.CONFIG, vocab_size=70)
-    assert type(wider).from_config(wider.get_config()).config.vocab_size == 70
+    own = layers.EncoderBlock(small.CONFIG.hidden_size, 2, 3, name="own")
+    on_top = keras.Model(model.input, own(model.output["sequence_output"]))
+    assert models.config_of_model(on_top) == small.CONFIG
     made = {"max_positions": 9, "type_vocab_size": 3, "layer_norm_eps": 1e-6}
     x = layers.Embeddings(7, 6, **made)(ids := keras.Input((None,), dtype="int32"))
     for number in range(2):
@@ -270,15 +271,14 @@ def test_the_parts_of_a_model():
 # ---------------------------------------------------------------------------- a model of layers
 
 
-def composed() -> keras.Model:
+def composed() -> BertModel:
     """As in docs/library.md, "Build a model from the layers", with the masked-LM head too."""
     config = small.CONFIG
     names = ("input_ids", "segment_ids", "input_mask", "masked_lm_positions")
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
     ids, segments, mask, positions = inputs.values()
-    x, table = layers.Embeddings.from_bert_config(config)(
-        ids, segments, with_table=True
-    )  # [B, S, D], [V, D]
+    embeddings = layers.Embeddings.from_bert_config(config)
+    x = embeddings(ids, segments)  # [B, S, D]
     for i in range(config.num_hidden_layers):
         x = layers.EncoderBlock.from_bert_config(config, name=f"layer_{i}")(
             x, padding_mask=mask
@@ -287,10 +287,9 @@ def composed() -> keras.Model:
         layers.Pooler.from_bert_config(config)(x)
     )  # [B, 2]
     outputs = {"sequence_output": x, "next_sentence_logits": logits}
-    outputs["masked_lm_logits"] = heads.MaskedLmHead.from_bert_config(config)(
-        x, positions, table
-    )  # [B, P, V]
-    return keras.Model(inputs, outputs)
+    head = heads.MaskedLmHead.from_bert_config(config, embeddings=embeddings)
+    outputs["masked_lm_logits"] = head(x, positions)  # [B, P, V]
+    return BertModel(inputs, outputs)
 
 
 @pytest.fixture(scope="module")
@@ -323,7 +322,7 @@ def test_a_quantized_model(tmp_path):
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=8))
     inputs = small.model_inputs(small.examples())
     exact = np.array(model(inputs)["sequence_output"])
-    dense = model.get_layer("layer_1").intermediate.projection
+    dense = model.get_layer("layer_1").wide
     kernel = np.array(dense.kernel)
     model.quantize("int8")
     step = 1 / np.array(dense.kernel_scale)  # [F]
@@ -331,8 +330,8 @@ def test_a_quantized_model(tmp_path):
     assert (np.abs(np.array(dense.kernel) * step - kernel) < 0.51 * step).all()
     assert 1e-4 < np.abs(np.array(model(inputs)["sequence_output"]) - exact).max() < 0.2
     model.save(tmp_path / "model.keras")
-    with pytest.raises(ValueError, match=r"was never built|expected|mismatch"):
-        keras.models.load_model(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    close(loaded(inputs)["masked_lm_logits"], model(inputs)["masked_lm_logits"])
 
 
 def test_frozen_layers_are_frozen_in_the_file(tmp_path):
@@ -356,7 +355,7 @@ def test_mixed_precision(monkeypatch):
     weights = reference.random_weights(small.CONFIG, seed=2, scale=0.1)
     reference.put_weights(model, weights)
     inputs = small.model_inputs(small.examples())
-    monkeypatch.setattr(layers.ops, "softmax", noted_softmax)
+    monkeypatch.setattr(ops, "softmax", noted_softmax)
     outputs = model(inputs)
     assert softmax_types == [tf.float32] * small.CONFIG.num_hidden_layers
     assert {variable.dtype for variable in model.trainable_variables} == {"float32"}

@@ -12,8 +12,8 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
-from bert_tf.modeling.lora import TARGETS, add_lora
-from bert_tf.modeling.models import TOKEN_INPUTS
+from bert_tf.modeling.inputs import TOKEN_INPUTS
+from bert_tf.modeling.lora import TARGETS, add_lora, frozen_kernel
 
 D, F = small.CONFIG.hidden_size, small.CONFIG.intermediate_size
 LAYERS, CLASSES, RANK = small.CONFIG.num_hidden_layers, model_files.NUM_CLASSES, 5
@@ -120,9 +120,9 @@ def test_other_models():
 
 def merged_by_hand(model: keras.Model) -> np.ndarray:
     """The kernel QUERY of layer 1 + 10 / 5 of the product of its factors."""
-    layer = model.get_layer("layer_1").attention.self_attention.query
+    layer = model.get_layer("layer_1").attention.query
     a, b = np.array(layer.lora_kernel_a), np.array(layer.lora_kernel_b)
-    return np.array(layer._kernel) + 2 * a @ b
+    return np.array(frozen_kernel(layer)) + 2 * a @ b
 
 
 @pytest.mark.parametrize("kind", ["tf1", "hugging_face", "model.keras"])
@@ -131,7 +131,7 @@ def test_files_have_the_merged_kernels(tmp_path, trained, before, kind):
     if kind.endswith(".keras"):
         trained.save(path)
     else:
-        path = save_weights(path, trained, to_format=kind)
+        path = save_weights(trained, path, format=kind)
     weights = open_weights(path)
     tensors = model_files.all_tensors(weights)
     assert tensors.keys() == before.keys()
@@ -160,7 +160,7 @@ def test_what_is_saved_is_not_rounded_to_the_type_that_is_computed_in(tmp_path, 
         keras.config.set_dtype_policy("float32")
     add_lora(model, RANK)
     model.save(f"{tmp_path}/model.keras")
-    written = save_weights(f"{tmp_path}/a", model, to_format="tf1")
+    written = save_weights(model, f"{tmp_path}/a", format="tf1")
     for path in (f"{tmp_path}/model.keras", written):
         model_files.assert_same(model_files.all_tensors(open_weights(path)), before)
 

@@ -10,7 +10,7 @@ import small
 
 from bert_tf import BertConfig, BertModel, heads, make_model
 from bert_tf.errors import InputError
-from bert_tf.modeling.models import SYNONYMS
+from bert_tf.modeling.inputs import SYNONYMS
 from bert_tf.modeling.names import checkpoint_name
 
 # Word pieces, layers, hidden size, weights of the encoder with pooler, and with both heads too.

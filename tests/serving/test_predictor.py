@@ -19,6 +19,7 @@ from masked_by_place import PIECES, SUM
 from saved_models import batch_of
 from served_models import TOKENIZER, metadata_of, random_pairs
 
+from bert_tf import runtime
 from bert_tf.checkpoints.keras_files import weights_of
 from bert_tf.errors import InputError
 from bert_tf.serving import predictor as predictor_module
@@ -171,10 +172,42 @@ def test_rows_alike_are_asked_together(metadata, items, lengths, asked):
     assert model.batches == asked
 
 
-@pytest.mark.parametrize("items", ["a text", b"a text", {"text": "a"}])
+@pytest.mark.parametrize("items", ["a text", b"a text", {"text": "a"}, None, 7])
 def test_a_single_item_is_refused(items):
     with pytest.raises(InputError, match="a single item"):
         Counting().predictor.predict(items)
+
+
+def test_a_pair_is_a_tuple(pairs_export):
+    """Of a list of them, of an iterator, or a dict by the names; mixed with texts none is taken."""
+    pairs = random_pairs(3)
+    expected = pairs_export.predict([dict(zip(pairs_export.texts, p, strict=True)) for p in pairs])
+    assert pairs_export.predict([(first, second) for first, second in pairs]) == expected
+    assert pairs_export.predict((first, second) for first, second in pairs) == expected
+    for wrong in ("a text", ("a", "b", "c"), ("a", None), (float("nan"), "b"), 7, None):
+        with pytest.raises(InputError, match=r"Received: item 3.*(str|tuple|NoneType|float|int)"):
+            pairs_export.predict([*pairs[:2], wrong])
+
+
+def test_a_table_is_not_read_as_the_names_of_its_columns():
+    class Table(list):
+        columns = ("a", "b")
+
+    with pytest.raises(InputError, match=r"a table \(Table\)"):
+        Counting().predictor.predict(Table(["a", "b"]))
+
+
+def test_a_fork_is_refused_at_once(pairs_export, monkeypatch):
+    """tests/test_forks.py tries it with processes."""
+    monkeypatch.setattr(runtime, "_forked", [True])
+    calls = (
+        lambda: Predictor("nowhere"),
+        lambda: pairs_export.predict(random_pairs(2)),
+        lambda: pairs_export.model.run({}),
+    )
+    for call in calls:
+        with pytest.raises(InputError, match=r"(Predictor|model) in a process that was forked"):
+            call()
 
 
 def test_a_stream_reads_no_further_than_a_window():

@@ -108,3 +108,115 @@ def test_vocabularies(tmp_path):
     with pytest.raises(InputError, match="which has its own"):
         layers.Tokenizer(TOKENIZER, do_lower_case=True)
     assert layers.Tokenizer(TOKENIZER).max_length == TOKENIZER.max_length == 9
+
+
+# ---------------------------------------------------------------------------- models of one's own
+
+
+@keras.saving.register_keras_serializable(package="tests")
+class OfTexts(keras.Model):
+    """Texts, or pairs by keyword, and layers after the tokenizer."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.tokenize = layers.Tokenizer(TOKENIZER, 7)
+        self.embed = keras.layers.Embedding(len(PIECES), 3)
+        self.classify = keras.layers.Dense(2)
+
+    def call(self, texts, text_pairs=None):
+        ids = self.tokenize(texts, text_pairs)["input_ids"]  # [B, 7]
+        return self.classify(self.embed(ids))
+
+
+ASKED = tf.constant(["unaffable", "a, a", "é"])
+SECOND = tf.constant(["a", "", "a a"])
+
+
+@pytest.mark.parametrize("pairs", [(), (SECOND,)], ids=["texts", "pairs"])
+def test_a_subclassed_model_comes_back_with_all_weights(pairs, tmp_path):
+    model = OfTexts()
+    expected = model(ASKED, *pairs)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    assert [w.shape for w in loaded.weights] == [(12, 3), (3, 2), (2,)]
+    small.close(loaded(ASKED, *pairs), expected)
+    if not pairs:
+        small.close(loaded.predict(ASKED, verbose=0), expected)
+
+
+def test_a_fitted_subclassed_model_comes_back(tmp_path):
+    model = OfTexts()
+    model.compile("sgd", "mse")
+    model.fit(ASKED, np.zeros((3, 7, 2)), verbose=0)
+    model.save(tmp_path / "m.keras")
+    small.close(keras.models.load_model(tmp_path / "m.keras")(ASKED), model(ASKED))
+
+
+def test_a_sequential_model_without_an_input(tmp_path):
+    class First(keras.layers.Layer):
+        def call(self, batch):
+            return batch["input_ids"]
+
+    tokenize = layers.Tokenizer(TOKENIZER, 7)
+    rest = [First(), keras.layers.Embedding(len(PIECES), 3), keras.layers.Flatten()]
+    model = keras.Sequential([tokenize, *rest, keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(ASKED, np.zeros((3, 1)), verbose=0)
+    expected = model(ASKED)
+    assert expected.shape == (3, 1)
+    small.close(model.predict(ASKED, verbose=0), expected)
+    data = tf.data.Dataset.from_tensor_slices(ASKED).batch(2)
+    small.close(model.predict(data, verbose=0), expected)
+    model.save(tmp_path / "m.keras")
+    loaded = keras.models.load_model(tmp_path / "m.keras", {"First": First})
+    small.close(loaded(ASKED), expected)
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    small.close(exported.serve(ASKED), expected)
+
+
+class Typed(OfTexts):
+    input_dtype = "string"
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [(OfTexts, {"input_signature": [keras.InputSpec("string", (None,))]}), (Typed, {})],
+)
+def test_an_export_of_a_subclassed_model_takes_texts(kind, arguments, tmp_path):
+    model = kind()
+    expected = model(ASKED)
+    model.export(tmp_path / "export", verbose=False, **arguments)
+    exported = tf.saved_model.load(tmp_path / "export")
+    (spec,) = exported.signatures["serving_default"].structured_input_signature[1].values()
+    assert (spec.dtype, spec.shape.as_list()) == (tf.string, [None])
+    small.close(exported.serve(ASKED[:2]), expected[:2])
+
+
+def test_an_export_of_numbers_says_what_to_do(tmp_path):
+    """Keras makes one of a subclass that does not say that it takes texts."""
+    model = OfTexts()
+    model(ASKED)
+    model.export(tmp_path / "export", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "export")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="with `input_dtype = "):
+        exported.serve(tf.constant([1.0]))
+
+
+@pytest.mark.parametrize("numbers", [np.ones(2), [1, 2], tf.constant([1.0]), 7])
+def test_numbers_are_no_texts(numbers):
+    with pytest.raises(InputError, match=r"texts.*(int|float)"):
+        layers.Tokenizer(TOKENIZER)(numbers)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="texts, a tensor of float32"):
+        tf.function(layers.Tokenizer(TOKENIZER, 7), autograph=False)(tf.constant([1.0]))
+
+
+def test_arguments_of_keras():
+    made = layers.Tokenizer(TOKENIZER, name="texts", dtype="float16")
+    assert (made.name, made.dtype_policy.name, made.trainable) == ("texts", "float16", False)
+    again = layers.Tokenizer.from_config(made.get_config())
+    assert (again.name, again.dtype_policy.name) == ("texts", "float16")
+    with pytest.raises(ValueError, match=r"passed to Tokenizer: \{'lenght': 9\}"):
+        layers.Tokenizer(TOKENIZER, lenght=9)
+    with pytest.raises(TypeError, match="textpair"):
+        made("a", textpair="b")

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from bert_tf import layers
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, truncate_pair
 
@@ -77,6 +78,32 @@ def test_lengths_of_a_call():
     without = FullTokenizer("v", pieces=list(CALLED.vocab))
     assert without(long)["input_ids"].shape == (1, 29)
     assert without([])["input_ids"].shape == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("max_length", "positions", "length"),
+    [(None, None, None), (9, None, 9), (None, 7, 7), (9, 7, 7), (9, 11, 9)],
+)
+def test_no_sequence_is_longer_than_the_positions_of_the_model(max_length, positions, length):
+    """However the tokenizer came about, and if it belongs to the model only later."""
+    tokenizer = FullTokenizer("v", pieces=list(CALLED.vocab), max_length=max_length)
+    early = layers.Tokenizer(tokenizer)
+    tokenizer.positions = positions
+    long = "a b c " * 9
+    assert tokenizer.longest == length
+    for tokenize in (
+        tokenizer,
+        early,
+        layers.Tokenizer(tokenizer),
+        pickle.loads(pickle.dumps(tokenizer)),
+    ):
+        assert tokenize([long])["input_ids"].shape == (1, length or 29)
+        assert tokenize([long], ["c"])["input_ids"].shape[1] == (length or 31)
+    if positions:
+        for call in (tokenizer, lambda long, **length: layers.Tokenizer(tokenizer, **length)(long)):
+            with pytest.raises(InputError, match=f"at most {positions}"):
+                call(long, max_length=positions + 1)
+        assert tokenizer(long, max_length=positions)["input_ids"].shape == (1, positions)
 
 
 def test_a_tokenizer_of_its_own_configuration():

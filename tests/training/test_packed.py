@@ -13,7 +13,7 @@ from small_runs import STILL, make_trainer
 from bert_tf import heads
 from bert_tf.data import packed_sizes
 from bert_tf.data.records import fill_rows, pretraining_record
-from bert_tf.modeling.layers import first_tokens, places_in_sequences
+from bert_tf.modeling.rows import first_tokens, places_in_sequences
 from bert_tf.training.step import model_inputs
 from data_gen.documents import TOKEN_TYPE
 from data_gen.instances import InstanceMaker

@@ -16,6 +16,7 @@ from small_runs import (
 
 from bert_tf import BertModel, heads, layers
 from bert_tf.data.packing import in_order
+from bert_tf.modeling import rows
 from bert_tf.modeling.models import encode, token_inputs
 from bert_tf.training.step import is_packed
 
@@ -84,13 +85,15 @@ def on_top(kind: str, num_sequences: int = 1) -> BertModel:
     if kind == "block":
         seen = {"padding_mask": mask}
         if num_sequences > 1:
-            seen = {"attention_mask": layers.same_sequence(mask)}
+            seen = {"attention_mask": rows.same_sequence(mask)}
         x = layers.EncoderBlock.from_bert_config(DROPPING, name="own")(x, **seen)
     if kind == "parts":
-        wide = layers.Intermediate.from_bert_config(DROPPING, name="wide")(x)
-        x = layers.AddAndNorm.from_bert_config(DROPPING, name="own")(wide, x)
+        x = layers.SelfAttention.from_bert_config(DROPPING, name="own")(
+            layers.Dense(DROPPING.hidden_size, name="wide")(x),
+            attention_mask=rows.same_sequence(mask),
+        )
         x = layers.Dropout(0.3, name="more")(x)
-    x = layers.first_tokens(x, mask, num_sequences)[:, :num_sequences]  # [B, K, D]
+    x = rows.first_tokens(x, mask, num_sequences)[:, :num_sequences]  # [B, K, D]
     x = x if num_sequences > 1 else x[:, 0]
     logits = heads.SequenceClassifier(num_classes=CLASSES, name="classifier")(x)
     return BertModel(inputs, {"logits": logits}, name="own", num_sequences=num_sequences)

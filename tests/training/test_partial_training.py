@@ -20,7 +20,7 @@ from small_runs import make_trainer as trainer_of_all
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.modeling.layers import TrainingStep
+from bert_tf.modeling.memory import TrainingStep
 from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
 
 CONFIG = type(STILL)(**vars(STILL) | {"num_hidden_layers": small.CONFIG.num_hidden_layers})
@@ -130,7 +130,7 @@ def test_a_frozen_encoder_drops_nothing(freeze, is_fixed):
     batch = small.examples()
     inputs, seen = {name: batch[name] for name in trainer.model.input}, []
     for seed in (1, 2):
-        with TrainingStep(seed, still=trainer.steps._still):
+        with TrainingStep(seed, fixed=trainer.steps._fixed):
             outputs = trainer.model(inputs, training=True)
         seen.append([outputs[name].numpy() for name in ("sequence_output", "logits")])
     (one, logits), (other, other_logits) = seen

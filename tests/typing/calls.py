@@ -22,7 +22,7 @@ def right(texts: list[str], config: BertConfig) -> list[dict[str, object]]:
     model.compile(optimizer, losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(texts, ["good", "bad"], epochs=2)
     print(model.predict(model.tokenizer("a text")).argmax(), bert_tf.add_lora(model, alpha=8.0) + 1)
-    path: str = bert_tf.save_weights("new", bert_tf.open_weights("folder"), to_format="tf1")
+    path: str = bert_tf.save_weights(bert_tf.open_weights("folder"), "new", format="tf1")
     print(bert_tf.load_checkpoint(model, path, required="bert/").missing, bert_tf.__version__)
     BertModel(BertConfig(vocab_size=30522), all_layers=True).save("model.keras")
     ids = Input((None,), dtype="int32")
@@ -52,6 +52,7 @@ def wrong(tokenizer: FullTokenizer, model: BertModel, config: BertConfig) -> Non
     bert_tf.make_optimizer(10, weight_decay=0.01)  # error: an option of Keras's own AdamW
     bert_tf.make_optimizer(10, optimizer="adam")  # error: an unknown name as a value
     bert_tf.make_model("fill_mask", "bert_config.json")  # error: a path as a configuration
+    bert_tf.save_weights("new", bert_tf.open_weights("a"))  # error: path and weights swapped
     bert_tf.add_lora(model).fit()  # error: a number used as the model
     bert_tf.add_lora(model, targets="query")  # error: a name in the place of a list
     BertConfig()  # error: a missing size

@@ -67,14 +67,14 @@ def test_verbs(model, tmp_path, convert, capsys):
     assert read_tensors(tmp_path / "s").keys() == read_tensors(model).keys() - {"global_step"}
 
 
-@pytest.mark.parametrize("to_format", ["tf1", "hugging_face"])
-def test_more_tokens_and_positions(model, tmp_path, convert, capsys, caplog, to_format):
+@pytest.mark.parametrize("file_format", ["tf1", "hugging_face"])
+def test_more_tokens_and_positions(model, tmp_path, convert, capsys, caplog, file_format):
     """101 rows become 105, 24 become 60: in every format, and on the way back.
 
     The folder alone is enough for every way that a model's tokenizer is made.
     """
     flags = {"extra_tokens": "<e1>,</e1>,##er,e-2", "never_split": "<e1>,</e1>", "seed": 3}
-    flags |= {"max_position_embeddings": 60, "format": to_format}
+    flags |= {"max_position_embeddings": 60, "format": file_format}
     convert(**{"from": model, "to": tmp_path / "kept"}, **flags)
     assert "sequence_output: greatest difference 0\n" in capsys.readouterr().out
     assert any("positions 24 to 59 are copies" in message for message in caplog.messages)

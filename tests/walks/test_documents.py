@@ -43,6 +43,7 @@ MADE = {
         for name in ("mrpc", "topics", "long", "labels", "ner", "swag")
     ),
     ("docs/library.md",): ("opinions.keras", "adapted/model.safetensors"),
+    ("docs/moving.md",): (),
     ("docs/pretrain.md",): (
         "model/model.ckpt-3.index",
         "small/model.ckpt-3.index",

@@ -1,0 +1,84 @@
+"""Forks of a process: TensorFlow's threads are not in them, and what waits for these hangs."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).parents[1]
+SECONDS = 60  # more than it takes by far; a fork that hangs takes for ever
+
+PROGRAM = """
+import json, os, pickle
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf import FullTokenizer, InputError, Predictor, layers, runtime
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(30_000))]
+TEXTS = ["3 4 x " * 200] * 300
+
+
+def in_a_fork(function, *arguments):
+    read, write = os.pipe()
+    if not os.fork():
+        try:
+            answer = function(*arguments)
+        except InputError as error:
+            answer = error.received
+        os.write(write, json.dumps(answer).encode())
+        os._exit(0)
+    os.close(write)
+    with open(read) as stream:
+        return json.loads(stream.read())
+
+
+def of_a_fork_before_tensorflow_runs():
+    tokenizer = FullTokenizer("v", pieces=PIECES)
+    return [runtime.is_forked(), tokenizer(TEXTS)["input_ids"].shape, in_a_fork(runtime.is_forked)]
+
+
+early = in_a_fork(of_a_fork_before_tensorflow_runs)
+tokenizer = FullTokenizer("v", pieces=PIECES)
+layer = layers.Tokenizer(tokenizer)
+answers = {
+    "early": early,
+    "own": [runtime.is_forked(), tokenizer(TEXTS)["input_ids"].shape],
+    "late": in_a_fork(runtime.is_forked),
+    "tokenizer": in_a_fork(tokenizer, TEXTS),
+    "tokenize": in_a_fork(tokenizer.tokenize, TEXTS),
+    "layer": in_a_fork(layer, TEXTS),
+    "copy": in_a_fork(lambda kept: pickle.loads(kept)(TEXTS), pickle.dumps(tokenizer)),
+    "new": in_a_fork(lambda: FullTokenizer("v", pieces=PIECES)(TEXTS)),
+    "predictor": in_a_fork(Predictor, "nowhere"),
+}
+print(json.dumps(answers))
+"""
+
+
+def test_a_fork_of_a_process_that_ran_tensorflow_is_refused_at_once():
+    """One that is forked earlier works: it starts threads of its own."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    words = [sys.executable, "-W", "ignore", "-c", PROGRAM]
+    with subprocess.Popen(
+        words, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            answers = json.loads(process.communicate(timeout=SECONDS)[0])
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # forks that hang too
+    refused = "{} in a process that was forked after TensorFlow had run"
+    assert answers == {
+        "early": [False, [300, 602], True],
+        "own": [False, [300, 602]],
+        "late": True,
+        **dict.fromkeys(
+            ("tokenizer", "tokenize", "layer", "copy", "new"), refused.format("a tokenizer")
+        ),
+        "predictor": refused.format("a Predictor"),
+    }
