@@ -97,8 +97,7 @@ def policies_of_parts(layer: keras.layers.Layer) -> dict[str, Any]:
     for part in parts_of(layer, keras.layers.Layer):
         if part is not layer and part.quantization_mode is not None:
             inside = f"{layer.name}/{part.path.removeprefix(f'{layer.path}/')}"
-            policy = policy_at(part.dtype_policy, part.path)
-            policies[f"(.*/)?{re.escape(inside)}"] = policy  # wherever the layer is
+            policies[f"(.*/)?{re.escape(inside)}"] = part.dtype_policy  # wherever the layer is
     return {"dtype": keras.dtype_policies.serialize(policies)} if len(policies) else {}
 
 

@@ -289,7 +289,6 @@ class BertModel(keras.Model):
         self.labels = None if labels is None else tuple(labels)
         self.metadata = dict(metadata)
         self.input_spec = None  # inputs are completed, and then checked, in `call`
-        self.supports_masking = True
         for layer in self.layers:
             if isinstance(layer, keras.layers.InputLayer):
                 layer.optional = True
