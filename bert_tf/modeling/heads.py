@@ -343,3 +343,7 @@ class MergeChoices(keras.layers.Layer):
         batch, choices, length = x_shape
         rows = None if None in (batch, choices) else batch * choices
         return (rows, length)
+
+    def compute_output_spec(self, x: Tensor) -> keras.KerasTensor:
+        """[B * C, S] of the same type, such as ids."""
+        return keras.KerasTensor(self.compute_output_shape(x.shape), dtype=x.dtype)

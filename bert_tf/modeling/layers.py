@@ -19,6 +19,7 @@ less the leading `bert/`, `bert/encoder/` or `cls/` (`names.py`).
 """
 
 import inspect
+import re
 from typing import Any, Self
 
 import keras
@@ -31,7 +32,7 @@ from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.modeling import memory
-from bert_tf.modeling.lora import Dense
+from bert_tf.modeling.lora import Dense, policy_at
 from bert_tf.modeling.memory import Dropout
 from bert_tf.modeling.parts import parts_of
 
@@ -65,8 +66,8 @@ class BertLayer(keras.layers.Layer):
         config = super().get_config()
         for cls in type(self).__mro__:
             if issubclass(cls, BertLayer) and "__init__" in vars(cls):
-                for name in inspect.signature(cls.__init__).parameters.keys() - config.keys():
-                    if hasattr(self, name):  # others are a subclass's own affair
+                for name in inspect.signature(cls.__init__).parameters:
+                    if name not in config and hasattr(self, name):  # others: a subclass's affair
                         config[name] = getattr(self, name)
         return config | policies_of_parts(self)
 
@@ -92,11 +93,12 @@ class BertLayer(keras.layers.Layer):
 
 def policies_of_parts(layer: keras.layers.Layer) -> dict[str, Any]:
     """`dtype` for a configuration: of a layer whose parts are quantized, the policies by path."""
-    policies = keras.dtype_policies.DTypePolicyMap(layer.dtype_policy)
+    policies = keras.dtype_policies.DTypePolicyMap(policy_at(layer.dtype_policy, layer.path))
     for part in parts_of(layer, keras.layers.Layer):
         if part is not layer and part.quantization_mode is not None:
-            inside = part.path.removeprefix(f"{layer.path}/")
-            policies[f"(.*/)?{layer.name}/{inside}"] = part.dtype_policy  # wherever the layer is
+            inside = f"{layer.name}/{part.path.removeprefix(f'{layer.path}/')}"
+            policy = policy_at(part.dtype_policy, part.path)
+            policies[f"(.*/)?{re.escape(inside)}"] = policy  # wherever the layer is
     return {"dtype": keras.dtype_policies.serialize(policies)} if len(policies) else {}
 
 

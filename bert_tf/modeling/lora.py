@@ -46,6 +46,15 @@ class Dense(keras.layers.Dense):
         return ops.reshape(super().call(rows), (*ops.shape(x)[:-1], self.units))
 
     @property
+    def dtype_policy(self) -> Any:
+        """As Keras's own; of a layer that was made with policies by path, that of its path."""
+        return policy_at(super().dtype_policy, self.path)
+
+    @dtype_policy.setter
+    def dtype_policy(self, value: Any) -> None:
+        keras.layers.Dense.dtype_policy.fset(self, value)
+
+    @property
     def kernel(self) -> Any:
         """As Keras's own, with LoRA's product; but what is saved is not rounded as in `call`."""
         if not self.lora_enabled or self.quantization_mode:
@@ -63,6 +72,12 @@ class Dense(keras.layers.Dense):
         super().load_own_variables(store)
         if first is not None:
             self.lora_kernel_a.assign(first)
+
+
+def policy_at(policy: Any, path: str | None) -> Any:
+    """The policy of the layer at a path, None before it is built; `policy` may be one for all."""
+    by_path = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+    return policy[f"{path}"] if by_path else policy
 
 
 def frozen_kernel(layer: keras.layers.Dense) -> keras.Variable:

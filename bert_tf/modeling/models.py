@@ -115,8 +115,7 @@ def _first(x: Any, input_mask: Any, num_sequences: int, is_causal: bool) -> Any:
     """
     if num_sequences == 1 and not is_causal:
         return x
-    if num_sequences == 1:
-        input_mask = ops.cast(ops.not_equal(input_mask, 0), "int32")
+    input_mask = rows.numbered(input_mask, num_sequences)
     tokens = rows.last_tokens if is_causal else rows.first_tokens
     first = tokens(x, input_mask, num_sequences)  # [B, K, D]
     return ops.reshape(first, (-1, 1, x.shape[-1]))  # [B * K, 1, D]
@@ -290,6 +289,7 @@ class BertModel(keras.Model):
         self.labels = None if labels is None else tuple(labels)
         self.metadata = dict(metadata)
         self.input_spec = None  # inputs are completed, and then checked, in `call`
+        self.supports_masking = True
         for layer in self.layers:
             if isinstance(layer, keras.layers.InputLayer):
                 layer.optional = True
@@ -325,6 +325,9 @@ class BertModel(keras.Model):
     ) -> Any:
         """The outputs' shapes and types; arguments as of `call`."""
         return super().compute_output_spec(complete_inputs(self, inputs, kwargs, mask))
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+        """None: outputs have the masks that the layers have given them."""
 
     # ------------------------------------------------------------------------ parts
 

@@ -18,6 +18,13 @@ from keras import ops
 Tensor = Any  # of any backend
 
 
+def numbered(input_mask: Tensor, num_sequences: int) -> Tensor:
+    """The mask as sequence numbers: of rows of one sequence anything but 0 is 1; int [B, S]."""
+    if num_sequences > 1:
+        return input_mask
+    return ops.cast(ops.not_equal(input_mask, 0), "int32")
+
+
 def same_sequence(sequence_numbers: Tensor) -> Tensor:
     """Whether a token sees another, as an attention_mask: [B, S] -> bool [B, S, S].
 
@@ -53,8 +60,9 @@ def last_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tens
     return ops.take_along_axis(x, ops.expand_dims(places, 2), axis=1)
 
 
-def last_at_first(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
+def last_at_first(x: Tensor, input_mask: Tensor, num_sequences: int) -> Tensor:
     """[B, S, D], with the vector of each sequence's last token at its first one."""
+    sequence_numbers = numbered(input_mask, num_sequences)
     last = last_tokens(x, sequence_numbers, num_sequences)  # [B, K, D]
     number = ops.expand_dims(ops.maximum(sequence_numbers - 1, 0), 2)  # [B, S, 1]
     before = ops.pad(sequence_numbers, ((0, 0), (1, 0)))[:, :-1]  # [B, S]
