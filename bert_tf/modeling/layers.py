@@ -187,7 +187,7 @@ class Embeddings(BertLayer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes and the name of a configuration's model."""
-        sizes = {
+        sizes: dict[str, Any] = {
             "vocab_size": config.vocab_size,
             "hidden_size": config.hidden_size,
             "max_positions": config.max_position_embeddings,
@@ -383,7 +383,7 @@ class SelfAttention(BertLayer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes of a configuration."""
-        sizes = {
+        sizes: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "num_heads": config.num_attention_heads,
             "dropout": config.attention_probs_dropout_prob,
@@ -529,7 +529,7 @@ class EncoderBlock(BertLayer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes of a configuration."""
-        sizes = {
+        sizes: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "num_heads": config.num_attention_heads,
             "intermediate_size": config.intermediate_size,
@@ -622,7 +622,10 @@ class Pooler(BertLayer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes and the name of a configuration's model."""
-        sizes = {"hidden_size": config.hidden_size, "initializer_range": config.initializer_range}
+        sizes: dict[str, Any] = {
+            "hidden_size": config.hidden_size,
+            "initializer_range": config.initializer_range,
+        }
         return cls(**sizes | {"name": "pooler"} | kwargs)
 
     def build(self, x_shape: Shape) -> None:
