@@ -139,8 +139,8 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 
 # ------------------------------------------------------------------------------ files reached
 
-# Files with code that a script reaches by imports at the top of its modules. Whoever needs more says
-# so here.
+# Files with code that a script reaches by imports at the top of its modules. Whoever needs more
+# says so here.
 MOST_FILES = {
     "run_pretraining.py": 40,
     "run_classifier.py": 52,
