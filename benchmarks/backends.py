@@ -42,10 +42,11 @@ def run(folder: str) -> None:
     import bert_tf
     import keras
     from bert_tf.checkpoints import tf1
+    from bert_tf.modeling.names import checkpoint_name
 
     model = bert_tf.make_model("pretraining", bert_tf.BertConfig(**SIZES), with_losses=True)
     if not os.path.exists(f"{folder}/model.ckpt.index"):
-        tensors = {tf1.checkpoint_name(v): v.numpy() for v in model.trainable_variables}
+        tensors = {checkpoint_name(v): v.numpy() for v in model.trainable_variables}
         tf1.write_checkpoint(f"{folder}/model.ckpt", tensors, temporary=f"{folder}/new")
     bert_tf.load_checkpoint(model, f"{folder}/model.ckpt", required="")
     random = np.random.default_rng(0)

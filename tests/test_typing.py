@@ -12,7 +12,7 @@ import pytest
 
 import bert_tf
 from bert_tf.serving.options import ServingOptions
-from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.optimization import KERAS_OPTIONS, AdamWeightDecay
 
 ROOT = pathlib.Path(__file__).parents[1]
 CALLS = "tests/typing/calls.py"
@@ -36,6 +36,8 @@ def test_the_keywords_of_options_are_those_of_what_takes_them():
     takers = bert_tf.load, bert_tf.heads.Pretraining.model, AdamWeightDecay
     of_takers = [{*inspect.signature(taker).parameters} for taker in takers]
     of_serving = {field.name for field in dataclasses.fields(ServingOptions)}
-    others = {"path", "head", "labels"}, {"self", "config"}, {"learning_rate"}, set()
+    of_takers[2] |= {*KERAS_OPTIONS}
+    of_load = {"path", "head", "labels", "name", "dtype"}
+    others = of_load, {"self", "config"}, {"learning_rate", "kwargs"}, set()
     wanted = zip([*of_takers, of_serving], others, strict=True)
     assert found == [names - others for names, others in wanted]

@@ -70,11 +70,12 @@ def _belongings(
     own = dict(getattr(model, "metadata", {}))
     if labels := getattr(model, "labels", None):
         own["labels"] = tuple(labels)
-    task = own.pop("task", model.name)
+    task = own.get("task", model.name)
     if task in NAMES:
         head = head_named(task)
         own["architecture"] = head.architecture
-        own["task"] = head.name if head.is_ambiguous else None
+        if head.is_ambiguous:
+            own["task"] = head.name
     if tokenizer := getattr(model, "tokenizer", None):
         own |= tokenizer.case
         own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length

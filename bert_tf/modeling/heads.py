@@ -5,6 +5,7 @@ sequences         [B, D]    -> [B, classes]     next sentence, sentence tasks, m
 tokens            [B, S, D] -> [B, S, classes]  tags, answer starts and ends
 """
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import keras
@@ -70,7 +71,7 @@ class MaskedLmHead(BertLayer):
           InputError: a size is missing or is not that of the embeddings, or as `EncoderBlock`.
         """
         super().__init__(**kwargs)
-        self._embeddings = lambda: None
+        self._embeddings: Callable[[], Embeddings | None] = lambda: None
         if embeddings is not None:
             hidden_size = embeddings.hidden_size if hidden_size is None else hidden_size
             vocab_size = embeddings.vocab_size if vocab_size is None else vocab_size
@@ -89,7 +90,7 @@ class MaskedLmHead(BertLayer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes and the name of a configuration's model."""
-        sizes = {
+        sizes: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "vocab_size": config.vocab_size,
             "activation": config.hidden_act,
@@ -326,7 +327,10 @@ class NextSentenceHead(SequenceClassifier):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the initializer and the name of a configuration's model."""
-        sizes = {"initializer_range": config.initializer_range, "name": "seq_relationship"}
+        sizes: dict[str, Any] = {
+            "initializer_range": config.initializer_range,
+            "name": "seq_relationship",
+        }
         return cls(**sizes | kwargs)
 
 
@@ -341,8 +345,9 @@ class MergeChoices(keras.layers.Layer):
     def compute_output_shape(self, x_shape: Shape) -> Shape:
         """[B * C, S]."""
         batch, choices, length = x_shape
-        rows = None if None in (batch, choices) else batch * choices
-        return (rows, length)
+        if batch is None or choices is None:
+            return (None, length)
+        return (batch * choices, length)
 
     def compute_output_spec(self, x: Tensor) -> keras.KerasTensor:
         """[B * C, S] of the same type, such as ids."""

@@ -180,11 +180,13 @@ class Embeddings(BertLayer):
         self.layer_norm_eps = amount("layer_norm_eps", layer_norm_eps)
         self.norm = self.layer_norm()
         self.drop = self.dropout_layer(dropout)
+        # One for each table: one of Keras draws the same values whenever it is called.
+        self.initializers = [TruncatedNormal(stddev=initializer_range) for _ in range(3)]
 
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes and the name of a configuration's model."""
-        sizes = {
+        sizes: dict[str, Any] = {
             "vocab_size": config.vocab_size,
             "hidden_size": config.hidden_size,
             "max_positions": config.max_position_embeddings,
@@ -198,15 +200,16 @@ class Embeddings(BertLayer):
 
     def build(self, input_ids_shape: Shape) -> None:
         """Makes the three tables and the normalization."""
-        self.word_embeddings = self._table(self.vocab_size, "word_embeddings")  # [V, D]
-        self.token_type_embeddings = self._table(self.type_vocab_size, "token_type_embeddings")
-        self.position_embeddings = self._table(self.max_positions, "position_embeddings")
+        words, types, positions = self.initializers
+        self.word_embeddings = self._table(self.vocab_size, words, "word_embeddings")  # [V, D]
+        self.token_type_embeddings = self._table(
+            self.type_vocab_size, types, "token_type_embeddings"
+        )
+        self.position_embeddings = self._table(self.max_positions, positions, "position_embeddings")
         self.norm.build((*input_ids_shape, self.hidden_size))
         self.drop.build((*input_ids_shape, self.hidden_size))
 
-    def _table(self, rows: int, name: str) -> Tensor:
-        # An initializer each: one of Keras draws the same values whenever it is called.
-        initializer = TruncatedNormal(stddev=self.initializer_range)
+    def _table(self, rows: int, initializer: Any, name: str) -> Tensor:
         # In float32 whatever the layer computes in: many gradients of one row are added up.
         shape = (rows, self.hidden_size)
         return self.add_weight(shape=shape, initializer=initializer, autocast=False, name=name)
@@ -379,7 +382,7 @@ class SelfAttention(BertLayer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes of a configuration."""
-        sizes = {
+        sizes: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "num_heads": config.num_attention_heads,
             "dropout": config.attention_probs_dropout_prob,
@@ -525,7 +528,7 @@ class EncoderBlock(BertLayer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes of a configuration."""
-        sizes = {
+        sizes: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "num_heads": config.num_attention_heads,
             "intermediate_size": config.intermediate_size,
@@ -618,7 +621,10 @@ class Pooler(BertLayer):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes and the name of a configuration's model."""
-        sizes = {"hidden_size": config.hidden_size, "initializer_range": config.initializer_range}
+        sizes: dict[str, Any] = {
+            "hidden_size": config.hidden_size,
+            "initializer_range": config.initializer_range,
+        }
         return cls(**sizes | {"name": "pooler"} | kwargs)
 
     def build(self, x_shape: Shape) -> None:

@@ -176,7 +176,7 @@ class Dropout(keras.layers.Layer):
         check("seed", seed, int | None)
         self.rate, self.seed = rate, seed
         self.supports_masking = True
-        self.generator = keras.random.SeedGenerator(seed) if rate else None
+        self.generator: Any = keras.random.SeedGenerator(seed) if rate else None
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         """x [B, ...] -> [B, ...]; in training a share `rate` becomes 0, the rest is scaled up."""
@@ -270,7 +270,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dro
     Returns:
       The context, [B, S, N, H].
     """
-    step = _current.get()
+    step: Any = _current.get()  # there is one: see `writes_out_attention`
     dtype = query.dtype
     scale = query.shape[-1] ** -0.5
     last_swapped, heads_swapped = (0, 1, 3, 2), (0, 2, 1, 3)

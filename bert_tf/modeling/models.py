@@ -358,9 +358,10 @@ class BertModel(keras.Model):
             remedy = "use the layers of the model: model.layers"
             raise AttributeError(InputError(received, "a model with a head", remedy))
         inputs = token_inputs()
-        options = {"num_sequences": self.num_sequences}
-        outputs = connected(self.embeddings, self.blocks, self.pooler, inputs, **options)
-        backbone = BertModel(inputs, outputs, name="backbone", **options)
+        embeddings: Any = self.embeddings
+        layers = embeddings, self.blocks, self.pooler
+        outputs = connected(*layers, inputs, num_sequences=self.num_sequences)
+        backbone = BertModel(inputs, outputs, name="backbone", num_sequences=self.num_sequences)
         backbone._is_backbone = True
         return backbone
 

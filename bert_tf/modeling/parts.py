@@ -1,14 +1,13 @@
 """The layers inside of a layer or model, by what its attributes hold."""
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any
 
 import keras
 
-Kind = TypeVar("Kind", bound=keras.layers.Layer)
 
-
-def parts_of(layer: keras.layers.Layer, kind: type[Kind]) -> list[Kind]:
+def parts_of(layer: keras.layers.Layer, kind: type | UnionType) -> list[Any]:
     """The layer itself and all layers inside of it that are of a kind, each once.
 
     In the order in which they were made parts, the outer ones before the inner ones.

@@ -44,6 +44,7 @@ from bert_tf.files import BEST, read_json, write_text
 from bert_tf.heads import OUTPUT
 from bert_tf.heads.head import Head
 from bert_tf.heads.labels import Labels, Tags
+from bert_tf.modeling.names import checkpoint_name
 from bert_tf.tasks.examples import OWN_FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
@@ -285,7 +286,7 @@ class TextRun(Run):
         if after < before:
             results |= {"eval_calibration_error": after}
             for variable in self.trainer.model.weights:
-                if re.fullmatch(OUTPUT, tf1.checkpoint_name(variable)):
+                if re.fullmatch(OUTPUT, checkpoint_name(variable)):
                     variable.assign(variable / found)
         says = "Calibration by %d %s examples: temperature %.3f, their error %.4f, before %.4f%s."
         kept = "" if after < before else "; left as it is"

@@ -25,11 +25,11 @@ from bert_tf.checkpoints.tf1 import (
     CheckpointFolder,
     CheckpointReader,
     check_finished_run,
-    checkpoint_name,
     find_checkpoint,
 )
 from bert_tf.errors import InputError
 from bert_tf.files import locked
+from bert_tf.modeling.names import checkpoint_name
 
 DATA = ".data-00000-of-00001"
 

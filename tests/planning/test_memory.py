@@ -8,8 +8,8 @@ import hypothesis.strategies as st
 import pytest
 from small_plans import BASE, CONFIG, SETTINGS, WORK, B, C, D, F, L, N, P, S, V, changed
 
-from bert_tf.checkpoints import tf1
 from bert_tf.errors import InputError
+from bert_tf.modeling.names import checkpoint_name
 from bert_tf.planning import memory, steps
 from bert_tf.planning.memory import largest_batch, step_memory
 from bert_tf.planning.workload import HEADS, PUBLISHED
@@ -28,7 +28,7 @@ def test_parameters_and_batches_are_those_of_the_model_and_its_records(head, cha
     work = changed(head=head, config=dataclasses.replace(CONFIG, **changes))
     found = dict.fromkeys([*PARTS, "head"], 0)
     for variable in steps.make_trainer(work).model.trainable_variables:
-        name = tf1.checkpoint_name(variable)
+        name = checkpoint_name(variable)
         part = next((p for p, scope in PARTS.items() if name.startswith(scope)), "head")
         found[part] += variable.shape.num_elements()
     assert work.parameters == found

@@ -21,6 +21,7 @@ from small_runs import make_trainer as trainer_of_all
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.modeling.memory import TrainingStep
+from bert_tf.modeling.names import checkpoint_name
 from bert_tf.training.optimization import AdamWeightDecay, Schedule, layer_scales
 
 CONFIG = type(STILL)(**vars(STILL) | {"num_hidden_layers": small.CONFIG.num_hidden_layers})
@@ -57,7 +58,7 @@ def whole(batches, tmp_path_factory):
 def test_frozen_weights_are_left_alone_and_have_no_moments(whole):
     trainer, _, folder = whole
     before, after = tensors_of(folder, 0), tensors_of(folder, STEPS)
-    names = {tf1.checkpoint_name(v) for v in trainer.model.trainable_variables}
+    names = {checkpoint_name(v) for v in trainer.model.trainable_variables}
     frozen = {name for name in names if is_frozen(name)}
     assert 20 < len(frozen) < len(names)
     for name in names:
