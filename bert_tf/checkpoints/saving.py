@@ -38,7 +38,7 @@ from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.files import is_remote, locked, new_path, path_errors, synced, temporary
-from bert_tf.heads import make_model
+from bert_tf.heads import head_named
 
 _PREFIX = TF1_INDEX.removesuffix(tf1.INDEX)
 WORD_TABLE = "bert/embeddings/word_embeddings"
@@ -297,7 +297,7 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
     outputs: dict[str, np.ndarray] = {}
     plain = dataclasses.replace(weights, metadata=ModelMetadata())  # of whatever task the head is
     for head in heads_of(weights.shapes):
-        model = make_model(head, config_of(weights), num_classes=weights.num_classes)
+        model = head_named(head).model(config_of(weights), num_classes=weights.num_classes)
         load_weights(model, plain)
         own = {name: inputs[name] for name in model.input}
         outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}

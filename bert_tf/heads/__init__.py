@@ -124,14 +124,19 @@ def make_model(
         num_sequences.
 
     Raises:
-      InputError: there is no such head or dtype, a size is wrong, or num_classes is below 1; or an
-        option is none of the head's.
+      InputError: there is no such head or dtype, a size is wrong, num_classes is below 1, or the
+        head has no such size.
     """
     config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
+    wanted = head_named(head)
+    if unread := {"num_classes", "num_choices"} & options.keys() - {*wanted.sizes}:
+        received = f"{', '.join(sorted(unread))} for the head {head}"
+        expected = f"{', '.join(wanted.sizes) or 'neither num_classes nor num_choices'}"
+        raise InputError(received, expected, "leave it out, or choose another head")
     # Imported here: importing this module loads no Keras.
     layer_dtype = importlib.import_module("bert_tf.modeling.models").layer_dtype
     with layer_dtype(dtype):
-        model = head_named(head).model(config, **options)  # type: ignore[misc]
+        model = wanted.model(config, **options)  # type: ignore[misc]
     if name is not None:
         model.name = name
         model.metadata["task"] = head  # which the name says otherwise

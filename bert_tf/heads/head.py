@@ -33,6 +33,7 @@ class Head:
       outputs: names of the model's outputs that predictions are made of.
       terms: names of the parts of the loss.
       has_names: whether its classes have names.
+      sizes: what its model is made for besides a configuration, of num_classes and num_choices.
       reads_windows: whether a library's or served model reads long texts in windows.
       serving: the class of its signatures in an export, as "module:class"; None: not served.
       class_weights: of heads of one label for an item, as `weighted` has set them.
@@ -45,6 +46,7 @@ class Head:
     outputs: tuple[str, ...] = ("logits",)
     terms: tuple[str, ...] = ()
     has_names: bool = False
+    sizes: tuple[str, ...] = ("num_classes", "num_choices")
     reads_windows: bool = False
     serving: str | None = "bert_tf.serving.signatures:ServingTask"
     class_weights: tuple[float, ...] = ()

@@ -21,6 +21,7 @@ class Pretraining(Head):
 
     name = "pretraining"
     architecture = "BertForPreTraining"
+    sizes = ()
     weights = "cls/(predictions|seq_relationship)/"
     required = f"bert/|{weights}"
     outputs = ("masked_lm_logits", "next_sentence_logits")

@@ -25,6 +25,7 @@ class LabelHead(Head):
     """
 
     has_names = True
+    sizes = ("num_classes",)
     least_names: int = 2
     vectors: str = "pooled_output"
 
@@ -140,6 +141,7 @@ class Regression(Classification):
     name = "regression"
     terms = ("regression",)
     has_names = False
+    sizes = ()
     title = "Gives each text a score."
     answer_meanings = MappingProxyType(
         {"score": "float [B], which may lie beyond the scores of training"}
@@ -174,6 +176,7 @@ class MultipleChoice(Classification):
     name = "multiple_choice"
     architecture = "BertForMultipleChoice"
     has_names = False
+    sizes = ("num_choices",)
     title = "Chooses the ending that goes on best."
     serving = "bert_tf.serving.tasks:MultipleChoiceTask"
 
@@ -188,7 +191,8 @@ class MultipleChoice(Classification):
         outputs, _ = encode(config, rows, num_sequences=num_sequences)
         scores = classified(outputs["pooled_output"], 1)  # [B * C, 1], or [B * K, 1]
         logits = keras.ops.reshape(scores, (-1, num_choices))
-        return BertModel(inputs, {"logits": logits}, name=self.name, num_sequences=num_sequences)
+        options = {"num_sequences": num_sequences, "metadata": {"num_choices": num_choices}}
+        return BertModel(inputs, {"logits": logits}, name=self.name, **options)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
         """The number of a sequence."""
@@ -230,6 +234,7 @@ class QuestionAnswering(Head):
     """For each token, how likely the answer begins with it, and ends with it."""
 
     name = "question_answering"
+    sizes = ()
     architecture = "BertForQuestionAnswering"
     weights = "cls/squad/"
     required = f"{ENCODER}|{weights}"
@@ -283,6 +288,7 @@ class Embeddings(Head):
 
     name = "embeddings"
     architecture = "BertModel"
+    sizes = ()
     weights = ENCODER
     required = ENCODER
     outputs = ("sequence_output", "pooled_output")

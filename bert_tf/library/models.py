@@ -102,11 +102,12 @@ def loaded(
         raise InputError(received, known, remedy)
     wanted = head_named(head)
     weights, labels, is_kept = _match_labels(weights, wanted, found, labels)
-    sizes = {
+    sizes: dict[str, Any] = {
         "num_classes": len(labels) if labels else weights.num_classes,
         "num_choices": weights.metadata.num_choices or DEFAULT_CHOICES,
     }
-    model = make_model(wanted.name, config, name=name, dtype=dtype, **sizes)
+    taken = {size: sizes[size] for size in wanted.sizes}
+    model = make_model(wanted.name, config, name=name, dtype=dtype, **taken)
     report = _put_weights(model, weights, wanted, is_kept)
     _log_unused(path, report)
     model.labels = labels

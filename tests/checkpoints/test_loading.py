@@ -23,6 +23,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.checkpoints.tf1 import GLOBAL_STEP, RUN_SETTINGS
 from bert_tf.errors import InputError
+from bert_tf.heads import head_named
 
 CONFIG = small.CONFIG
 DATA = ".data-00000-of-00001"
@@ -306,7 +307,7 @@ def companions(**given) -> tuple:
     tensors = model_files.tensors_of("classifier")
     weights = model_files.weights_of(tensors, metadata=metadata, pieces=WITH_UNUSED)
     config = dataclasses.replace(CONFIG, **given.get("config", {}))
-    model = make_model(given.get("head", "classification"), config, num_classes=3)
+    model = head_named(given.get("head", "classification")).model(config, num_classes=3)
     pieces, lower = given.get("pieces", WITH_UNUSED), given.get("do_lower_case", True)
     model.tokenizer = FullTokenizer("vocab.txt", lower, pieces=pieces)
     model.labels = given.get("labels", LABELS)

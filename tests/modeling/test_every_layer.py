@@ -602,9 +602,6 @@ def test_made_and_loaded_are_one(head, tokenizer, tmp_path):
     made = model(head, tokenizer=tokenizer)
     if heads.head_named(head).has_names:
         made.labels = LABELS
-    if head == "multiple_choice":
-        # FAILS: without this line bert_tf.load makes a model of 4 choices.
-        made.metadata["num_choices"] = CHOICES
     made.save(path := str(tmp_path / "model.keras"))
     by_keras = keras.models.load_model(path)
     by_bert_tf, its_tokenizer = bert_tf.load(path)

@@ -91,10 +91,15 @@ def test_every_head_has_its_model():
     }
     assert expected.keys() == heads.NAMES.keys()
     for name, shapes in expected.items():
-        model = make_model(name, small.CONFIG, num_classes=3, num_choices=5)
+        sizes = {"num_classes": 3, "num_choices": 5}
+        head = heads.head_named(name)
+        for size in sizes.keys() - {*head.sizes}:
+            with pytest.raises(InputError, match=f"{size} for the head {name}"):
+                make_model(name, small.CONFIG, **{size: sizes[size]})
+        model = make_model(name, small.CONFIG, **{size: sizes[size] for size in head.sizes})
         assert {key: value.shape for key, value in model.output.items()} == shapes, name
-        assert (model.name, heads.head_named(name).name) == (name, name)
-        assert set(heads.head_named(name).outputs) <= shapes.keys()
+        assert (model.name, head.name) == (name, name)
+        assert set(head.outputs) <= shapes.keys()
 
 
 def test_heads_of_ones_own():
@@ -140,7 +145,8 @@ def test_first_weights_are_drawn_each_on_its_own(head):
     """Keras's initializers draw the same again: positions were once the first rows of the words."""
     keras.utils.set_random_seed(3)
     config = changed_config(hidden_size=24, intermediate_size=24)
-    model = make_model(head, config, num_classes=3, num_choices=3) if head else BertModel(config)
+    sizes = {"num_classes": 3, "num_choices": 3}
+    model = heads.head_named(head).model(config, **sizes) if head else BertModel(config)
     drawn = {v.path: np.ravel(v) for v in model.trainable_variables if v.name != "bias"}
     drawn = {path: values for path, values in drawn.items() if values.std() > 0}
     assert len(drawn) > 12
@@ -157,7 +163,7 @@ def test_first_weights_are_drawn_each_on_its_own(head):
 def test_heads_begin_as_the_originals(head):
     """Those of tasks have dropout and first weights of their own, whatever the configuration."""
     config = changed_config(initializer_range=3.0, hidden_dropout_prob=0.0, hidden_size=60)
-    model = make_model(head, config, num_classes=3, num_choices=3)
+    model = heads.head_named(head).model(config, num_classes=3, num_choices=3)
     rates = [layer.rate for layer in model.layers if layer.name == "dropout"]
     assert rates == [0.1] * (head not in ("question_answering", "pretraining"))
     weights = reference.take_weights(model)
