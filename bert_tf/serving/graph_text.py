@@ -81,6 +81,8 @@ def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
 def accepted(features: Features, config: BertConfig) -> Features:
     """Checks a request's features, and removes columns that are padding in every row.
 
+    A mask is 0 for padding and anything else for word pieces, as in the models; then 1.
+
     Raises (at run time):
       InvalidArgumentError: they do not fit each other or the model.
     """
@@ -88,6 +90,8 @@ def accepted(features: Features, config: BertConfig) -> Features:
     for name, size in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
         fits = tf.reduce_all((features[name] >= 0) & (features[name] < size))
         features = checked(features, fits, f"{name} must be 0 or more and below {size}")
+    mask = tf.cast(features["input_mask"] != 0, tf.int32)
+    features = {**features, "input_mask": mask}
     least = 1
     if "masked_lm_positions" in features:
         rows, width = tf.unstack(tf.shape(features["input_ids"]))

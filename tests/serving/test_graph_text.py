@@ -72,6 +72,16 @@ def test_records_of_different_lengths_become_one_batch():
     assert {value.shape[0] for value in none.values()} == {0}
 
 
+def test_a_mask_of_any_numbers():
+    """What is not 0 is seen, and columns that no row sees are cut."""
+    ids = tf.constant([[5, 6, 7, 8], [5, 0, 7, 0]])
+    mask = tf.constant([[7, -3, 1, 0], [1, 2, 0, 0]])
+    features = {"input_ids": ids, "input_mask": mask, "segment_ids": 0 * ids}
+    found = graph_text.accepted(features, CONFIG)
+    assert found["input_mask"].numpy().tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert found["input_ids"].numpy().tolist() == [[5, 6, 7], [5, 0, 7]]
+
+
 @pytest.mark.parametrize("lengths", [(3, 3, None), (3, 0, 3), (3, 3, 4), (0, 0, 0)])
 def test_a_record_that_lacks_something_is_refused(lengths):
     def serialized(*sizes: int | None) -> bytes:
