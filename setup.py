@@ -53,6 +53,7 @@ EXTRAS["dev"] = [
     *EXTRAS["onnx"],
     "basedpyright>=1.30,<2",  # pyright, as a wheel
     "hypothesis>=6.100,<7",
+    "jax>=0.10,<0.11",  # the layers and models on another backend of Keras, on CPUs
     "mypy>=2,<3",
     "psutil>=6,<8",
     "pytest>=8,<10",
