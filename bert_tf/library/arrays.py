@@ -3,6 +3,7 @@
 Dimensions: B rows, S word pieces of the longest, W words of the longest.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,34 +11,34 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.errors import InputError
-from bert_tf.library.text_models import column_of
+from bert_tf.library.text_models import Arrays, column_of
 from bert_tf.squad.data import article_of_row, parse_squad, training_examples
 from bert_tf.squad.windows import WindowSizes, record_values, training_windows
 from bert_tf.tokenization.layer import Tokenizer
-from bert_tf.tokenization.texts import as_columns
+from bert_tf.tokenization.texts import as_columns, shown
 from bert_tf.tokenization.wordpiece import FullTokenizer, padded
 
-Arrays = tuple[Any, Any, Any]  # x, y, sample_weight
 # To which the texts of a dataset are padded: of each XLA compiles a program.
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 # ---------------------------------------------------------------------------- texts
 
 
-def ids_of_texts(tokenizer: FullTokenizer, x: Any) -> Any:
-    """Ids of texts, of pairs, or of a tuple of two columns; what is none of these as it is.
-
-    Returns:
-      input_ids, input_mask and segment_ids, int32 [B, S] each.
+def ids_of_texts(tokenizer: FullTokenizer, x: Any) -> dict[str, np.ndarray]:
+    """Ids of texts, of pairs, or of a tuple of two columns: int32 [B, S] by the inputs' names.
 
     Raises:
-      InputError: some are texts and some are not.
+      InputError: there are no texts, or something is none.
     """
-    columns = x if _is_two_columns(x) else (x,)
-    items = [column_of(column) for column in columns]
-    if None in items or not any(isinstance(item, str | bytes | tuple) for item in items[0]):
-        return x
-    return tokenizer(*as_columns(*items))
+    firsts, seconds = _columns(x)
+    if not firsts:
+        raise InputError("no texts", "one or more", "give texts")
+    return tokenizer(firsts, seconds)
+
+
+def _columns(x: Any) -> tuple[list[Any], list[Any] | None]:
+    """The first texts, and the second ones or None."""
+    return as_columns(*x) if _is_two_columns(x) else as_columns(x)
 
 
 def _is_two_columns(x: Any) -> bool:
@@ -63,7 +64,7 @@ def dataset_of_ids(
         raise InputError("a dataset of single texts", "one of batches", remedy)
     if has_names and not labels:
         raise InputError("names of labels", "numbers of the logits", "use bert_tf.classifier")
-    read = _reader(tokenizer) if has_texts else None
+    read = _reader(tokenizer, parts[0]) if has_texts else None
 
     def with_ids(*element: Any) -> Any:
         x = read(element[0]) if read else element[0]
@@ -78,8 +79,14 @@ def _is_text(spec: Any) -> bool:
     return getattr(spec, "dtype", None) == tf.string
 
 
-def _reader(tokenizer: FullTokenizer | None) -> Callable[[Any], dict[str, tf.Tensor]]:
+def _reader(tokenizer: FullTokenizer | None, spec: Any) -> Callable[[Any], dict[str, tf.Tensor]]:
     """From texts [B], or a tuple of two, to ids padded to one of `LENGTHS`."""
+    columns = spec if isinstance(spec, tuple) else (spec,)
+    are_texts = all(_is_text(column) and column.shape.rank == 1 for column in columns)
+    if len(columns) > 2 or not are_texts:
+        received = f"a dataset of {shown(spec)}"
+        remedy = "map it to these, or to ids by bert_tf.layers.Tokenizer"
+        raise InputError(received, "texts [B], or a tuple of two columns of them", remedy)
     if tokenizer is None:
         remedy = "set model.tokenizer, or give ids"
         raise InputError("texts for a model without a tokenizer", "ids", remedy)
@@ -100,10 +107,36 @@ def _reader(tokenizer: FullTokenizer | None) -> Callable[[Any], dict[str, tf.Ten
 def _numbers(names: tf.Tensor, labels: Sequence[str]) -> tf.Tensor:
     """The places of names of labels, int64 of the same shape; an unknown name is an error."""
     matches = names[..., tf.newaxis] == tf.constant(list(labels))
-    known = tf.reduce_all(tf.reduce_any(matches, axis=-1))
-    message = f"a label of the dataset is none of {', '.join(labels)}"
-    with tf.control_dependencies([tf.debugging.Assert(known, [message])]):
+    is_known = tf.reduce_any(matches, axis=-1)
+    message = f"labels of the dataset that are none of {', '.join(labels)}:"
+    unknown = tf.boolean_mask(names, ~is_known)
+    with tf.control_dependencies(
+        [tf.debugging.Assert(tf.reduce_all(is_known), [message, unknown])]
+    ):
         return tf.argmax(matches, axis=-1)
+
+
+def weighted(dataset: tf.data.Dataset, class_weights: np.ndarray) -> tf.data.Dataset:
+    """A dataset of (x, y, weights), those of y's classes [C] times the dataset's own.
+
+    Raises:
+      InputError: it has no labels, or they are not whole numbers.
+    """
+    spec = dataset.element_spec
+    y_spec = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
+    if not isinstance(y_spec, tf.TensorSpec) or not y_spec.dtype.is_integer:
+        received = f"class_weight for a dataset with labels of {shown(y_spec)}"
+        raise InputError(received, "one of (texts, labels)", "leave class_weight out")
+    table = tf.constant(class_weights, tf.float32)  # [C]
+
+    def with_weights(x: Any, y: tf.Tensor, given: Any = 1.0) -> Any:
+        weights = tf.gather(table, y)
+        given = tf.cast(given, tf.float32)
+        if given.shape.rank == 1 and weights.shape.rank == 2:  # of rows
+            given = given[:, tf.newaxis]
+        return x, y, weights * given
+
+    return dataset.map(with_weights, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 # ---------------------------------------------------------------------------- words
@@ -112,8 +145,8 @@ def _numbers(names: tf.Tensor, labels: Sequence[str]) -> tf.Tensor:
 def of_words(
     tokenizer: FullTokenizer,
     number_of: Callable[[Any], int],
-    sentences: Sequence[Any],
-    tags: Sequence[Any] | None,
+    x: Any,
+    y: Any,
     sample_weight: Any,
 ) -> Arrays:
     """Lists of words as ids [B, S] and word_positions [B, W]; tags and weights, [B, W] each.
@@ -121,37 +154,43 @@ def of_words(
     Args:
       tokenizer: of the model.
       number_of: the number of a tag by name or number.
-      sentences: lists of words.
-      tags: a list of tags for each; or None, and then weights are given back as they are.
+      x: lists of words.
+      y: a list of tags for each; or None, and then weights are given back as they are.
       sample_weight: None, one for each sentence, or a list of one for each word of each.
 
     Raises:
       InputError: as `WordModel.read`.
     """
-    sentences = [_words(row, sentence) for row, sentence in enumerate(sentences)]
+    sentences = [_words(row, words) for row, words in enumerate(column_of(x) or ())]
+    if not any(sentences):
+        received = f"{shown(x)}, of type {type(x).__name__}, as sentences"
+        raise InputError(received, "lists of words, one or more", "give a list for each sentence")
     inputs, is_word = _inputs_of_words(tokenizer, sentences)
-    if tags is None:
+    if y is None:
         return inputs, None, sample_weight
-    if len(tags) != len(sentences):
-        received = f"{len(sentences)} sentences and {len(tags)} lists of tags"
+    tags = column_of(y)
+    if tags is None or len(tags) != len(sentences):
+        received = f"{len(sentences)} sentences and {shown(y)} as tags"
+        if tags is not None:
+            received = f"{len(sentences)} sentences and {len(tags)} lists of tags"
         raise InputError(received, "a list of tags for each sentence", "correct one of them")
     numbers = np.zeros(is_word.shape, np.int32)
-    for row, (words, names) in enumerate(zip(sentences, tags, strict=True)):
-        if not hasattr(names, "__len__") or isinstance(names, str) or len(names) != len(words):
-            received = f"the tags {names!r:.80} of sentence {row}, {words!r:.80}"
+    for row, (words, given) in enumerate(zip(sentences, tags, strict=True)):
+        names = None if isinstance(given, str | bytes) else column_of(given)
+        received = f"the tags {shown(given)} of sentence {row}, {shown(words)}"
+        if names is None or len(names) != len(words):
             raise InputError(received, "one for each word", "correct the tags")
         try:
             numbers[row, : len(words)] = [number_of(name) for name in names]
         except InputError as error:
-            received = f"the tags {list(names)!r:.80} of sentence {row}, {words!r:.80}"
             raise InputError(received, f"for each word {error.expected}", error.remedy) from None
     return inputs, numbers, _weights_of_words(sample_weight, is_word, sentences)
 
 
-def _words(row: int, sentence: Any) -> list[str]:
+def _words(row: int, sentence: Any) -> list[str | bytes]:
     words = None if isinstance(sentence, str | bytes) else column_of(sentence)
-    if words is None or not all(isinstance(word, str) for word in words):
-        received = f"{sentence!r:.80} as sentence {row}, counted from 0"
+    if words is None or not all(isinstance(word, str | bytes) for word in words):
+        received = f"{shown(sentence)} as sentence {row}, counted from 0"
         raise InputError(received, "a list of words", "split it into words: text.split()")
     return words
 
@@ -180,20 +219,25 @@ def _inputs_of_words(
     return padded(rows) | {"word_positions": positions}, is_word
 
 
-def _weights_of_words(sample_weight: Any, is_word: np.ndarray, sentences: Any) -> np.ndarray:
+def _weights_of_words(
+    sample_weight: Any, is_word: np.ndarray, sentences: Sequence[Any]
+) -> np.ndarray:
     """The weights of words, 0 where there is none; float32 [B, W]."""
     if sample_weight is None:
         return is_word
-    given = list(sample_weight)
+    given = [*sample_weight]
     if len(given) != len(sentences):
         received = f"{len(sentences)} sentences and {len(given)} weights"
         raise InputError(received, "one for each sentence", "correct sample_weight")
     weights = np.zeros_like(is_word)
     for row, (words, weight) in enumerate(zip(sentences, given, strict=True)):
-        if np.ndim(weight) == 1 and len(weight) < len(words):
-            received = f"{len(weight)} weights for the {len(words)} words of sentence {row}"
-            raise InputError(received, "one for each word", "correct sample_weight")
-        weights[row, : len(words)] = weight if np.ndim(weight) == 0 else weight[: len(words)]
+        with contextlib.suppress(TypeError, ValueError):
+            of_row = np.asarray(weight, np.float32)
+            if of_row.ndim == 0 or len(of_row) >= len(words):  # arrays have some for padding
+                weights[row, : len(words)] = of_row if of_row.ndim == 0 else of_row[: len(words)]
+                continue
+        received = f"{shown(weight)} as weights of sentence {row}, of {len(words)} words"
+        raise InputError(received, "a number, or one for each word", "correct sample_weight")
     return weights
 
 
@@ -208,16 +252,19 @@ def of_questions(
     Raises:
       InputError: as `QuestionModel.read`.
     """
-    columns = [column_of(column) for column in x] if _is_two_columns(x) else [column_of(x)]
-    questions, contexts = as_columns(*columns)
+    questions, contexts = _columns(x)
     if contexts is None:
-        received = f"{questions[0]!r:.80} without a context"
+        received = f"{shown(questions)} without contexts"
         raise InputError(received, "(questions, contexts)", "give a tuple of both columns")
     if y is None or sample_weight is not None:
         received = "questions without answers" if y is None else "questions with weights"
         remedy = "save the model and ask bert_tf.Predictor(path), which joins windows"
         raise InputError(received, "answers to train on", remedy)
-    rows = zip(questions, contexts, y, strict=True)
+    answers = column_of(y)
+    if answers is None or not 0 < len(answers) == len(questions):
+        received = f"{len(questions)} questions and {shown(y)} as answers"
+        raise InputError(received, "a list with an answer for each", "correct one of them")
+    rows = zip(questions, contexts, answers, strict=True)
     articles = [_article(row, *columns) for row, columns in enumerate(rows)]
     file = parse_squad({"version": "2.0", "data": articles}, "what is given to fit")
     examples = training_examples(file, version_2_with_negative=True)
@@ -232,20 +279,24 @@ def of_questions(
     return inputs, ends, None
 
 
-def _article(row: int, question: str, context: str, answer: Any) -> dict[str, Any]:
+def _article(row: int, question: str | bytes, context: str | bytes, answer: Any) -> dict[str, Any]:
     """A question with its answer, as of SQuAD's files."""
     given = answer or {"text": [], "answer_start": []}
     if not isinstance(given, Mapping) or not given.keys() >= {"text", "answer_start"}:
         expected = '{"text": ["1386"], "answer_start": [24]}'
-        received = f"{answer!r:.80} as answer {row}, counted from 0"
+        received = f"{shown(answer)} as answer {row}, counted from 0"
         raise InputError(received, expected, "correct the answer")
     first = {name: np.atleast_1d(given[name])[:1] for name in ("text", "answer_start")}
     return article_of_row(
         {
             "id": f"{row}, counted from 0",
-            "question": question,
-            "context": context,
+            "question": _as_str(question),
+            "context": _as_str(context),
             "answers": first,
             "is_impossible": not len(first["text"]),
         }
     )
+
+
+def _as_str(text: str | bytes) -> str:
+    return text.decode(errors="ignore") if isinstance(text, bytes) else text

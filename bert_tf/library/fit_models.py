@@ -19,6 +19,7 @@ from typing import Any
 import keras
 from absl import logging
 
+from bert_tf.declarations import check
 from bert_tf.heads import OUTPUT
 from bert_tf.library.models import loaded, log_new
 from bert_tf.library.text_models import QuestionModel, TextModel, WordModel
@@ -106,7 +107,7 @@ def token_classifier(
 def question_answerer(
     path: str | os.PathLike,
     *,
-    max_seq_length: int = 384,
+    max_seq_length: int | None = None,
     doc_stride: int = 128,
     max_query_length: int = 64,
     bert_config_file: str | None = None,
@@ -128,6 +129,7 @@ def question_answerer(
     Args:
       path: as for `load`; a head for questions is kept.
       max_seq_length, doc_stride, max_query_length: of windows, as the flags of run_squad.py.
+        Without max_seq_length it is 384, or the model's positions if they are fewer.
       bert_config_file, vocab_file, do_lower_case, name, dtype: as for `load`.
 
     Returns:
@@ -140,8 +142,11 @@ def question_answerer(
         which there is `Predictor`.
     """
     files = bert_config_file, vocab_file, do_lower_case
-    sizes = WindowSizes(max_seq_length, doc_stride, max_query_length)
     whole = _loaded(path, "question_answering", None, *files, name, dtype)
+    positions = whole.config.max_position_embeddings
+    length = min(384, positions) if max_seq_length is None else max_seq_length
+    check("max_seq_length", length, int, high=positions)
+    sizes = WindowSizes(length, doc_stride, max_query_length)
     outputs = {name: whole.output[name] for name in ("start_logits", "end_logits")}
     return _like(whole, QuestionModel, whole.input, outputs, sizes=dataclasses.asdict(sizes))
 

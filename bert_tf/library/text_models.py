@@ -18,7 +18,9 @@ This module loads no TensorFlow, which the models need not have.
 import contextlib
 import importlib
 import math
-from collections.abc import Mapping, Sequence
+import re
+import reprlib
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import keras
@@ -40,7 +42,6 @@ class TextModel(BertModel):
     and schedule of run_classifier.py, cross entropy and accuracy.
     """
 
-    _compiled_by_itself: int | None = None  # the id of the optimizer that it made
     _has_trained = False
 
     # ------------------------------------------------------------------------ Keras's methods
@@ -71,9 +72,11 @@ class TextModel(BertModel):
             of words. For models of questions: answers, {"text": ["1386"], "answer_start": [24]}.
           batch_size, epochs, verbose, callbacks, validation_split, shuffle: as of Keras.
           validation_data: (x, y), or (x, y, sample_weight), of the same kinds; or a dataset.
-          class_weight: how often a label counts, by name or number; or "balanced", with which all
-            labels count alike: rows / (labels * rows of the label).
-          sample_weight: one for each text, or for each word.
+          class_weight: how often a label counts, by name or number; others count once. Or
+            "balanced", with which all labels count alike: rows / (labels * rows of the label), of
+            rows whose sample_weight is not 0; not for datasets.
+          sample_weight: one for each text; for models of words one for each sentence, or a list of
+            one for each word of each.
           **kwargs: further arguments of Keras's `fit`.
 
         Returns:
@@ -82,12 +85,12 @@ class TextModel(BertModel):
         Raises:
           InputError: something is not of these kinds, or the model cannot be trained as it is.
         """
-        x, y, sample_weight = self._arrays(x, y, sample_weight)
-        if class_weight is not None:
-            sample_weight = self._weights(class_weight, y, sample_weight)
+        x, y, sample_weight = self._arrays(x, y, sample_weight, class_weight)
         if validation_data is not None:
             validation_data = self._validation(validation_data)
-        self._compile_for(x, epochs, batch_size, validation_split, kwargs.get("steps_per_epoch"))
+        if not self.compiled or self._is_compiled_by_itself:
+            steps = kwargs.get("steps_per_epoch") or _steps(x, batch_size, validation_split)
+            self._compile_for(steps * (epochs - kwargs.get("initial_epoch", 0)))
         self._check_schedule()
         if self.train_function is None and verbose:
             print("The first step compiles, which may take a minute.", flush=True)
@@ -127,7 +130,7 @@ class TextModel(BertModel):
         Raises:
           InputError: as `fit`.
         """
-        return super().predict(self._arrays(x)[0], *args, **kwargs)
+        return super().predict(self._checked_inputs(x), *args, **kwargs)
 
     def train_on_batch(
         self,
@@ -138,9 +141,7 @@ class TextModel(BertModel):
         **kwargs: Any,
     ) -> Any:
         """A step on texts and labels; arguments as of `fit`, and of Keras's `train_on_batch`."""
-        x, y, sample_weight = self._arrays(x, y, sample_weight)
-        if class_weight is not None:
-            sample_weight = self._weights(class_weight, y, sample_weight)
+        x, y, sample_weight = self._arrays(x, y, sample_weight, class_weight)
         return super().train_on_batch(x, y, sample_weight=sample_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
@@ -150,60 +151,101 @@ class TextModel(BertModel):
 
     def predict_on_batch(self, x: Any) -> Any:
         """The model's outputs for a batch of texts, or ids; arguments as of `fit`."""
-        return super().predict_on_batch(self._arrays(x)[0])
+        return super().predict_on_batch(self._checked_inputs(x))
 
     # ------------------------------------------------------------------------ texts and labels
 
-    def read(self, x: Any, y: Any, sample_weight: Any) -> Arrays:
-        """Texts as ids, names of labels as numbers; what is neither is given back as it is.
+    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
+        """Texts as ids, labels as numbers; without labels None.
 
         Raises:
-          InputError: some are texts and some are not, or a label is unknown.
+          InputError: something is no text, or a label is unknown.
         """
-        if _has_texts(x):
-            x = _arrays_module().ids_of_texts(self.tokenizer, x)
-        return x, self._numbers(y), sample_weight
+        x = _arrays_module().ids_of_texts(self.tokenizer, x)
+        return x, None if y is None else self._numbers(y), sample_weight
 
-    def _arrays(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
-        """What a method of Keras is given, as arrays, checked as a call's; datasets likewise."""
+    def _checked_inputs(self, x: Any) -> Any:
+        """What `predict` is given, as arrays, checked as a call's; of a dataset the batches."""
         if hasattr(x, "element_spec"):
-            return self._dataset(x), y, sample_weight
-        if hasattr(x, "__next__") or isinstance(x, keras.utils.PyDataset):
+            return self._dataset(x)
+        if _is_stream(x):
+            return x
+        if not _is_of_ids(x):
+            x = self.read(x)[0]
+        named = check_inputs(self, x)
+        if not isinstance(x, Mapping):
+            return x
+        return {name: x if hasattr(x, "shape") else np.asarray(x) for name, x in named.items()}
+
+    def _arrays(self, x: Any, y: Any, sample_weight: Any, class_weight: Any = None) -> Arrays:
+        """What `fit` is given, as arrays: likewise, with labels, and weights for them."""
+        if hasattr(x, "element_spec"):
+            return self._dataset(x, class_weight), y, sample_weight
+        if _is_stream(x):
+            if class_weight is not None:
+                received = f"class_weight with a {type(x).__name__}"
+                remedy = "give a weight for each row in the batches, or a tf.data dataset"
+                raise InputError(received, "texts, arrays or a tf.data dataset", remedy)
             return x, y, sample_weight
-        if _has_texts(x) or y is not None:
+        if y is None and not (self.compiled and self.loss is None):
+            raise InputError("y=None", "labels, or a dataset that has them", "give y")
+        if _is_of_ids(x):
+            y = None if y is None else self._numbers(y)
+        else:
             x, y, sample_weight = self.read(x, y, sample_weight)
-        if all(hasattr(part, "shape") for part in keras.tree.flatten(x)):
-            check_inputs(self, x)
-        self._check_labels(y)
-        if isinstance(sample_weight, Sequence):
-            sample_weight = np.asarray(sample_weight, np.float32)
-        return x, y, sample_weight
+        if sample_weight is not None and not isinstance(sample_weight, Mapping):
+            sample_weight = _weights_of_rows(sample_weight)
+        if class_weight is not None:
+            sample_weight = self._weights(class_weight, y, sample_weight)
+        return self._checked_inputs(x), y, sample_weight
 
     def _validation(self, data: Any) -> Any:
         """validation_data as arrays."""
         if hasattr(data, "element_spec"):
             return self._dataset(data)
-        if not isinstance(data, tuple | list) or not 2 <= len(data) <= 3:
+        if _is_stream(data):
             return data
-        x, y, sample_weight = self._arrays(*data)
+        if not isinstance(data, tuple | list) or not 2 <= len(data) <= 3:
+            received = f"validation_data={reprlib.repr(data)}"
+            raise InputError(received, "(x, y) or (x, y, sample_weight)", "give a tuple")
+        x, y, sample_weight = self._arrays(*data, *[None] * (3 - len(data)))
         return (x, y) if sample_weight is None else (x, y, sample_weight)
 
-    def _dataset(self, dataset: Any) -> Any:
+    def _dataset(self, dataset: Any, class_weight: Any = None) -> Any:
         """A dataset of batches, its texts as ids and its names of labels as numbers."""
         tokenizer = self.tokenizer if hasattr(self, "tokenizer") else None
-        return _arrays_module().dataset_of_ids(dataset, tokenizer, self.labels)
+        arrays = _arrays_module()
+        dataset = arrays.dataset_of_ids(dataset, tokenizer, self.labels)
+        _, *more = dataset.element_spec if isinstance(dataset.element_spec, tuple) else (None,)
+        if self.labels and more and hasattr(more[0], "shape"):
+            self._check_rank(more[0].shape)
+        if class_weight is None:
+            return dataset
+        return arrays.weighted(dataset, self._class_weights(class_weight))
 
     def _numbers(self, y: Any) -> Any:
-        """Labels by name as their numbers, and columns of numbers as arrays."""
-        if isinstance(y, Mapping):
+        """Labels by name or number as an array of numbers.
+
+        Raises:
+          InputError: they are no column, or one is neither.
+        """
+        if isinstance(y, Mapping) and isinstance(self.output, Mapping):
             return {name: self._numbers(values) for name, values in y.items()}
+        array = keras.ops.convert_to_numpy(y) if is_of_numbers(y) else self._array_of_labels(y)
+        if self.labels:
+            self._check_labels(array)
+        return array
+
+    def _array_of_labels(self, y: Any) -> np.ndarray:
         labels = column_of(y)
         if labels is None:
-            return y
-        if any(isinstance(label, str | bytes) for label in labels):
-            return np.array([self._number(label) for label in labels], np.int64)
-        array = np.asarray(labels)
-        return array if array.dtype.kind in "biuf" else y
+            received = f"labels of type {type(y).__name__}: {reprlib.repr(y)}"
+            raise InputError(received, "a list, an array or a column", "give one label a row")
+        with contextlib.suppress(ValueError):  # of rows of unequal length
+            array = np.asarray(labels)
+            if array.dtype.kind in "biuf":
+                return array
+        return np.array([self._number(label) for label in labels], np.int64)
 
     def _number(self, label: Any) -> int:
         """The number of a label.
@@ -213,58 +255,79 @@ class TextModel(BertModel):
         """
         names = self.labels or ()
         label = label.decode() if isinstance(label, bytes) else label
-        if label in names:
+        if isinstance(label, str) and label in names:
             return names.index(label)
-        if isinstance(label, int | np.integer) and 0 <= label < len(names):
+        if isinstance(label, int | np.integer) and 0 <= label < self._num_labels:
             return int(label)
-        wanted = f"one of {', '.join(names)}" if names else "numbers of the logits"
+        wanted = f"one of {', '.join(names)}" if names else f"0 to {self._num_labels - 1}"
         remedy = "correct it" if names else "give numbers, or use bert_tf.classifier"
-        raise InputError(f"the label {str(label)!r:.80}", wanted, remedy)
+        raise InputError(f"the label {reprlib.repr(label)}", wanted, remedy)
 
-    def _check_labels(self, y: Any) -> None:
-        """Refuses labels by number that are none, or a row of them for a text."""
-        names = self.labels
-        if not names or not isinstance(y, np.ndarray) or y.dtype.kind not in "iuf" or not y.size:
-            return
-        if y.ndim == len(self.output.shape) and y.shape[-1] == len(names):
-            received = f"labels of shape {list(y.shape)}, a row of numbers each"
+    @property
+    def _num_labels(self) -> int:
+        """How many there are: the logits of a text, or of a word.
+
+        Raises:
+          InputError: the model has outputs of several kinds.
+        """
+        if isinstance(self.output, Mapping):
+            received, remedy = f"{self.name}, a model with several outputs", "give sample_weight"
+            raise InputError(received, "one of logits, for names and class_weight", remedy)
+        return self.output.shape[-1]
+
+    def _check_labels(self, y: np.ndarray) -> None:
+        """Refuses numbers that are those of no label, or a row of them for a text."""
+        self._check_rank(y.shape)
+        most, names = self._num_labels, self.labels
+        wrong = y[(y < 0) | (y >= most) | (y != np.floor(y))]
+        if wrong.size:
+            wanted = f"0 to {most - 1}" + (f", the places of {', '.join(names)}" if names else "")
+            raise InputError(f"the label {wrong[0]}", wanted, "correct it, or give names")
+
+    def _check_rank(self, shape: Any) -> None:
+        """Refuses the shape of labels that are a row of numbers each."""
+        if len(shape) == len(self.output.shape) and shape[-1] == self._num_labels > 1:
+            received = f"labels of shape {list(shape)}, a row of numbers each"
             remedy = "give np.argmax(labels, axis=-1); for several labels a text see library.md"
             raise InputError(received, "a number or a name each", remedy)
-        wrong = y[(y < 0) | (y >= len(names)) | (y != np.floor(y))]
-        if wrong.size:
-            wanted = f"0 to {len(names) - 1}, the places of {', '.join(names)}"
-            raise InputError(f"the label {wrong[0]}", wanted, "correct it, or give names")
 
     # ------------------------------------------------------------------------ weights
 
-    def _weights(self, class_weight: Any, y: Any, sample_weight: Any) -> Any:
+    def _weights(self, class_weight: Any, y: Any, sample_weight: np.ndarray | None) -> np.ndarray:
         """The weight of each label: that of its class, times its own; float32, as the labels."""
         if not isinstance(y, np.ndarray):
-            received = "class_weight with labels that are no array"
-            remedy = "give names or numbers of labels, or weights in the dataset"
-            raise InputError(received, "labels that can be counted", remedy)
-        given = 1.0 if sample_weight is None else np.asarray(sample_weight, np.float32)
-        if np.ndim(given) and np.ndim(given) < y.ndim:  # of rows
-            given = np.reshape(given, (-1,) + (1,) * (y.ndim - 1))
+            received, remedy = "class_weight without one label a row", "leave it out"
+            raise InputError(received, "labels that have weights", remedy)
+        self._check_labels(y)
+        given = np.ones(y.shape) if sample_weight is None else sample_weight
+        if given.shape != y.shape[: given.ndim]:
+            received = f"sample_weight of shape {list(given.shape)}, labels of {list(y.shape)}"
+            raise InputError(received, "a weight for each row or label", "correct sample_weight")
+        given = given.reshape(given.shape + (1,) * (y.ndim - given.ndim))
         given = np.broadcast_to(given, y.shape)
         of_classes = self._class_weights(class_weight, y[given > 0])
         return np.asarray(of_classes[y.astype(np.int64)] * given, np.float32)
 
-    def _class_weights(self, class_weight: Any, y: np.ndarray) -> np.ndarray:
-        """The weights of the classes in their order, of labels y [any] that count.
+    def _class_weights(self, class_weight: Any, y: np.ndarray | None = None) -> np.ndarray:
+        """The weights of the C classes in their order, float64 [C].
+
+        Args:
+          class_weight: as of `fit`.
+          y: the labels that count, of any shape; None: they cannot be counted.
 
         Raises:
           InputError: they are neither by label nor "balanced".
         """
-        classes = len(self.labels) if self.labels else int(y.max(initial=0)) + 1
-        weights = np.ones(classes)
+        classes = self._num_labels
         if isinstance(class_weight, Mapping):
-            for label, weight in class_weight.items():
-                weights[self._number(label)] = weight
+            weights = np.ones(classes)
+            numbers = [self._number(label) for label in class_weight]
+            weights[numbers] = _weights_of_rows([*class_weight.values()], "class_weight")
             return weights
-        if not isinstance(class_weight, str) or class_weight != "balanced":
-            received = f"class_weight={class_weight!r:.80}"
-            raise InputError(received, 'a dict by label, or "balanced"', "correct class_weight")
+        if y is None or not isinstance(class_weight, str) or class_weight != "balanced":
+            received = f"class_weight={reprlib.repr(class_weight)}"
+            expected = "a dict by label" + ("" if y is None else ', or "balanced"')
+            raise InputError(received, expected, "correct class_weight")
         counts = np.bincount(y.astype(np.int64), minlength=classes)
         return len(y) / (classes * np.maximum(counts, 1))
 
@@ -275,35 +338,18 @@ class TextModel(BertModel):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         return {"loss": loss, "metrics": ["accuracy"]}
 
-    def _compile_for(
-        self,
-        x: Any,
-        epochs: int,
-        batch_size: int | None,
-        validation_split: float,
-        steps: int | None,
-    ) -> None:
-        """Compiles for the steps of a call of `fit`, unless somebody else has compiled."""
-        if self.compiled and self._compiled_by_itself != id(self.optimizer):
-            return
+    @property
+    def _is_compiled_by_itself(self) -> bool:
+        return self.compiled and getattr(self.optimizer, "is_of_one_fit", False)
+
+    def _compile_for(self, num_steps: int) -> None:
+        """Compiles for the steps of a call of `fit`."""
         if self._has_trained:
             logging.warning(
                 "This call of fit has a warm-up and a decay of its own. For one schedule over "
                 "several calls compile the model: model.compile(bert_tf.make_optimizer(all_steps), "
                 "loss, ...)."
             )
-        arrays = keras.tree.flatten(x)
-        if steps is None and all(isinstance(array, np.ndarray) for array in arrays):
-            rows = len(arrays[0]) * (1 - validation_split)
-            steps = math.ceil(rows / (batch_size or 32))
-        try:
-            num_steps = int(len(x) if steps is None else steps) * epochs
-        except TypeError:
-            received, remedy = (
-                "data of unknown length",
-                "give steps_per_epoch, or compile the model",
-            )
-            raise InputError(received, "the number of steps, for the schedule", remedy) from None
         self._compile_itself(num_steps)
 
     def _compile_itself(self, num_steps: int) -> None:
@@ -312,7 +358,7 @@ class TextModel(BertModel):
         with strategy.scope() if strategy else contextlib.nullcontext():
             optimizer = optimization.make_optimizer(num_train_steps=num_steps)
             self.compile(optimizer, **self.compile_options())
-        self._compiled_by_itself = id(self.optimizer)
+        self.optimizer.is_of_one_fit = True
 
     def _is_logits(self, name: str | None) -> bool:  # noqa: ARG002
         """Whether an output is one of logits: all are."""
@@ -331,8 +377,7 @@ class TextModel(BertModel):
 
     def get_compile_config(self) -> dict[str, Any] | None:
         """As Keras's own; None of a model that compiles itself, as its copy will."""
-        is_own = self.compiled and self._compiled_by_itself == id(self.optimizer)
-        return None if is_own else super().get_compile_config()
+        return None if self._is_compiled_by_itself else super().get_compile_config()
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -345,21 +390,15 @@ class WordModel(TextModel):
         loss = keras.losses.SparseCategoricalCrossentropy(**options)
         return {"loss": loss, "weighted_metrics": ["accuracy"]}
 
-    def read(self, x: Any, y: Any, sample_weight: Any) -> Arrays:
+    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
         """Lists of words as ids [B, S] and word_positions [B, W], tags and weights [B, W].
-
-        What is no list of lists is given back as it is.
 
         Raises:
           InputError: a sentence is no list of words or too long, or its tags or weights are not as
             many as its words.
         """
-        sentences = column_of(x)
-        if sentences is None or any(hasattr(item, "shape") for item in sentences):
-            return x, y, sample_weight
-        return _arrays_module().of_words(
-            self.tokenizer, self._number, sentences, column_of(y), sample_weight
-        )
+        module = _arrays_module()
+        return module.of_words(self.tokenizer, self._number, x, y, sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -385,41 +424,77 @@ class QuestionModel(TextModel):
         losses = {name: loss(from_logits=True) for name in names}
         return {"loss": losses, "loss_weights": dict.fromkeys(names, 0.5)}
 
-    def read(self, x: Any, y: Any, sample_weight: Any) -> Arrays:
-        """Windows of (questions, contexts), and where their answers are; else as given.
+    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
+        """Windows of (questions, contexts), and where their answers are.
 
         Raises:
           InputError: an answer is not as in SQuAD's files, or none is in its context.
         """
-        if not _has_texts(x):
-            return x, y, sample_weight
         return _arrays_module().of_questions(self.tokenizer, self.sizes, x, y, sample_weight)
 
 
 # ---------------------------------------------------------------------------- what is given
 
 
-def column_of(x: Any) -> list[Any] | None:
-    """The items of a column: a list, an array of objects, a column of pandas or datasets.
+def is_of_numbers(x: Any) -> bool:
+    """Whether x is an array, a tensor or a column of numbers."""
+    kind = str(getattr(x, "dtype", ""))
+    return hasattr(x, "shape") and re.search("int|float|bool", kind, re.IGNORECASE) is not None
 
-    None for what is no column, such as ids and arrays of several axes.
-    """
+
+def column_of(x: Any) -> list[Any] | None:
+    """The items of a list, an array or a column; of a single text this; None for anything else."""
     if isinstance(x, str | bytes):
         return [x]
     if isinstance(x, Mapping) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
         return None
-    kind = str(getattr(x, "dtype", ""))
-    if len(getattr(x, "shape", (0,))) != 1 or any(n in kind for n in ("int", "float", "bool")):
-        return None
     return list(x.numpy()) if hasattr(x, "numpy") else list(x)
 
 
-def _has_texts(x: Any) -> bool:
-    """Whether there are texts anywhere in a column, or in columns of columns."""
-    items = column_of(x)
-    if items is None:
-        return False
-    return any(isinstance(item, str | bytes) or _has_texts(item) for item in items)
+def _is_of_ids(x: Any) -> bool:
+    """Whether x is the inputs of a model: ids, or inputs by name or in a list."""
+    if isinstance(x, Mapping):
+        return "input_ids" in x
+    parts = keras.tree.flatten(x)
+    return bool(parts) and all(map(is_of_numbers, parts))
+
+
+def _is_stream(x: Any) -> bool:
+    """Whether x gives batches: a generator, a PyDataset, a loader of PyTorch."""
+    is_iterable = isinstance(x, Iterable) and not hasattr(x, "__getitem__")
+    return isinstance(x, keras.utils.PyDataset) or (is_iterable and not isinstance(x, Collection))
+
+
+def _steps(x: Any, batch_size: int | None, validation_split: float) -> int:
+    """The steps of an epoch of `fit`.
+
+    Raises:
+      InputError: the data have no length.
+    """
+    parts = keras.tree.flatten(x)
+    if all(hasattr(part, "shape") for part in parts):
+        rows = math.floor(parts[0].shape[0] * (1 - validation_split))
+        return math.ceil(rows / (batch_size or 32))
+    try:
+        return len(x)
+    except TypeError:
+        received, expected = "data of unknown length", "the number of steps, for the schedule"
+        remedy = "give steps_per_epoch, or compile the model"
+        raise InputError(received, expected, remedy) from None
+
+
+def _weights_of_rows(weights: Any, name: str = "sample_weight") -> np.ndarray:
+    """Weights as an array, float32.
+
+    Raises:
+      InputError: they are no numbers.
+    """
+    try:
+        given = weights if hasattr(weights, "shape") else [*weights]
+        return np.asarray(given, np.float32)
+    except (TypeError, ValueError):
+        received = f"{name} {reprlib.repr(weights)}"
+        raise InputError(received, "a number each", f"correct {name}") from None
 
 
 def _arrays_module() -> Any:
