@@ -12,7 +12,7 @@ import keras
 from keras import backend, ops
 from keras.initializers import TruncatedNormal
 
-from bert_tf.config import ACTIVATIONS as NAMES_OF_ACTIVATIONS
+from bert_tf.config import ACTIVATIONS as ACTIVATION_NAMES
 from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
@@ -22,8 +22,8 @@ from bert_tf.modeling.layers import (
     Embeddings,
     Shape,
     Tensor,
-    amount,
-    size,
+    checked_scale,
+    checked_size,
 )
 
 
@@ -34,8 +34,9 @@ class MaskedLmHead(BertLayer):
         head = MaskedLmHead(embeddings=embeddings)
         logits = head(x, masked_lm_positions)        [B, S, D], int [B, P] -> [B, P, V]
 
-    Only masked positions are projected, and the projection is the table of the word embeddings. In
-    a causal model each is predicted from the token before it.
+    Only masked positions are projected, and the projection is the table of the word embeddings.
+    What stands before it, norm(activation(dense(x))), is in the original's code alone. In a causal
+    model each token is predicted from the one before it.
 
     The head holds its embeddings, and does not own them: they are trained and saved with the model
     that has them as a layer. A copy of the head, from its configuration, holds none until `tie` is
@@ -60,37 +61,38 @@ class MaskedLmHead(BertLayer):
 
         Args:
           hidden_size: D; None: that of `embeddings`.
-          activation: as of `EncoderBlock`.
+          activation: see `EncoderBlock`.
           embeddings: the layer to whose table the head is tied; None: `tie` is called later.
           vocab_size: V; None: that of `embeddings`.
           causal: whether the model is.
-          initializer_range, layer_norm_eps: as of `EncoderBlock`.
-          **kwargs: as of Keras's layers.
+          initializer_range, layer_norm_eps: see `EncoderBlock`.
+          **kwargs: passed to keras.layers.Layer.
 
         Raises:
           InputError: a size is missing or is not that of the embeddings, or as `EncoderBlock`.
         """
         super().__init__(**kwargs)
+        # In a closure, so that Keras takes them for no part of this layer.
         self._embeddings: Callable[[], Embeddings | None] = lambda: None
         if embeddings is not None:
             hidden_size = embeddings.hidden_size if hidden_size is None else hidden_size
             vocab_size = embeddings.vocab_size if vocab_size is None else vocab_size
-        self.hidden_size = size("hidden_size", hidden_size)
-        self.vocab_size = size("vocab_size", vocab_size)
-        check("activation", activation, str, choices=NAMES_OF_ACTIVATIONS)
+        self.hidden_size = checked_size("hidden_size", hidden_size)
+        self.vocab_size = checked_size("vocab_size", vocab_size)
+        check("activation", activation, str, choices=ACTIVATION_NAMES)
         self.activation = activation
         self.causal = causal
-        self.initializer_range = amount("initializer_range", initializer_range)
-        self.layer_norm_eps = amount("layer_norm_eps", layer_norm_eps)
+        self.initializer_range = checked_scale("initializer_range", initializer_range)
+        self.layer_norm_eps = checked_scale("layer_norm_eps", layer_norm_eps)
         if embeddings is not None:
             self.tie(embeddings)
-        self.projection = self.dense(self.hidden_size)
-        self.norm = self.layer_norm()
+        self.projection = self.make_dense(self.hidden_size)
+        self.norm = self.make_layer_norm()
 
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes and the name of a configuration's model."""
-        sizes: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "vocab_size": config.vocab_size,
             "activation": config.hidden_act,
@@ -99,7 +101,7 @@ class MaskedLmHead(BertLayer):
             "layer_norm_eps": config.layer_norm_eps,
             "name": "predictions",
         }
-        return cls(**sizes | kwargs)
+        return cls(**arguments | kwargs)
 
     def tie(self, embeddings: Embeddings) -> None:
         """Takes the word table of a layer as the projection, now and whenever it changes.
@@ -112,7 +114,7 @@ class MaskedLmHead(BertLayer):
             received = f"embeddings of {table[0]} word pieces and hidden_size {table[1]}"
             expected = f"{self.vocab_size} and {self.hidden_size}, the sizes of {self.name}"
             raise InputError(received, expected, "give the embeddings of the same model")
-        self._embeddings = lambda: embeddings  # no part of this layer: its weights are another's
+        self._embeddings = lambda: embeddings
 
     @property
     def is_tied(self) -> bool:
@@ -141,13 +143,13 @@ class MaskedLmHead(BertLayer):
 
         Returns:
           logits [B, P, V]; with masked_lm_ids (logits, losses float32 [B, P]). Of the two an
-          unused one costs nothing in a compiled function.
+          unused one is pruned in a compiled function.
 
         Raises:
           InputError: the head is tied to no embeddings.
         """
         table = self._table()  # [V, D]
-        x = self._at(sequence_output, masked_lm_positions)  # [B * P, D]
+        x = self._gathered(sequence_output, masked_lm_positions)  # [B * P, D]
         x = self.norm(ACTIVATIONS[self.activation](self.projection(x)))  # [B * P, D]
         bias = ops.copy(self.output_bias)
         logits = ops.matmul(x, ops.transpose(table)) + bias  # [B * P, V]
@@ -168,7 +170,7 @@ class MaskedLmHead(BertLayer):
             raise InputError(received, "the word table that it projects to", remedy)
         return ops.cast(ops.copy(embeddings.word_embeddings), self.compute_dtype)
 
-    def _at(self, sequence_output: Tensor, positions: Tensor) -> Tensor:
+    def _gathered(self, sequence_output: Tensor, positions: Tensor) -> Tensor:
         """The vectors that predictions are made from: [B, S, D], [B, P] -> [B * P, D]."""
         batch, length, hidden = ops.shape(sequence_output)
         positions = ops.cast(positions, "int32")  # Keras builds with floats
@@ -176,7 +178,7 @@ class MaskedLmHead(BertLayer):
             positions = ops.maximum(positions - 1, 0)
         is_inside = ops.logical_and(positions >= 0, positions < length)  # [B, P]
         rows = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
-        # One that is not in its row is in none: CPUs refuse it, and nothing reads another row.
+        # Outside of its row, an index beyond the end: CPUs refuse it, and no other row is read.
         places = ops.where(is_inside, positions + rows, batch * length)
         x = ops.reshape(sequence_output, (-1, hidden))  # [B * S, D]
         x = ops.take(x, ops.reshape(places, (-1,)), axis=0)  # [B * P, D]
@@ -223,7 +225,7 @@ def tied_cross_entropy(x: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -
     """
 
     @ops.custom_gradient
-    def cross_entropy(x: Tensor, table: Tensor, bias: Tensor) -> Tensor:
+    def cross_entropy(x: Tensor, table: Tensor, bias: Tensor) -> tuple:
         scores = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")  # [M, V]
         bias32 = ops.cast(bias, "float32")
         # Nothing is above this shift; so the bias needs no pass of its own over the scores.
@@ -275,16 +277,16 @@ class SequenceClassifier(BertLayer):
 
         Args:
           num_classes: of the task.
-          initializer_range: as of `Embeddings`.
+          initializer_range: see `Embeddings`.
           dtype: of the layer, as of Keras's.
-          **kwargs: as of Keras's layers.
+          **kwargs: passed to keras.layers.Layer.
 
         Raises:
           InputError: there are no classes.
         """
         super().__init__(dtype=dtype, **kwargs)
-        self.num_classes = size("num_classes", num_classes)
-        self.initializer_range = amount("initializer_range", initializer_range)
+        self.num_classes = checked_size("num_classes", num_classes)
+        self.initializer_range = checked_scale("initializer_range", initializer_range)
 
     def build(self, x_shape: Shape) -> None:
         """Makes weights and bias."""
@@ -327,16 +329,16 @@ class NextSentenceHead(SequenceClassifier):
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the initializer and the name of a configuration's model."""
-        sizes: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "initializer_range": config.initializer_range,
             "name": "seq_relationship",
         }
-        return cls(**sizes | kwargs)
+        return cls(**arguments | kwargs)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MergeChoices(keras.layers.Layer):
-    """Makes an example of every choice."""
+    """Merges the choices into the batch (section 4.4)."""
 
     def call(self, x: Tensor) -> Tensor:
         """x [B, C, S] -> [B * C, S]."""

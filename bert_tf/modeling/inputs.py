@@ -59,7 +59,7 @@ def complete_inputs(
         `check_inputs`.
     """
     expected = inputs_of(model)
-    if "input_ids" not in expected:  # such as texts: the model's own affair
+    if "input_ids" not in expected:  # a model of other inputs, such as texts
         return inputs if inputs is not None else dict(by_keyword)
     values = check_inputs(model, inputs, by_keyword)
     mask = mask.get("input_ids") if isinstance(mask, Mapping) else mask
@@ -79,7 +79,7 @@ def _is_tensor(mask: Any) -> bool:
 
 
 def _whole(name: str, value: Any) -> Any:
-    """An input of whole numbers as int32; a mask that is not 0 stays so."""
+    """An input of whole numbers as int32; fractions of a mask are rounded up, so they stay."""
     if name not in WHOLE:
         return value
     value = ops.convert_to_tensor(value)
@@ -109,8 +109,10 @@ def named_inputs(
     given = [*inputs.items(), *by_keyword.items()]
     given = [(SYNONYMS.get(name, name), value) for name, value in given if value is not None]
     values = dict(given)
-    fits = values.keys() <= expected.keys() <= values.keys() | DEFAULTS.keys()
-    if len(values) < len(given) or not fits:
+    is_unknown = not values.keys() <= expected.keys()
+    is_missing = not expected.keys() <= values.keys() | DEFAULTS.keys()
+    is_given_twice = len(values) < len(given)
+    if is_unknown or is_missing or is_given_twice:
         both = {ours: f"{ours} or {theirs}" for theirs, ours in SYNONYMS.items()}
         names = [str(name) for name in (*inputs, *by_keyword) if name != "input_ids"]
         names = ["input_ids"] * ("input_ids" in values) + names
@@ -134,7 +136,9 @@ def check_inputs(
     """
     expected = inputs_of(model)
     values = named_inputs(expected, inputs, by_keyword or {})
-    known = {name: _known(values[name]) for name in expected if name in values and name in WHOLE}
+    known = {
+        name: _array_if_known(values[name]) for name in expected if name in values and name in WHOLE
+    }
     for name, value in known.items():
         _check_kind(name, value, values[name])
     _check_shapes(expected, {name: tuple(value.shape) for name, value in known.items()})
@@ -151,7 +155,7 @@ def _check_kind(name: str, value: Any, given: Any) -> None:
     if not is_whole and "float" in kind:
         if isinstance(value, np.ndarray):
             is_whole = bool(np.all(np.floor(value) == value))
-        else:  # unknown ones become whole: Keras builds a loaded model with them
+        else:  # accepted and cast: Keras builds a loaded model with floats
             is_whole = kind in ("float32", "float64")
     if is_whole:
         return
@@ -203,7 +207,7 @@ def _check_values(model: Any, known: Mapping[str, Any]) -> None:
                 raise InputError(f"{name} with {wrong[0]}", f"0 to {bound - 1}", REMEDY)
 
 
-def _known(x: Any) -> Any:
+def _array_if_known(x: Any) -> Any:
     """The input as an array; the input itself if its values are known only when a graph runs."""
     try:
         return x if isinstance(x, np.ndarray) else ops.convert_to_numpy(x)

@@ -1,4 +1,4 @@
-"""The layers of BERT, up to its pooler; in `keras.ops` alone, so they run on every backend.
+"""The layers of BERT, up to its pooler; in Keras alone, so they run on every backend.
 
     x = Embeddings(vocab_size=30522, hidden_size=768)(input_ids, segment_ids)    [B, S, D]
     x = EncoderBlock(768, num_heads=12, intermediate_size=3072)(x)               [B, S, D]
@@ -19,7 +19,6 @@ less the leading `bert/`, `bert/encoder/` or `cls/` (`names.py`).
 """
 
 import inspect
-import re
 from typing import Any, Self
 
 import keras
@@ -27,18 +26,17 @@ import numpy as np
 from keras import ops
 from keras.initializers import TruncatedNormal
 
-from bert_tf.config import ACTIVATIONS as NAMES_OF_ACTIVATIONS
+from bert_tf.config import ACTIVATIONS as ACTIVATION_NAMES
 from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.modeling import memory
-from bert_tf.modeling.lora import Dense, policy_at
+from bert_tf.modeling.lora import Dense, quantized_dtype
 from bert_tf.modeling.memory import Dropout
-from bert_tf.modeling.parts import parts_of
 
 Tensor = Any  # of any backend
 Shape = tuple[int | None, ...]
-MASKED_SCORE = -10000.0  # added to the attention scores of padding; finite, as in the original
+MASKED_SCORE = -10000.0  # added to the scores of what is not seen; finite, as in the original
 ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
     "gelu": lambda x: ops.gelu(x, approximate=True),
     "gelu_erf": lambda x: ops.gelu(x, approximate=False),
@@ -54,7 +52,8 @@ ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
 class BertLayer(keras.layers.Layer):
     """A layer that keeps its constructor's arguments as attributes of the same names.
 
-    They are its configuration. It passes on the mask of Keras that its input has.
+    They are its configuration. Its output has the Keras mask of its input. Subclasses set
+    initializer_range, and layer_norm_eps, before they make parts that need them.
     """
 
     def __init__(self, **kwargs: Any):
@@ -67,60 +66,56 @@ class BertLayer(keras.layers.Layer):
         for cls in type(self).__mro__:
             if issubclass(cls, BertLayer) and "__init__" in vars(cls):
                 for name in inspect.signature(cls.__init__).parameters:
-                    if name not in config and hasattr(self, name):  # others: a subclass's affair
+                    # A subclass that keeps one under another name adds it in its own get_config.
+                    if name not in config and hasattr(self, name):
                         config[name] = getattr(self, name)
-        return config | policies_of_parts(self)
+        return config | quantized_dtype(self)
 
-    def dense(self, units: int, name: str = "dense") -> Dense:
+    def make_dense(self, units: int, name: str = "dense") -> Dense:
         """A dense layer with BERT's initializer."""
         kernel = TruncatedNormal(stddev=self.initializer_range)
-        return Dense(units, kernel_initializer=kernel, name=name, **self.of_parts())
+        return Dense(units, kernel_initializer=kernel, name=name, **self.part_arguments())
 
-    def layer_norm(self) -> keras.layers.LayerNormalization:
+    def make_layer_norm(self) -> keras.layers.LayerNormalization:
         """Layer normalization with BERT's epsilon (Keras's own default is 1e-3)."""
         return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_eps, name="LayerNorm", **self.of_parts()
+            epsilon=self.layer_norm_eps, name="LayerNorm", **self.part_arguments()
         )
 
-    def dropout_layer(self, rate: float) -> Dropout:
-        """Dropout of this layer."""
-        return Dropout(rate, name="dropout", **self.of_parts())
+    def make_dropout(self, rate: float) -> Dropout:
+        """A dropout layer."""
+        return Dropout(rate, name="dropout", **self.part_arguments())
 
-    def of_parts(self) -> dict[str, Any]:
-        """What the layers inside of this one have of it: dtype, and whether they are trained."""
+    def part_arguments(self) -> dict[str, Any]:
+        """What the layers inside of this one take over: dtype, and whether they are trained."""
         return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
 
-def policies_of_parts(layer: keras.layers.Layer) -> dict[str, Any]:
-    """`dtype` for a configuration: of a layer whose parts are quantized, the policies by path."""
-    policies = keras.dtype_policies.DTypePolicyMap(policy_at(layer.dtype_policy, layer.path))
-    for part in parts_of(layer, keras.layers.Layer):
-        if part is not layer and part.quantization_mode is not None:
-            inside = f"{layer.name}/{part.path.removeprefix(f'{layer.path}/')}"
-            policies[f"(.*/)?{re.escape(inside)}"] = part.dtype_policy  # wherever the layer is
-    return {"dtype": keras.dtype_policies.serialize(policies)} if len(policies) else {}
-
-
-def size(name: str, value: Any) -> int:
-    """A number of rows, heads or the like, checked; NumPy's integers are taken."""
-    value = value.item() if isinstance(value, np.generic) else value
+def checked_size(name: str, value: Any) -> int:
+    """A number of rows, heads or the like, at least 1; else `InputError`."""
+    value = _number(value)
     remedy = "give a number; sizes of a configuration: from_bert_config(config)"
     check(name, value, int, low=1, high=2**31 - 1, remedy=remedy)
     return value
 
 
-def rate(name: str, value: Any) -> float:
-    """A rate of dropout, checked."""
-    value = value.item() if isinstance(value, np.generic) else value
+def checked_rate(name: str, value: Any) -> float:
+    """A rate of dropout, at least 0 and below 1; else `InputError`."""
+    value = _number(value)
     check(name, value, float, low=0, below=1)
     return value
 
 
-def amount(name: str, value: Any) -> float:
-    """A deviation or an epsilon, checked."""
-    value = value.item() if isinstance(value, np.generic) else value
+def checked_scale(name: str, value: Any) -> float:
+    """A deviation or an epsilon, at least 0; else `InputError`."""
+    value = _number(value)
     check(name, value, float, low=0, high=1e6)
     return value
+
+
+def _number(value: Any) -> Any:
+    """NumPy's numbers as Python's, which configurations are saved with."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 # ---------------------------------------------------------------------------- embeddings
@@ -134,8 +129,8 @@ class Embeddings(BertLayer):
         x = embed(input_ids, segment_ids)                     int [B, S] each -> [B, S, D]
         x = embed(input_ids, segment_ids, mask=input_mask)    with a mask of one's own
 
-    The result has a mask of Keras, which the layers after it take: `mask` if it is given, else with
-    `mask_zero` where ids are not 0.
+    The result carries a Keras mask for the layers after it: `mask` if it is given, otherwise
+    `input_ids != 0` if `mask_zero`.
 
     Original: `embedding_lookup` and `embedding_postprocessor`.
     """
@@ -164,29 +159,29 @@ class Embeddings(BertLayer):
           mask_zero: whether id 0 is padding where no mask is given.
           initializer_range: deviation of the truncated normal that new weights are drawn from.
           layer_norm_eps: added to variances.
-          **kwargs: as of Keras's layers.
+          **kwargs: passed to keras.layers.Layer.
 
         Raises:
           InputError: a size is not positive, or a rate is out of range.
         """
-        super().__init__(**{"autocast": False, **kwargs})  # 16 bits hold no ids
-        self.vocab_size = size("vocab_size", vocab_size)
-        self.hidden_size = size("hidden_size", hidden_size)
-        self.max_positions = size("max_positions", max_positions)
-        self.type_vocab_size = size("type_vocab_size", type_vocab_size)
-        self.dropout = rate("dropout", dropout)
+        super().__init__(**{"autocast": False, **kwargs})  # which would round ids
+        self.vocab_size = checked_size("vocab_size", vocab_size)
+        self.hidden_size = checked_size("hidden_size", hidden_size)
+        self.max_positions = checked_size("max_positions", max_positions)
+        self.type_vocab_size = checked_size("type_vocab_size", type_vocab_size)
+        self.dropout = checked_rate("dropout", dropout)
         self.mask_zero = mask_zero
-        self.initializer_range = amount("initializer_range", initializer_range)
-        self.layer_norm_eps = amount("layer_norm_eps", layer_norm_eps)
-        self.norm = self.layer_norm()
-        self.drop = self.dropout_layer(dropout)
-        # One for each table: one of Keras draws the same values whenever it is called.
+        self.initializer_range = checked_scale("initializer_range", initializer_range)
+        self.layer_norm_eps = checked_scale("layer_norm_eps", layer_norm_eps)
+        self.norm = self.make_layer_norm()
+        self.drop = self.make_dropout(dropout)
+        # A Keras initializer repeats its values, so each table has its own.
         self.initializers = [TruncatedNormal(stddev=initializer_range) for _ in range(3)]
 
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes and the name of a configuration's model."""
-        sizes: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "vocab_size": config.vocab_size,
             "hidden_size": config.hidden_size,
             "max_positions": config.max_position_embeddings,
@@ -196,21 +191,23 @@ class Embeddings(BertLayer):
             "layer_norm_eps": config.layer_norm_eps,
             "name": "embeddings",
         }
-        return cls(**sizes | kwargs)
+        return cls(**arguments | kwargs)
 
     def build(self, input_ids_shape: Shape) -> None:
         """Makes the three tables and the normalization."""
-        words, types, positions = self.initializers
-        self.word_embeddings = self._table(self.vocab_size, words, "word_embeddings")  # [V, D]
+        of_words, of_types, of_positions = self.initializers
+        self.word_embeddings = self._table("word_embeddings", self.vocab_size, of_words)
         self.token_type_embeddings = self._table(
-            self.type_vocab_size, types, "token_type_embeddings"
+            "token_type_embeddings", self.type_vocab_size, of_types
         )
-        self.position_embeddings = self._table(self.max_positions, positions, "position_embeddings")
+        self.position_embeddings = self._table(
+            "position_embeddings", self.max_positions, of_positions
+        )
         self.norm.build((*input_ids_shape, self.hidden_size))
         self.drop.build((*input_ids_shape, self.hidden_size))
 
-    def _table(self, rows: int, initializer: Any, name: str) -> Tensor:
-        # In float32 whatever the layer computes in: many gradients of one row are added up.
+    def _table(self, name: str, rows: int, initializer: Any) -> Tensor:
+        # Not cast to the compute dtype: many gradients are added up in one row.
         shape = (rows, self.hidden_size)
         return self.add_weight(shape=shape, initializer=initializer, autocast=False, name=name)
 
@@ -222,13 +219,13 @@ class Embeddings(BertLayer):
           segment_ids: int [B, S], 0 for the first text, 1 for the second; None: 0.
           positions: int [B, S]; None: 0, 1, 2, ...
           training: whether there is dropout.
-          mask: [B, S], 0 for what is not seen; the result's mask of Keras.
+          mask: [B, S], 0 for what is not seen; the result's Keras mask.
 
         Returns:
           [B, S, D].
 
         Raises:
-          InputError: ids of 16-bit floats, which hold no ids, or a sequence without positions.
+          InputError: ids are float16 or bfloat16, or a row is longer than `max_positions`.
         """
         if keras.backend.standardize_dtype(input_ids.dtype) in ("bfloat16", "float16"):
             remedy = "give integers; a Sequential model needs keras.Input((None,), dtype='int32')"
@@ -238,7 +235,7 @@ class Embeddings(BertLayer):
         if positions is None and isinstance(length, int) and length > self.max_positions:
             received = f"sequences of {length}"
             raise InputError(received, f"at most {self.max_positions}", "cut the texts")
-        words = ops.copy(self.word_embeddings)  # the value, not the variable: for custom gradients
+        words = ops.convert_to_tensor(self.word_embeddings)  # [V, D]
         x = ops.take(words, input_ids, axis=0)  # [B, S, D]
         x += self._segments(input_ids, segment_ids)
         table = ops.convert_to_tensor(self.position_embeddings)
@@ -249,20 +246,19 @@ class Embeddings(BertLayer):
         return self.drop(self.norm(x), training=training)
 
     def _segments(self, input_ids: Tensor, segment_ids: Tensor) -> Tensor:
-        """The segments' vectors, [B, S, D]; of no segments that of the first, [D]."""
+        """The segment embeddings [B, S, D]; without ids that of segment 0, [D]."""
         table = ops.convert_to_tensor(self.token_type_embeddings)  # [T, D]
         if segment_ids is None:
             return table[0]
         segment_ids = ops.cast(segment_ids, "int32")
-        segment_ids = ops.stack([input_ids, segment_ids])[1]  # of one shape, or this fails
+        # `stack` fails unless both shapes agree; the sum above would broadcast.
+        segment_ids = ops.stack([input_ids, segment_ids])[1]  # [B, S]
         # A product with one-hot rows: a gradient without scatter, for the two or so types.
         one_hot = ops.one_hot(segment_ids, self.type_vocab_size, dtype=self.variable_dtype)
         return ops.matmul(one_hot, table)  # [B, S, D]
 
     def compute_mask(self, input_ids: Tensor, previous_mask: Tensor = None) -> Tensor:
         """The given mask, else where ids are not 0, bool [B, S]; None without `mask_zero`."""
-        if isinstance(input_ids, list | tuple):
-            input_ids, previous_mask = input_ids[0], None
         if previous_mask is not None:
             return ops.cast(previous_mask, "bool")
         return ops.not_equal(input_ids, 0) if self.mask_zero else None
@@ -285,36 +281,37 @@ def attention_bias(
       masks: [B, S] each, 0 where a token is seen by none; those that are None do not count.
       attention_mask: [B, S, S] or [B, N, S, S], 0 where a token (first S) does not see another
         (second S); or None.
-      causal: whether a token sees itself and those before it alone (section 5.1).
+      causal: whether a token sees itself and those before it alone (the left-to-right model of
+        Devlin et al., section 5.1).
 
     Returns:
       float32, broadcast to [B, N, S, S]; 0 without a mask. A token sees what all masks allow.
 
     Raises:
-      InputError: a mask has another number of axes. Of another size it fails in the backend.
+      InputError: a mask has another number of axes; another size fails in the backend.
     """
     batch, heads, length = shape
     seen = []
     for mask in masks:
         if mask is not None:
-            mask = _of_shape("padding_mask", mask, (batch, length))
+            mask = _checked_mask("padding_mask", mask, (batch, length))
             seen.append(ops.reshape(mask, (batch, 1, 1, length)))
     if attention_mask is not None and len(attention_mask.shape) == 4:
-        seen.append(_of_shape("attention_mask", attention_mask, (batch, heads, length, length)))
+        seen.append(_checked_mask("attention_mask", attention_mask, (batch, heads, length, length)))
     elif attention_mask is not None:
-        mask = _of_shape("attention_mask", attention_mask, (batch, length, length))
+        mask = _checked_mask("attention_mask", attention_mask, (batch, length, length))
         seen.append(ops.reshape(mask, (batch, 1, length, length)))
     if causal:
-        places = ops.arange(length, dtype="int32")
-        seen.append(places[:, None] >= places)  # [S, S]
+        positions = ops.arange(length, dtype="int32")
+        seen.append(positions[:, None] >= positions)  # [S, S]
     allowed = 1.0
     for mask in seen:
         allowed *= ops.cast(mask, "float32")
     return (1.0 - allowed) * MASKED_SCORE
 
 
-def _of_shape(name: str, mask: Tensor, shape: tuple) -> Tensor:
-    """The mask as bool; not broadcast: of another shape, known in a running graph, it fails."""
+def _checked_mask(name: str, mask: Tensor, shape: tuple) -> Tensor:
+    """The mask as bool. `reshape` fails on another size, `logical_or` on swapped axes."""
     if len(mask.shape) != len(shape):
         wanted = {"padding_mask": "[B, S]", "attention_mask": "[B, S, S] or [B, N, S, S]"}
         received = f"{name} of shape {list(mask.shape)}"
@@ -337,7 +334,7 @@ class SelfAttention(BertLayer):
                                   another (second S)
         return_attention_scores   also gives the soft-max's probabilities, float32 [B, N, S, S]
 
-    Both masks and the mask of Keras that x has combine: a token sees what all of them allow.
+    Both masks and the Keras mask of x combine: a token sees what all of them allow.
 
     Original: `attention_layer`.
     """
@@ -358,38 +355,38 @@ class SelfAttention(BertLayer):
           hidden_size: D.
           num_heads: N; the head size H is D / N.
           dropout: rate of the probabilities' dropout, below 1.
-          causal: whether a token sees itself and those before it alone (section 5.1).
-          initializer_range: as of `Embeddings`.
-          **kwargs: as of Keras's layers.
+          causal: whether a token sees itself and those before it alone.
+          initializer_range: see `Embeddings`.
+          **kwargs: passed to keras.layers.Layer.
 
         Raises:
           InputError: a size is not positive, D is no multiple of N, or a rate is out of range.
         """
         super().__init__(**kwargs)
-        self.hidden_size = size("hidden_size", hidden_size)
-        self.num_heads = size("num_heads", num_heads)
-        self.dropout = rate("dropout", dropout)
+        self.hidden_size = checked_size("hidden_size", hidden_size)
+        self.num_heads = checked_size("num_heads", num_heads)
+        self.dropout = checked_rate("dropout", dropout)
         self.causal = causal
-        self.initializer_range = amount("initializer_range", initializer_range)
+        self.initializer_range = checked_scale("initializer_range", initializer_range)
         if self.hidden_size % self.num_heads:
             received = f"hidden_size {hidden_size}, which is no multiple of num_heads {num_heads}"
             raise InputError(received, "a whole size for each head", "change one of the two")
-        self.query = self.dense(hidden_size, "query")
-        self.key = self.dense(hidden_size, "key")
-        self.value = self.dense(hidden_size, "value")
-        self.drop = self.dropout_layer(dropout)
+        self.query = self.make_dense(hidden_size, "query")
+        self.key = self.make_dense(hidden_size, "key")
+        self.value = self.make_dense(hidden_size, "value")
+        self.drop = self.make_dropout(dropout)
 
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes of a configuration."""
-        sizes: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "num_heads": config.num_attention_heads,
             "dropout": config.attention_probs_dropout_prob,
             "causal": config.is_causal,
             "initializer_range": config.initializer_range,
         }
-        return cls(**sizes | kwargs)
+        return cls(**arguments | kwargs)
 
     def build(self, x_shape: Shape) -> None:
         """Makes the three projections."""
@@ -403,30 +400,31 @@ class SelfAttention(BertLayer):
         attention_mask=None,
         training=None,
         return_attention_scores=False,
-        mask=None,  # that of x, which Keras fills in where x is the only tensor
-        x_mask=None,  # ... and where there are more
+        mask=None,  # the Keras mask of x: Keras fills in `mask` if x is the only tensor,
+        x_mask=None,  # otherwise `x_mask`
     ):
         """Attention(Q, K, V) = softmax(Q Kᵀ / √H) V for each head; the heads are joined."""
         batch, length, hidden = ops.shape(x)
         shape = (batch, self.num_heads, length)
         bias = attention_bias(shape, [mask, x_mask, padding_mask], attention_mask, self.causal)
-        query = self._split(self.query(x), shape)  # [B, N, S, H]
-        key = self._split(self.key(x), shape)  # [B, N, S, H]
-        value = self._split(self.value(x), shape)  # [B, N, S, H]
-        if memory.writes_out_attention(training) and not return_attention_scores:
+        query = self._split_heads(self.query(x))  # [B, N, S, H]
+        key = self._split_heads(self.key(x))  # [B, N, S, H]
+        value = self._split_heads(self.value(x))  # [B, N, S, H]
+        if memory.in_training_step(training) and not return_attention_scores:
+            # The same result as below; its gradient keeps less in memory.
             context = memory.attend(query, key, value, bias, self.drop)  # [B, S, N, H]
             return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * query.shape[-1] ** -0.5
         probabilities = ops.softmax(ops.cast(scores, "float32") + bias, axis=-1)  # [B, N, S, S]
-        kept = self.drop(ops.cast(probabilities, self.compute_dtype), training=training)
-        context = ops.transpose(ops.matmul(kept, value), (0, 2, 1, 3))  # [B, S, N, H]
+        dropped = self.drop(ops.cast(probabilities, self.compute_dtype), training=training)
+        context = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))  # [B, S, N, H]
         context = ops.reshape(context, (batch, length, hidden))  # [B, S, D]
         return (context, probabilities) if return_attention_scores else context
 
-    def _split(self, x: Tensor, shape: tuple) -> Tensor:
+    def _split_heads(self, x: Tensor) -> Tensor:
         """[B, S, D] -> [B, N, S, H]."""
-        batch, heads, length = shape
-        x = ops.reshape(x, (batch, length, heads, self.hidden_size // heads))
+        batch, length, hidden = ops.shape(x)
+        x = ops.reshape(x, (batch, length, self.num_heads, hidden // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
@@ -439,7 +437,7 @@ class SelfAttention(BertLayer):
 
 
 def attention_spec(layer: Any, x: Tensor, with_scores: bool) -> Any:
-    """What a layer that attends gives for x [B, S, D]: the like, or that and [B, N, S, S]."""
+    """The outputs of a layer that attends: [B, S, D]; with scores also [B, N, S, S]."""
     y = keras.KerasTensor(x.shape, dtype=layer.compute_dtype)
     scores = (x.shape[0], layer.num_heads, x.shape[1], x.shape[1])
     return (y, keras.KerasTensor(scores, "float32")) if with_scores else y
@@ -450,17 +448,17 @@ def attention_spec(layer: Any, x: Tensor, with_scores: bool) -> Any:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class EncoderBlock(BertLayer):
-    """One Transformer block, normalized after each half (Vaswani et al., 2017, section 3.1).
+    """One Transformer block, normalized after each sub-layer (Vaswani et al., section 3.1).
 
         block = EncoderBlock(hidden_size=768, num_heads=12, intermediate_size=3072)
         y = block(x, padding_mask=input_mask)                      [B, S, D] -> [B, S, D]
 
-    What else it is called with: `SelfAttention`.
+    Other arguments of a call: see `SelfAttention`.
 
-    In a training step that recomputes blocks it keeps its input alone for the gradient, and
+    In a training step that recomputes blocks, a block keeps its input alone for the gradient, and
     computes again what else the backward pass needs: some 20 tensors as large as its input, of one
-    block at a time. The work is a third more. In one that recomputes attention, the gradient of the
-    activation is computed from its input and keeps nothing.
+    block at a time. A step then computes a third more. In a step that recomputes attention, the
+    gradient of the activation is computed from its input and keeps nothing.
 
     Original: `transformer_model`.
     """
@@ -485,28 +483,28 @@ class EncoderBlock(BertLayer):
           hidden_size: D.
           num_heads: N.
           intermediate_size: F, the width of the feed-forward network.
-          dropout: rate at the end of each half.
+          dropout: rate of each sub-layer's output.
           attention_dropout: rate of the probabilities' dropout.
           activation: gelu (the tanh form, as in the original), gelu_erf, relu, tanh or linear.
-          causal, initializer_range: as of `SelfAttention`.
+          causal, initializer_range: see `SelfAttention`.
           layer_norm_eps: added to variances.
-          **kwargs: as of Keras's layers.
+          **kwargs: passed to keras.layers.Layer.
 
         Raises:
           InputError: a size is not positive, D is no multiple of N, a rate is out of range, or the
             activation is unknown.
         """
         super().__init__(**kwargs)
-        self.hidden_size = size("hidden_size", hidden_size)
-        self.num_heads = size("num_heads", num_heads)
-        self.intermediate_size = size("intermediate_size", intermediate_size)
-        self.dropout = rate("dropout", dropout)
-        self.attention_dropout = rate("attention_dropout", attention_dropout)
-        check("activation", activation, str, choices=NAMES_OF_ACTIVATIONS)
+        self.hidden_size = checked_size("hidden_size", hidden_size)
+        self.num_heads = checked_size("num_heads", num_heads)
+        self.intermediate_size = checked_size("intermediate_size", intermediate_size)
+        self.dropout = checked_rate("dropout", dropout)
+        self.attention_dropout = checked_rate("attention_dropout", attention_dropout)
+        check("activation", activation, str, choices=ACTIVATION_NAMES)
         self.activation = activation
         self.causal = causal
-        self.initializer_range = amount("initializer_range", initializer_range)
-        self.layer_norm_eps = amount("layer_norm_eps", layer_norm_eps)
+        self.initializer_range = checked_scale("initializer_range", initializer_range)
+        self.layer_norm_eps = checked_scale("layer_norm_eps", layer_norm_eps)
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: self.hidden_size})
         self.attention = SelfAttention(
             hidden_size,
@@ -515,20 +513,20 @@ class EncoderBlock(BertLayer):
             causal=causal,
             initializer_range=initializer_range,
             name="self",
-            **self.of_parts(),
+            **self.part_arguments(),
         )
-        self.attention_projection = self.dense(self.hidden_size)
-        self.attention_drop = self.dropout_layer(dropout)
-        self.attention_norm = self.layer_norm()
-        self.wide = self.dense(self.intermediate_size)
-        self.narrow = self.dense(self.hidden_size)
-        self.drop = self.dropout_layer(dropout)
-        self.norm = self.layer_norm()
+        self.attention_output = self.make_dense(self.hidden_size)
+        self.attention_drop = self.make_dropout(dropout)
+        self.attention_norm = self.make_layer_norm()
+        self.intermediate = self.make_dense(self.intermediate_size)
+        self.block_output = self.make_dense(self.hidden_size)
+        self.output_drop = self.make_dropout(dropout)
+        self.output_norm = self.make_layer_norm()
 
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes of a configuration."""
-        sizes: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "num_heads": config.num_attention_heads,
             "intermediate_size": config.intermediate_size,
@@ -539,20 +537,20 @@ class EncoderBlock(BertLayer):
             "initializer_range": config.initializer_range,
             "layer_norm_eps": config.layer_norm_eps,
         }
-        return cls(**sizes | kwargs)
+        return cls(**arguments | kwargs)
 
     def build(self, x_shape: Shape) -> None:
         """Builds the parts, under the names that the original gives their weights."""
         with keras.name_scope("attention"):
             self.attention.build(x_shape)
             with keras.name_scope("output"):
-                for part in (self.attention_projection, self.attention_drop, self.attention_norm):
+                for part in (self.attention_output, self.attention_drop, self.attention_norm):
                     part.build(x_shape)
         with keras.name_scope("intermediate"):
-            self.wide.build(x_shape)
+            self.intermediate.build(x_shape)
         with keras.name_scope("output"):
-            self.narrow.build((*x_shape[:-1], self.intermediate_size))
-            for part in (self.drop, self.norm):
+            self.block_output.build((*x_shape[:-1], self.intermediate_size))
+            for part in (self.output_drop, self.output_norm):
                 part.build(x_shape)
 
     def call(
@@ -567,24 +565,26 @@ class EncoderBlock(BertLayer):
     ):
         """Attention, then the feed-forward network; each is added to its input and normalized."""
         activation = ACTIVATIONS[self.activation]
-        if training and memory.recomputes("attention"):
+        if training and memory.recomputes("attention"):  # its derivative, too
             activation = keras.remat(activation)
 
         def block(x: Tensor) -> Any:  # [B, S, D] -> [B, S, D]
-            context = self.attention(
+            attended = self.attention(
                 x,
                 padding_mask,
                 attention_mask,
                 training=training,
                 return_attention_scores=return_attention_scores,
-                mask=x_mask if mask is None else mask,
+                mask=mask,
+                x_mask=x_mask,
             )
-            context, *scores = context if return_attention_scores else (context,)
-            context = self.attention_drop(self.attention_projection(context), training=training)
+            context = attended[0] if return_attention_scores else attended
+            context = self.attention_drop(self.attention_output(context), training=training)
             y = self.attention_norm(x + context)  # [B, S, D]
-            wide = activation(self.wide(y))  # [B, S, F]
-            y = self.norm(y + self.drop(self.narrow(wide), training=training))  # [B, S, D]
-            return (y, *scores) if return_attention_scores else y
+            wide = activation(self.intermediate(y))  # [B, S, F]
+            z = self.output_drop(self.block_output(wide), training=training)  # [B, S, D]
+            z = self.output_norm(y + z)  # [B, S, D]
+            return (z, attended[1]) if return_attention_scores else z
 
         if training and memory.recomputes("blocks"):
             return memory.recomputed(block, x)
@@ -604,28 +604,30 @@ class EncoderBlock(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Pooler(BertLayer):
-    """tanh(dense(first token)): one vector for the sequence (section 3, "the final hidden vector").
+    """tanh(dense(first token)): one vector for the sequence, which the paper calls C (section 3).
 
         pooled = Pooler(hidden_size=768)(x)                       [B, S, D] -> [B, D]
 
-    `models.encode` gives a causal model's last token as the first one. Original: `BertModel`.
+    The dense layer and tanh are in the original's code alone. `models.encode` gives a causal
+    model's last token as the first one. Original: `BertModel`.
     """
 
     def __init__(self, hidden_size: int, initializer_range: float = 0.02, **kwargs: Any):
-        """With a new projection; arguments as of `SelfAttention`."""
+        """With a new projection; arguments: see `SelfAttention`."""
         super().__init__(**kwargs)
-        self.hidden_size = size("hidden_size", hidden_size)
-        self.initializer_range = amount("initializer_range", initializer_range)
-        self.projection = self.dense(self.hidden_size)
+        self.hidden_size = checked_size("hidden_size", hidden_size)
+        self.initializer_range = checked_scale("initializer_range", initializer_range)
+        self.projection = self.make_dense(self.hidden_size)
 
     @classmethod
     def from_bert_config(cls, config: BertConfig, **kwargs: Any) -> Self:
         """The layer with the sizes and the name of a configuration's model."""
-        sizes: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "hidden_size": config.hidden_size,
             "initializer_range": config.initializer_range,
+            "name": "pooler",
         }
-        return cls(**sizes | {"name": "pooler"} | kwargs)
+        return cls(**arguments | kwargs)
 
     def build(self, x_shape: Shape) -> None:
         """Makes the projection."""

@@ -36,8 +36,9 @@ _ENCODER = r"(embeddings|layer_\d+|pooler)/"
 class Dense(keras.layers.Dense):
     """A dense layer that takes all rows as one matrix, [..., in] -> [..., units].
 
-    So its gradient is one product, and no batched ones. Of LoRA, int8 and float8 it saves what is
-    needed to go on.
+    So its gradient is one product, and no batched ones. Besides, unlike Keras's own: a subclass can
+    be quantized, and its policy is found by its path in a layer that is loaded; what LoRA merges is
+    not rounded to the compute dtype; and factors that are loaded again can be trained.
     """
 
     def call(self, x: Any) -> Any:
@@ -80,6 +81,16 @@ def policy_at(policy: Any, path: str | None) -> Any:
     return policy[f"{path}"] if by_path else policy
 
 
+def quantized_dtype(layer: keras.layers.Layer) -> dict[str, Any]:
+    """`dtype` for `get_config`: the policies of quantized parts by path; {} if there are none."""
+    policies = keras.dtype_policies.DTypePolicyMap(policy_at(layer.dtype_policy, layer.path))
+    for part in parts_of(layer, keras.layers.Layer):
+        if part is not layer and part.quantization_mode is not None:
+            inside = f"{layer.name}/{part.path.removeprefix(f'{layer.path}/')}"
+            policies[f"(.*/)?{re.escape(inside)}"] = part.dtype_policy  # wherever the layer is
+    return {"dtype": keras.dtype_policies.serialize(policies)} if len(policies) else {}
+
+
 def frozen_kernel(layer: keras.layers.Dense) -> keras.Variable:
     """The variable W of a dense layer, without what LoRA adds to it."""
     return next(variable for variable in layer.weights if variable.name == "kernel")
@@ -116,7 +127,7 @@ def add_lora(
     """
     patterns = "|".join(TARGETS[name] for name in targets)
     layers = parts_of(model, keras.layers.Dense)
-    chosen = [layer for layer in layers if re.fullmatch(patterns, f"{layer.path}")]  # None unbuilt
+    chosen = [layer for layer in layers if re.fullmatch(patterns, f"{layer.path}")]
     if not chosen:
         received = f"{model.name}, a model without a BERT encoder"
         raise InputError(received, "a model of bert_tf", "make it with bert_tf.load")

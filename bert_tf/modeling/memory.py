@@ -1,6 +1,6 @@
 """What a training step changes in the layers: dropout's masks, and what is kept for the gradient.
 
-A step is a context around the model and its gradient:
+A step is a context around the model and its gradient, which `training/step.py` opens:
 
     with TrainingStep(seed, sequences, recompute="attention"), tf.GradientTape() as tape:
         loss = ...model(inputs, training=True)...
@@ -53,22 +53,22 @@ class TrainingStep:
 
     Args:
       seed: int32 scalar, a different one for each step.
-      sequences: their numbers in the global batch, int32 [B, K]. A layer whose inputs have more
-        rows counts on within each. None: 0, 1, 2, ...
-      numbers: of rows of several sequences their input_mask, int32 [B, S].
+      sequences: the numbers of its sequences in the global batch, int32 [B, K]; None: 0, 1, 2, ...
+        Multiple choice has C rows for each; they are numbered one after the other.
+      sequence_numbers: of rows of several sequences (`rows.py`), int32 [B, S].
       recompute: what is computed again for the gradient: "attention", its probabilities and the
         derivative of the activation; "blocks", all of a block; "", nothing.
-      fixed: a pattern of the paths of layers that drop nothing, as those of a frozen encoder;
-        "": all drop.
-      lines: what `places` has made.
+      without_dropout: a pattern of the paths of layers that drop nothing, as those of a frozen
+        encoder; "": all drop.
+      hashes: of lines and elements by shape, computed once for all layers.
     """
 
     seed: Tensor
     sequences: Tensor = None
-    numbers: Tensor = None
+    sequence_numbers: Tensor = None
     recompute: str = ""
-    fixed: str = ""
-    lines: dict[tuple, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
+    without_dropout: str = ""
+    hashes: dict[tuple, tuple[Tensor, Tensor]] = dataclasses.field(default_factory=dict)
     _tokens: list[contextvars.Token] = dataclasses.field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
@@ -82,45 +82,45 @@ class TrainingStep:
 
     def drops(self, path: str) -> bool:
         """Whether the dropout layer of that path drops anything."""
-        return not (self.fixed and re.match(self.fixed, path))
+        return not (self.without_dropout and re.match(self.without_dropout, path))
 
-    def places(self, shape: Any) -> tuple[Tensor, Tensor]:
-        """Of each element a hash of its line, along the last axis, and of its place in the line.
+    def hashes_of(self, shape: Any) -> tuple[Tensor, Tensor]:
+        """Two int32 tensors that broadcast to a shape and tell its elements apart.
 
-        They broadcast to `shape` and are made once for all layers: what is left for each element is
-        what counts on GPUs, and what is left for each layer is what a step's start takes.
+        A line is what lies along the last axis. The first is a hash of each line: of seed, sequence
+        and position. The second counts the elements of a line.
         """
         if not all(isinstance(n, int) for n in shape):  # some are tensors
-            return self._places(shape)
+            return self._hashes(shape)
         key = tuple(shape)
-        if key not in self.lines:
-            self.lines[key] = self._places(shape)
-        return self.lines[key]
+        if key not in self.hashes:
+            self.hashes[key] = self._hashes(shape)
+        return self.hashes[key]
 
     def again(self, zero: Tensor) -> "TrainingStep":
-        """A step of the same masks, which are computed again: `zero`, an int32, is 0 unknown."""
-        lines = {key: (line + zero, element) for key, (line, element) in self.lines.items()}
-        return dataclasses.replace(self, seed=self.seed + zero, lines=lines)
+        """A step of the same masks, computed again; `zero`: int32, which no compiler can know."""
+        hashes = {key: (line + zero, element) for key, (line, element) in self.hashes.items()}
+        return dataclasses.replace(self, seed=self.seed + zero, hashes=hashes)
 
-    def _places(self, shape: Any) -> tuple[Tensor, Tensor]:
-        between = shape[1:-1]  # the axes between rows and lines
+    def _hashes(self, shape: Any) -> tuple[Tensor, Tensor]:
+        between = shape[1:-1]  # the axes between rows and lines: none, [S], [N, S], ...
         element = ops.arange(shape[-1], dtype="int32")
-        if self.numbers is not None and between:  # of the tokens of several sequences
-            places = places_in_sequences(self.numbers)  # [B, S]
-            number = ops.maximum(self.numbers - 1, 0)
+        if self.sequence_numbers is not None and between:
+            positions = places_in_sequences(self.sequence_numbers)  # [B, S]
+            number = ops.maximum(self.sequence_numbers - 1, 0)
             sequence = ops.take_along_axis(self.sequences, number, axis=1)  # [B, S]
-            if len(between) == 2:
-                element = places[:, None, None, :]
+            if len(between) == 2:  # attention's probabilities: elements are tokens, too
+                element = positions[:, None, None, :]
         else:
             sequence = self._sequences(shape[0])  # [B]
-            places = ops.arange(between[-1] if between else 1, dtype="int32")  # [S]
+            positions = ops.arange(between[-1] if between else 1, dtype="int32")  # [S]
             sequence = sequence[:, None] if between else sequence
-        if len(between) > 1:  # as heads have several lines of each token
-            others = ops.arange(math.prod(between[:-1]), dtype="int32")[:, None] * 2**16
-            places = ops.expand_dims(places, -2) + others  # [N, S], or [B, N, S]
+        if len(between) > 1:  # heads have a line each for a token: apart by more than positions
+            heads = ops.arange(math.prod(between[:-1]), dtype="int32")[:, None] * 2**16  # [N, 1]
+            positions = ops.expand_dims(positions, -2) + heads  # [N, S], or [B, N, S]
             sequence = ops.expand_dims(sequence, 1)
-        row = mix(ops.bitwise_xor(sequence * GOLDEN_RATIO, mix(self.seed)))
-        line = mix(ops.bitwise_xor(row, places * GOLDEN_RATIO))
+        of_sequence = mix(ops.bitwise_xor(sequence * GOLDEN_RATIO, mix(self.seed)))
+        line = mix(ops.bitwise_xor(of_sequence, positions * GOLDEN_RATIO))
         if len(between) > 2:
             line = ops.reshape(line, (-1, *between))
         return ops.expand_dims(line, -1), element * GOLDEN_RATIO
@@ -189,19 +189,19 @@ class Dropout(keras.layers.Layer):
         elif not step.drops(self.path):
             return x
         keep = self._keeps(step, ops.shape(x))
-        wide = ops.cast(x, "float32") * (1.0 / (1.0 - self.rate))  # which is no bfloat16
-        return ops.where(keep, ops.cast(wide, x.dtype), ops.cast(0, x.dtype))
+        scaled = ops.cast(x, "float32") * (1.0 / (1.0 - self.rate))  # in float32, then cast
+        return ops.where(keep, ops.cast(scaled, x.dtype), ops.cast(0, x.dtype))
 
     def _keeps(self, step: TrainingStep, shape: Any) -> Tensor:
         """Whether each element of a tensor of that shape is kept, bool."""
         if len(shape) < 2:  # each element is a row of its own
             return ops.reshape(self._keeps(step, (math.prod(shape), 1)), shape)
-        line, element = step.places(shape)
+        line, element = step.hashes_of(shape)
         # Less than `mix`, for speed: the lines are well mixed, and only high bits are compared.
-        place = zlib.crc32(self.path.encode()) - 2**31
-        h = ops.bitwise_xor(ops.bitwise_xor(line, place) * -0x3D4D51CB, element) * -0x7A143595
+        layer_hash = zlib.crc32(self.path.encode()) - 2**31
+        h = ops.bitwise_xor(ops.bitwise_xor(line, layer_hash) * -0x3D4D51CB, element) * -0x7A143595
         h = ops.bitwise_xor(h, ops.bitwise_and(ops.right_shift(h, 15), 0x1FFFF)) * -0x3D4D51CB
-        return h >= int((self.rate - 0.5) * 2**32)
+        return h >= int((self.rate - 0.5) * 2**32)  # h is uniform over int32
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """The shape of the input."""
@@ -234,10 +234,10 @@ def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
 
     def with_seed(high: Tensor, low: Tensor, *tensors: Tensor) -> Tensor:
         seed = ops.left_shift(ops.cast(high, "int32"), 16) + ops.cast(low, "int32")
-        with dataclasses.replace(step, seed=seed, lines={}):
+        with dataclasses.replace(step, seed=seed, hashes={}):
             return function(*tensors)
 
-    # Halves, which float32 holds exactly: what is not floating has no place in a gradient.
+    # As halves, which float32 holds exactly: remat differentiates its arguments.
     high = ops.cast(ops.right_shift(step.seed, 16), "float32")
     low = ops.cast(ops.bitwise_and(step.seed, 0xFFFF), "float32")
     return keras.remat(with_seed)(high, low, *tensors)
@@ -246,7 +246,7 @@ def recomputed(function: Callable, *tensors: Tensor) -> Tensor:
 # ---------------------------------------------------------------------------- attention
 
 
-def writes_out_attention(training: bool | None) -> bool:
+def in_training_step(training: bool | None) -> bool:
     """Whether attention is computed by `attend`: in a training step, and nowhere else.
 
     Elsewhere a second pass would draw other masks of dropout than the first.
@@ -257,10 +257,10 @@ def writes_out_attention(training: bool | None) -> bool:
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dropout) -> Tensor:
     """dropout(softmax(Q Kᵀ / √H + bias)) V in a training step, with a gradient that keeps less.
 
-    The gradient of soft-max needs no sums over S * S: those of P * dP are those of the context and
-    its gradient (Dao et al., 2022, appendix B.2). Where the step recomputes attention, the
-    probabilities are not kept but computed again from query and key: of the six products that
-    attention takes one is made twice.
+    The gradient of soft-max needs no sums over S * S: rowsum(P * dP) = rowsum(O * dO), with O the
+    context (Dao et al., 2022, appendix B.2). The probabilities P are written as computed again from
+    query and key: a compiler finds that they are those of the forward pass, and keeps them, unless
+    the step recomputes attention. Then one of attention's six products is made twice.
 
     Args:
       query, key, value: [B, N, S, H].
@@ -270,7 +270,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dro
     Returns:
       The context, [B, S, N, H].
     """
-    step: Any = _current.get()  # there is one: see `writes_out_attention`
+    step: Any = _current.get()  # there is one: see `in_training_step`
     dtype = query.dtype
     scale = query.shape[-1] ** -0.5
     last_swapped, heads_swapped = (0, 1, 3, 2), (0, 2, 1, 3)
@@ -285,31 +285,33 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dro
     @ops.custom_gradient
     def attention(query: Tensor, key: Tensor, value: Tensor) -> Any:
         scores = scores_of(query, key)
-        most = ops.max(scores, axis=-1, keepdims=True)  # [B, N, S, 1]
-        powers = ops.exp(scores - most)
-        share = 1.0 / ops.sum(powers, axis=-1, keepdims=True)  # [B, N, S, 1]
+        row_max = ops.max(scores, axis=-1, keepdims=True)  # [B, N, S, 1]
+        powers = ops.exp(scores - row_max)  # [B, N, S, S]
+        inverse_sum = 1.0 / ops.sum(powers, axis=-1, keepdims=True)  # [B, N, S, 1]
         # [B, S, N, H], as the layer goes on with it.
-        context = ops.transpose(ops.matmul(dropped(powers * share), value), heads_swapped)
+        context = ops.transpose(ops.matmul(dropped(powers * inverse_sum), value), heads_swapped)
 
         def gradient(*arguments: Tensor, upstream: Tensor = None) -> tuple[Tensor, ...]:
+            # TensorFlow gives it by name, other backends by position.
             g = arguments[0] if upstream is None else upstream  # [B, S, N, H]
-            inner = ops.cast(g, "float32") * ops.cast(context, "float32")
-            inner = ops.transpose(ops.sum(inner, axis=-1, keepdims=True), heads_swapped)
-            g = ops.transpose(g, heads_swapped)  # [B, N, S, H]; inner: [B, N, S, 1]
+            delta = ops.cast(g, "float32") * ops.cast(context, "float32")
+            delta = ops.transpose(ops.sum(delta, axis=-1, keepdims=True), heads_swapped)
+            g = ops.transpose(g, heads_swapped)  # [B, N, S, H]; delta: [B, N, S, 1]
             again, q, k, v = step, query, key, value
             if step.recompute == "attention":
-                # Plus a 0 that no compiler knows: else it keeps what was there.
+                # A zero that no compiler can know: otherwise it keeps the forward pass's P.
                 zero = g[:1, :1, :1, :1] * 0
                 q, k, v = (x + zero for x in (q, k, v))
                 again = step.again(ops.cast(zero[0, 0, 0, 0], "int32"))
-            p = ops.exp(scores_of(q, k) - most) * share  # [B, N, S, S]
+            p = ops.exp(scores_of(q, k) - row_max) * inverse_sum  # [B, N, S, S]
             with again:
-                to_value = ops.matmul(ops.transpose(dropped(p), last_swapped), g)
-                of_p = dropped(ops.matmul(g, ops.transpose(v, last_swapped)))
-            of_scores = p * (ops.cast(of_p, "float32") - inner)
-            of_scores = ops.cast(of_scores, dtype) * scale
-            to_key = ops.matmul(ops.transpose(of_scores, last_swapped), q)
-            return ops.matmul(of_scores, k), to_key, to_value
+                d_value = ops.matmul(ops.transpose(dropped(p), last_swapped), g)  # [B, N, S, H]
+                d_p = dropped(ops.matmul(g, ops.transpose(v, last_swapped)))  # [B, N, S, S]
+            d_scores = p * (ops.cast(d_p, "float32") - delta)  # [B, N, S, S]
+            d_scores = ops.cast(d_scores, dtype) * scale
+            d_query = ops.matmul(d_scores, k)  # [B, N, S, H]
+            d_key = ops.matmul(ops.transpose(d_scores, last_swapped), q)  # [B, N, S, H]
+            return d_query, d_key, d_value
 
         return context, gradient
 

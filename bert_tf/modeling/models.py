@@ -2,7 +2,7 @@
 
 BertModel(config)           the encoder
 BertModel(inputs, outputs)  any functional model that takes its inputs by several names
-encode                      what heads are put on
+encode                      the encoder's outputs for given inputs
 
 What a model may be called with: `inputs.py`.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
 
 TOKENIZER_FILE = "tokenizer.json"  # in a .keras file
-NO_FORMAT = (".h5", ".hdf5")
+UNSUPPORTED_SUFFIXES = (".h5", ".hdf5")
 
 
 # ---------------------------------------------------------------------------- the encoder
@@ -74,11 +74,11 @@ def encode(
         for number in range(config.num_hidden_layers)
     ]
     layers = embeddings, blocks, Pooler.from_bert_config(config)
-    outputs = connected(*layers, inputs, all_layers=all_layers, num_sequences=num_sequences)
+    outputs = encoder_outputs(*layers, inputs, all_layers=all_layers, num_sequences=num_sequences)
     return outputs, embeddings
 
 
-def connected(
+def encoder_outputs(
     embeddings: Embeddings,
     blocks: Sequence[EncoderBlock],
     pooler: Pooler | None,
@@ -88,27 +88,27 @@ def connected(
     num_sequences: int = 1,
 ) -> dict[str, Any]:
     """The outputs of an encoder's layers; arguments and result as of `encode`."""
-    ids, numbers, segments = (inputs[name] for name in TOKEN_INPUTS)  # [B, S] each
+    ids, input_mask, segments = (inputs[name] for name in TOKEN_INPUTS)  # [B, S] each
     if num_sequences > 1:
-        places = rows.places_in_sequences(numbers)  # [B, S]
+        places = rows.places_in_sequences(input_mask)  # [B, S]
         places = ops.minimum(places, embeddings.max_positions - 1)
         x = embeddings(ids, segments, positions=places)  # [B, S, D]
-        masks = {"attention_mask": rows.same_sequence(numbers)}  # [B, S, S]
+        masks = {"attention_mask": rows.same_sequence(input_mask)}  # [B, S, S]
     else:
-        x = embeddings(ids, segments, mask=numbers)  # [B, S, D]
-        masks = {}  # that of Keras, which x has
+        x = embeddings(ids, segments, mask=input_mask)  # [B, S, D]
+        masks = {}  # blocks read the Keras mask that embeddings have given x
     every_layer = {"embedding_output": x}
     for number, block in enumerate(blocks):
         x = every_layer[f"layer_{number}"] = block(x, **masks)  # [B, S, D]
     outputs = {"sequence_output": x}
     if pooler is not None:
         is_causal = bool(blocks) and blocks[0].causal
-        first = _first(x, numbers, num_sequences, is_causal)  # [B * K, 1 or S, D]
+        first = _pooler_input(x, input_mask, num_sequences, is_causal)  # [B * K, 1 or S, D]
         outputs["pooled_output"] = pooler(first)  # [B * K, D]
     return outputs | (every_layer if all_layers else {})
 
 
-def _first(x: Any, input_mask: Any, num_sequences: int, is_causal: bool) -> Any:
+def _pooler_input(x: Any, input_mask: Any, num_sequences: int, is_causal: bool) -> Any:
     """[B, S, D] -> [B * K, 1 or S, D], with what stands for a sequence at [:, 0].
 
     That is its first token; in a causal model the last one, which alone has seen all.
@@ -291,7 +291,7 @@ class BertModel(keras.Model):
         self.input_spec = None  # inputs are completed, and then checked, in `call`
         for layer in self.layers:
             if isinstance(layer, keras.layers.InputLayer):
-                layer.optional = True
+                layer.optional = True  # otherwise Keras refuses calls by keyword
         if num_sequences > 1 and (self.embeddings is None or self.embeddings.mask_zero):
             received = f"num_sequences={num_sequences} of a model that was not made for it"
             remedy = "make it by encode(config, inputs, num_sequences=...), or leave that out"
@@ -316,7 +316,7 @@ class BertModel(keras.Model):
           mask: of Keras, of input_ids; it counts if no input_mask is given.
           **kwargs: inputs by name.
         """
-        runtime.refuse_forked(f"the model {self.name}")
+        runtime.refuse_forked(f"the model {self.name}")  # in which TensorFlow would never answer
         return super().call(complete_inputs(self, inputs, kwargs, mask), training=training)
 
     def compute_output_spec(
@@ -360,7 +360,7 @@ class BertModel(keras.Model):
         inputs = token_inputs()
         embeddings: Any = self.embeddings
         layers = embeddings, self.blocks, self.pooler
-        outputs = connected(*layers, inputs, num_sequences=self.num_sequences)
+        outputs = encoder_outputs(*layers, inputs, num_sequences=self.num_sequences)
         backbone = BertModel(inputs, outputs, name="backbone", num_sequences=self.num_sequences)
         backbone._is_backbone = True
         return backbone
@@ -386,19 +386,19 @@ class BertModel(keras.Model):
     # ------------------------------------------------------------------------ what Keras calls
 
     def make_train_function(self, force: bool = False) -> Any:
-        """As Keras's own; a forked child is refused, and a loss that takes logits for shares."""
+        """As Keras's own; refuses forked children, and losses of probabilities."""
         runtime.refuse_forked(f"fit of the model {self.name}")
         self._check_losses()
         return super().make_train_function(force)
 
     def make_test_function(self, force: bool = False) -> Any:
-        """As Keras's own; a forked child is refused, and a loss that takes logits for shares."""
+        """As Keras's own; refuses forked children, and losses of probabilities."""
         runtime.refuse_forked(f"evaluate of the model {self.name}")
         self._check_losses()
         return super().make_test_function(force)
 
     def make_predict_function(self, force: bool = False) -> Any:
-        """As Keras's own; a forked child is refused."""
+        """As Keras's own; refuses forked children."""
         runtime.refuse_forked(f"predict of the model {self.name}")
         return super().make_predict_function(force)
 
@@ -431,7 +431,7 @@ class BertModel(keras.Model):
         Raises:
           InputError: the file is of HDF5, of which no class of ours can be read.
         """
-        if os.fspath(filepath).endswith(NO_FORMAT):
+        if os.fspath(filepath).endswith(UNSUPPORTED_SUFFIXES):
             remedy = 'give "model.keras"; to ModelCheckpoint too'
             raise InputError(f"save({os.fspath(filepath)!r})", "a .keras file", remedy)
         super().save(filepath, *args, **kwargs)
@@ -480,12 +480,12 @@ def _config_given(inputs: Any, config: Any) -> BertConfig | None:
     Raises:
       InputError: it is the path of one, or is given twice.
     """
-    if isinstance(inputs, BertConfig):
-        inputs, config = None, inputs if config is None else (inputs, config)
-    given = inputs if config is None else config
-    if isinstance(given, str | os.PathLike):
-        BertConfig.from_dict(given)  # type: ignore[arg-type]  # raises
-    if config is not None and (inputs is not None or not isinstance(config, BertConfig)):
+    for given in (inputs, config):
+        if isinstance(given, str | os.PathLike):
+            BertConfig.from_dict(given)  # type: ignore[arg-type]  # raises
+    if config is None:
+        return inputs if isinstance(inputs, BertConfig) else None
+    if inputs is not None or not isinstance(config, BertConfig):
         received = f"{config!r:.80} as config"
         remedy = "give BertModel(config), or BertModel(inputs, outputs)"
         raise InputError(received, "one BertConfig, and no inputs beside it", remedy)

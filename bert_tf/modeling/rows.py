@@ -28,7 +28,7 @@ def numbered(input_mask: Tensor, num_sequences: int) -> Tensor:
 def same_sequence(sequence_numbers: Tensor) -> Tensor:
     """Whether a token sees another, as an attention_mask: [B, S] -> bool [B, S, S].
 
-    Padding sees padding.
+    Padding sees padding: a token that sees nothing has no probabilities.
     """
     numbers = sequence_numbers
     return ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))
@@ -44,7 +44,7 @@ def places_in_sequences(sequence_numbers: Tensor) -> Tensor:
 def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
     """The vectors of the first tokens of sequences 1 to K: x [B, S, D] -> [B, K, D].
 
-    Of a sequence that is not there some token's.
+    Of an absent sequence that of an arbitrary token.
     """
     numbers = ops.arange(1, num_sequences + 1, dtype="int32")[None, :]  # [1, K]
     places = tokens_before(sequence_numbers, numbers)  # [B, K]
@@ -54,7 +54,7 @@ def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Ten
 
 def last_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
     """The vectors of the last tokens of sequences 1 to K: x [B, S, D] -> [B, K, D]."""
-    # [1, K], of the next ones; a tensor would be an input of graphs that are converted.
+    # The next ones, [1, K]; not as a tensor, which LiteRT's converter would make an input.
     numbers = np.arange(2, num_sequences + 2, dtype="int32")[None, :]
     places = ops.maximum(tokens_before(sequence_numbers, numbers) - 1, 0)  # [B, K]
     return ops.take_along_axis(x, ops.expand_dims(places, 2), axis=1)

@@ -81,7 +81,7 @@ class Steps:
         self.frozen = weights
         # Fixed features (section 5.3) are the same in every epoch.
         is_fixed = not any(re.match(ENCODER, name) for name in self.weights)
-        self._fixed = ENCODER_PATHS if is_fixed else ""
+        self._without_dropout = ENCODER_PATHS if is_fixed else ""
         self.slots = {
             f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
             for name, w in self.weights.items()
@@ -176,7 +176,9 @@ class Steps:
         inputs = model_inputs(self.model, batch)
         numbers = batch["input_mask"] if is_packed(batch) else None
         seed, rows = step_seed(self.seed, step), (batch[SEQUENCES], numbers)
-        with TrainingStep(seed, *rows, recompute=self._recompute, fixed=self._fixed):
+        with TrainingStep(
+            seed, *rows, recompute=self._recompute, without_dropout=self._without_dropout
+        ):
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
                 outputs = self.model(inputs, training=True)

@@ -322,7 +322,7 @@ def test_a_quantized_model(tmp_path):
     reference.put_weights(model, reference.random_weights(small.CONFIG, seed=8))
     inputs = small.model_inputs(small.examples())
     exact = np.array(model(inputs)["sequence_output"])
-    dense = model.get_layer("layer_1").wide
+    dense = model.get_layer("layer_1").intermediate
     kernel = np.array(dense.kernel)
     model.quantize("int8")
     step = 1 / np.array(dense.kernel_scale)  # [F]

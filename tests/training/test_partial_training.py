@@ -131,7 +131,7 @@ def test_a_frozen_encoder_drops_nothing(freeze, is_fixed):
     batch = small.examples()
     inputs, seen = {name: batch[name] for name in trainer.model.input}, []
     for seed in (1, 2):
-        with TrainingStep(seed, fixed=trainer.steps._fixed):
+        with TrainingStep(seed, without_dropout=trainer.steps._without_dropout):
             outputs = trainer.model(inputs, training=True)
         seen.append([outputs[name].numpy() for name in ("sequence_output", "logits")])
     (one, logits), (other, other_logits) = seen
