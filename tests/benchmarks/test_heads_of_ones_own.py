@@ -60,7 +60,7 @@ def test_logits_are_those_by_hand(kind, features):
     model = head.model(CONFIG, num_classes=3)
     for weight in model.weights:
         weight.assign(weight + np.random.default_rng(1).normal(0, 0.1, weight.shape))
-    encoder = keras.Model(model.input, [model.get_layer("embeddings").output[0]] + [
+    encoder = keras.Model(model.input, [model.get_layer("embeddings").output] + [
         model.get_layer(f"layer_{i}").output for i in range(LAYERS)
     ])  # fmt: skip
     batch = small.examples(4)

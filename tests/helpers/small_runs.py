@@ -9,7 +9,7 @@ import numpy as np
 import small
 import tensorflow as tf
 
-from bert_tf import BertConfig, BertModel, heads, make_model
+from bert_tf import BertConfig, BertModel, heads
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.config import Intervals, StepConfig
 from bert_tf.data import SEQUENCES
@@ -60,7 +60,7 @@ def make_trainer(
         options["num_sequences"] = most_sequences(small.S, choices_of(head))
 
     def of_head() -> BertModel:
-        return make_model(head, config, **options)
+        return heads.head_named(head).model(config, **options)
 
     return Trainer(
         model or of_head,
