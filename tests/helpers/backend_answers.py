@@ -158,11 +158,10 @@ def still_training(config: bert_tf.BertConfig, batch: Arrays, weights: pathlib.P
     _, losses = head(*x, labels)
     head.set_weights(words.get_layer("predictions").get_weights())
     model = bert_tf.BertModel(words.input | {"masked_lm_ids": labels}, losses)
-    model.compile(keras.optimizers.SGD(0.3), loss=lambda _, losses: ops.mean(losses, axis=-1))
+    model.compile(keras.optimizers.SGD(0.05), loss=lambda _, losses: ops.mean(losses, axis=-1))
     table = ops.convert_to_numpy(encoder.embeddings.word_embeddings).copy()
-    options = {"batch_size": 4, "shuffle": False, "verbose": 0}
     none = np.zeros(len(batch["input_ids"]))
-    history = model.fit(inputs_of(model, batch), none, epochs=3, **options)
+    history = model.fit(inputs_of(model, batch), none, batch_size=5, epochs=3, verbose=0)
     changed = ops.convert_to_numpy(encoder.embeddings.word_embeddings) - table
     answers = {"still losses": np.array(history.history["loss"]), "still table": changed}
     return answers | {f"still {v.path}": ops.convert_to_numpy(v) for v in model.weights}

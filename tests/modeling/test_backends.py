@@ -48,7 +48,7 @@ def backend(request):
 def ours(backend, folder):
     """The backend's answers by name."""
     command = [sys.executable, backend_answers.__file__, str(folder)]
-    environment = os.environ | {"KERAS_BACKEND": backend}
+    environment = os.environ | {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
     ended = subprocess.run(command, env=environment, stderr=subprocess.PIPE)
     assert ended.returncode == 0, ended.stderr.decode()
     return dict(np.load(folder / f"{backend}.npz"))
@@ -84,7 +84,7 @@ def test_unknown_names_are_refused(ours):
 
 def test_fit(ours):
     """It trains by Keras's optimizer, and by ours with dropout."""
-    assert ours["still losses"][-1] < ours["still losses"][0]
+    assert (np.diff(ours["still losses"]) < 0).all()
     assert (np.abs(ours["still table"]).max(axis=1) > 1e-6).all()  # each row has a gradient
     losses = ours["losses"]
     assert losses[-5:].mean() < losses[:5].mean() / 2
