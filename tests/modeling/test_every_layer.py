@@ -634,7 +634,7 @@ TRAINED_BY = {
         lambda outputs: {"logits": outputs["logits"][:, 1:4]},  # each word is a piece
     ),
     "question_answering": (
-        bert_tf.question_answerer,
+        lambda path: bert_tf.question_answerer(path, max_seq_length=11, max_query_length=3),
         list(TEXTS),
         lambda outputs: {name: outputs[name] for name in ("end_logits", "start_logits")},
     ),
