@@ -27,6 +27,7 @@ import numpy as np
 from keras import ops
 from keras.initializers import TruncatedNormal
 
+from bert_tf import runtime
 from bert_tf.config import ACTIVATIONS as NAMES_OF_ACTIVATIONS
 from bert_tf.config import BertConfig
 from bert_tf.declarations import check
@@ -201,6 +202,7 @@ class Embeddings(BertLayer):
 
     def build(self, input_ids_shape: Shape) -> None:
         """Makes the three tables and the normalization."""
+        runtime.refuse_forked("a model")  # drawing large tables would never end
         words, types, positions = self.initializers
         self.word_embeddings = self._table(self.vocab_size, words, "word_embeddings")  # [V, D]
         self.token_type_embeddings = self._table(

@@ -385,18 +385,6 @@ class BertModel(keras.Model):
 
     # ------------------------------------------------------------------------ what Keras calls
 
-    @functools.wraps(keras.Model.fit)
-    def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """As Keras's own; a forked child is refused before a batch is asked for."""
-        runtime.refuse_forked(f"fit of the model {self.name}")
-        return super().fit(*args, **kwargs)
-
-    @functools.wraps(keras.Model.evaluate)
-    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """As Keras's own; a forked child is refused before a batch is asked for."""
-        runtime.refuse_forked(f"evaluate of the model {self.name}")
-        return super().evaluate(*args, **kwargs)
-
     def make_train_function(self, force: bool = False) -> Any:
         """As Keras's own; a forked child is refused, and a loss that takes logits for shares."""
         runtime.refuse_forked(f"fit of the model {self.name}")
