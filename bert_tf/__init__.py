@@ -21,8 +21,8 @@ in bert_tf.training.trainer and bert_tf.squad.run; tasks from files in bert_tf.t
 
 The folders, in the order in which a batch meets them: tokenization, data, modeling, heads,
 training, checkpoints, tasks, squad, library, serving. Importing the package loads no TensorFlow
-and sets nothing; the first use of a name loads what it needs, and lets keras.models.load_model read
-files of ours: of BertConfig, InputError and heads only if Keras is there.
+and sets nothing; the first use of a name loads what it needs. keras.models.load_model reads files
+of ours once a model, a layer or an optimizer of ours was used.
 """
 
 import ast as _ast

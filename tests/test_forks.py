@@ -12,12 +12,15 @@ ROOT = pathlib.Path(__file__).parents[1]
 SECONDS = 60  # more than it takes by far; a fork that hangs takes for ever
 
 PROGRAM = """
-import json, os, pickle
+import functools, json, os, pickle
 
 import numpy as np
 import tensorflow as tf
 
-from bert_tf import FullTokenizer, InputError, Predictor, layers, runtime
+import keras
+
+from bert_tf import BertConfig, FullTokenizer, InputError, Predictor, layers, make_model, runtime
+from bert_tf.library.text_models import TextModel
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *map(str, range(30_000))]
 TEXTS = ["3 4 x " * 200] * 300
@@ -45,6 +48,15 @@ def of_a_fork_before_tensorflow_runs():
 early = in_a_fork(of_a_fork_before_tensorflow_runs)
 tokenizer = FullTokenizer("v", pieces=PIECES)
 layer = layers.Tokenizer(tokenizer)
+config = BertConfig(vocab_size=len(PIECES), hidden_size=4, num_hidden_layers=1,
+                    num_attention_heads=2, intermediate_size=6)
+whole = make_model("classification", config, num_classes=2)
+model = TextModel(whole.input, whole.output["logits"], name="model", labels=["no", "yes"])
+model.tokenizer = FullTokenizer("v", pieces=PIECES)
+copy = pickle.dumps(model)
+ids = model.tokenizer(["3 4", "x"])
+labels = np.array([0, 1])
+model(ids)
 answers = {
     "early": early,
     "own": [runtime.is_forked(), tokenizer(TEXTS)["input_ids"].shape],
@@ -55,6 +67,13 @@ answers = {
     "copy": in_a_fork(lambda kept: pickle.loads(kept)(TEXTS), pickle.dumps(tokenizer)),
     "new": in_a_fork(lambda: FullTokenizer("v", pieces=PIECES)(TEXTS)),
     "predictor": in_a_fork(Predictor, "nowhere"),
+    "texts": in_a_fork(model.predict, TEXTS),
+    "fit of texts": in_a_fork(model.fit, TEXTS, [0] * 300),
+    "call": in_a_fork(model, ids),
+    "predict": in_a_fork(model.predict, ids),
+    "fit": in_a_fork(functools.partial(model.fit, verbose=0), ids, labels),
+    "evaluate": in_a_fork(functools.partial(model.evaluate, verbose=0), ids, labels),
+    "copied model": in_a_fork(lambda: pickle.loads(copy)(ids)),
 }
 print(json.dumps(answers))
 """
@@ -81,4 +100,11 @@ def test_a_fork_of_a_process_that_ran_tensorflow_is_refused_at_once():
             ("tokenizer", "tokenize", "layer", "copy", "new"), refused.format("a tokenizer")
         ),
         "predictor": refused.format("a Predictor"),
+        **dict.fromkeys(("texts", "fit of texts"), refused.format("a tokenizer")),
+        "call": refused.format("the model model"),
+        "copied model": refused.format("a model"),
+        **{
+            name: refused.format(f"{name} of the model model")
+            for name in ("fit", "evaluate", "predict")
+        },
     }

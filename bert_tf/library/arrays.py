@@ -68,7 +68,7 @@ def dataset_of_ids(
 
     def with_ids(*element: Any) -> Any:
         x = read(element[0]) if read else element[0]
-        y = tuple(_numbers(names, labels) if has_names else names for names in element[1:2])
+        y = tuple(_numbers(names, labels or ()) if has_names else names for names in element[1:2])
         whole = (x, *y, *element[2:])
         return whole if isinstance(spec, tuple) else x
 
@@ -161,7 +161,7 @@ def of_words(
     Raises:
       InputError: as `WordModel.read`.
     """
-    sentences = [_words(row, words) for row, words in enumerate(column_of(x) or ())]
+    sentences: list[Any] = [_words(row, words) for row, words in enumerate(column_of(x) or ())]
     if not any(sentences):
         received = f"{shown(x)}, of type {type(x).__name__}, as sentences"
         raise InputError(received, "lists of words, one or more", "give a list for each sentence")

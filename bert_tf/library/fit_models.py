@@ -109,7 +109,7 @@ def question_answerer(
     *,
     max_seq_length: int | None = None,
     doc_stride: int = 128,
-    max_query_length: int = 64,
+    max_query_length: int | None = None,
     bert_config_file: str | None = None,
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
@@ -129,7 +129,7 @@ def question_answerer(
     Args:
       path: as for `load`; a head for questions is kept.
       max_seq_length, doc_stride, max_query_length: of windows, as the flags of run_squad.py.
-        Without max_seq_length it is 384, or the model's positions if they are fewer.
+        Without them 384 or the model's positions, 128, and 64 or half of max_seq_length, if fewer.
       bert_config_file, vocab_file, do_lower_case, name, dtype: as for `load`.
 
     Returns:
@@ -142,11 +142,12 @@ def question_answerer(
         which there is `Predictor`.
     """
     files = bert_config_file, vocab_file, do_lower_case
-    whole = _loaded(path, "question_answering", None, *files, name, dtype)
+    whole: Any = _loaded(path, "question_answering", None, *files, name, dtype)
     positions = whole.config.max_position_embeddings
     length = min(384, positions) if max_seq_length is None else max_seq_length
     check("max_seq_length", length, int, high=positions)
-    sizes = WindowSizes(length, doc_stride, max_query_length)
+    of_query = min(64, length // 2) if max_query_length is None else max_query_length
+    sizes = WindowSizes(length, doc_stride, of_query)
     outputs = {name: whole.output[name] for name in ("start_logits", "end_logits")}
     return _like(whole, QuestionModel, whole.input, outputs, sizes=dataclasses.asdict(sizes))
 

@@ -155,8 +155,12 @@ def _put_weights(
 
 
 def _log_unused(path: str | os.PathLike, report: loading.LoadReport) -> None:
-    """Logs weights that the model has no place for; a pooler that is not wanted is no loss."""
-    unused = [name for name in report.unused if not re.match(_OF_POOLER, name)]
+    """Logs weights that the model has no place for; a pooler that is not wanted is no loss.
+
+    Of a head in whose place there is a new one, the new weights are logged.
+    """
+    new = {*report.missing}
+    unused = [x for x in report.unused if x not in new and not re.match(_OF_POOLER, x)]
     if unused:
         text = "%s: %d weights are not used, such as %s. The model has no layer for them."
         logging.warning(text, path, len(unused), ", ".join(unused[:5]))

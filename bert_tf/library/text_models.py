@@ -366,9 +366,9 @@ class TextModel(BertModel):
 
     def _check_schedule(self) -> None:
         """Refuses an optimizer whose rate has come to its end."""
-        schedule = getattr(self.optimizer, "schedule", None)
+        schedule: Any = getattr(self.optimizer, "schedule", None)
         end = getattr(schedule, "num_train_steps", None)
-        if end is None or getattr(schedule, "end_learning_rate", 0):
+        if end is None or getattr(schedule, "end_learning_rate", 0.0):
             return
         if int(keras.ops.convert_to_numpy(self.optimizer.iterations)) >= end:
             received = f"an optimizer whose schedule of {end} steps is over"

@@ -68,6 +68,7 @@ def encode(
       sequence_output [B, S, D] and pooled_output [B * K, D] by name; and the layer of the
       embeddings, to which a `MaskedLmHead` is tied.
     """
+    runtime.refuse_forked("a new model")  # drawing large tables would never end
     embeddings = Embeddings.from_bert_config(config, mask_zero=num_sequences == 1)
     blocks = [
         EncoderBlock.from_bert_config(config, name=f"layer_{number}")

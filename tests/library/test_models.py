@@ -1,10 +1,6 @@
 """`load` and `classifier`: models with weights, labels and tokenizer, in everything Keras does."""
 
-import collections
 import dataclasses
-import json
-import subprocess
-import sys
 
 import keras
 import model_files
@@ -64,7 +60,7 @@ def rows(count: int = 12) -> dict:
 # ---------------------------------------------------------------------------- from texts
 
 
-def test_fit_and_predict_take_texts_and_every_fit_trains(folders, tmp_path):
+def test_fit_and_predict_take_texts_and_every_fit_trains(folders):
     """And names of labels; each fit has a schedule of its own; one that is over is refused."""
     model = bert_tf.classifier(folders["encoder"], labels=LABELS)
     table = rows(10)
@@ -80,18 +76,8 @@ def test_fit_and_predict_take_texts_and_every_fit_trains(folders, tmp_path):
     ids = model.tokenizer(table["text"])
     assert model.evaluate(*checks, verbose=0) == model.evaluate(ids, numbers, verbose=0)
     np.testing.assert_array_equal(model.predict(table["text"]), model.predict(ids))
-    pairs = (["w1", "w2"], ["w3", ""])
-    np.testing.assert_array_equal(model.predict(pairs), model.predict(model.tokenizer(*pairs)))
-    with pytest.raises(InputError, match=r"label 'worse'\n.*bad, so so, good"):
-        model.fit(["w1"], ["worse"], verbose=0)
     with pytest.raises(ValueError, match="compile"):
         bert_tf.load(folders["classifier"])[0].fit(["w1"], np.array([1]), verbose=0)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert again.evaluate(*checks, verbose=0) == model.evaluate(*checks, verbose=0)
-    before = again.get_weights()[0]
-    again.fit(*checks, batch_size=4, verbose=0)  # goes on, with a schedule of its own
-    assert np.abs(again.get_weights()[0] - before).max() > 1e-5
     other = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS))
     other.optimizer.iterations.assign(6)
     with pytest.raises(InputError, match=r"schedule of \d+ steps is over"):
@@ -140,27 +126,6 @@ def test_outputs_have_the_mask_of_padding():
         for n in range(3)
     }
     assert len(losses) == 1
-
-
-class Column(collections.UserList):
-    """What is used of a column of the package datasets: a sequence, but no list."""
-
-
-def test_arguments_of_fit(folders):
-    """Lists of numbers, weights by the names of classes; what is neither is refused."""
-    model = compiled(bert_tf.classifier(folders["encoder"], labels=LABELS), run_eagerly=True)
-    texts, none = ["w1", "w2 w3"], dict.fromkeys(LABELS, 0.0)
-    options = {"verbose": 0}
-    columns = (Column(["bad", "good"]), Column([0, 2]))
-    for labels in (["bad", "good"], [0, 2], np.array([0, 2]), *columns):
-        history = model.fit(texts, labels, class_weight=none, **options)
-        assert history.history["loss"] == [0.0]
-    model.fit(texts, [0, 2], sample_weight=[1.0, 0.0], **options)
-    asked = model.predict(texts, **options)
-    for column in (tuple(texts), tf.constant(texts), Column(texts)):
-        np.testing.assert_array_equal(model.predict(column, **options), asked)
-    with pytest.raises(InputError, match=r"texts\[1\], of type float: nan"):
-        model.predict(["w1", float("nan")])
 
 
 # ---------------------------------------------------------------------------- what is loaded
@@ -248,6 +213,27 @@ def test_a_new_head_is_expected_of_a_classifier_alone(folders, caplog):
         assert new == [level]
 
 
+def test_weights_that_are_not_used_are_told(folders, tmp_path, caplog):
+    """A CRF and an LSTM beside the head; not a pooler, which no output reads."""
+    theirs = {"crf/transitions": np.ones((3, 3)), "lstm/kernel": np.ones((22, 8))}
+    tensors = TENSORS["classifier"] | {n: v.astype(np.float32) for n, v in theirs.items()}
+    more = {"head": "token_labels", "labels": LABELS}
+    path = model_files.write_tf1(tmp_path / "all", tensors, config=CONFIG)
+    bert_tf.load(path, **more)
+    assert "2 weights are not used, such as crf/transitions, lstm/kernel" in caplog.text
+    caplog.clear()
+    for pooler in (True, False):
+        tensors = {n: v for n, v in TENSORS["classifier"].items() if pooler or "pooler" not in n}
+        path = model_files.write_tf1(tmp_path / str(pooler), tensors, config=CONFIG)
+        bert_tf.load(path, **more)
+        bert_tf.token_classifier(path, labels=LABELS)
+    assert "pooler" not in caplog.text
+    assert "not used" not in caplog.text
+    bert_tf.load(path, head="classification", labels=LABELS)
+    assert "are new, train them before" in caplog.text
+    assert "bert/pooler/dense/kernel" in caplog.text
+
+
 @pytest.mark.parametrize("labels", [["bad", "good"], ["bad", "so so", "fine"]])
 def test_a_head_for_other_labels_is_new(folders, labels):
     keras.utils.set_random_seed(3)
@@ -307,35 +293,6 @@ def test_fit_evaluate_predict(folders, capsys):
     logits = model.predict(data, verbose=0)
     assert logits.shape == (12, 3)
     np.testing.assert_allclose(model(model.tokenizer(rows()["text"])), logits, atol=1e-5)
-
-
-FRESH = """
-import bert_tf, keras, json, numpy, sys
-bert_tf.layers
-model = keras.models.load_model(sys.argv[1])
-logits = numpy.array(model(model.tokenizer(["w0 w3 w1", "w2"])))
-about = [type(model.optimizer).__name__, model.tokenizer.positions]
-print(json.dumps([model.labels, logits.tolist(), about]))
-"""
-
-
-def test_a_keras_file_in_a_fresh_process(folders, tmp_path):
-    """The import and a name of it are enough; labels, tokenizer and optimizer are there."""
-    model = compiled(bert_tf.classifier(folders["classifier"], labels=LABELS))
-    path = str(tmp_path / "model.keras")
-    model.save(path)
-    expected = np.array(model(model.tokenizer(TEXTS)))
-    command = [sys.executable, "-c", FRESH, path]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    labels, logits, about = json.loads(done.stdout.splitlines()[-1])
-    assert (labels, about) == (LABELS, ["AdamWeightDecay", 13])
-    np.testing.assert_array_equal(np.float32(logits), expected)
-    # Keras shows the whole configuration where a class is unknown: no vocabulary is in it.
-    assert model.tokenizer.vocab_file not in str(model.get_config())
-    again, tokenizer = bert_tf.load(path)  # vocabulary, case and labels are read from the file
-    assert (again.labels, tokenizer.vocab) == (tuple(LABELS), model.tokenizer.vocab)
-    np.testing.assert_allclose(again(tokenizer(TEXTS))["logits"], expected, atol=1e-6)
 
 
 class AroundModel(keras.Model):
