@@ -7,12 +7,14 @@ import collections
 import math
 
 import keras
+import model_files
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import bert_tf
 from bert_tf.errors import InputError
+from bert_tf.library.arrays import dataset_of_ids
 
 pytestmark = pytest.mark.usefixtures("_quickly")
 LABELS, TAGS = ["bad", "so so", "good"], ["O", "B", "I"]
@@ -408,3 +410,11 @@ def test_help_says_what_fit_takes(of_texts, of_words):
         text = type(model).fit.__doc__
         for word in ("texts", "lists of words", "questions", "class_weight", "tf.data"):
             assert word in text
+
+
+def test_batches_of_texts_have_few_lengths():
+    """Of each XLA compiles a program."""
+    tokenizer = bert_tf.FullTokenizer("v", pieces=model_files.PIECES, max_length=40)
+    texts = ["w1 " * words for words in (1, 14, 15, 30, 31, 60)]
+    data = dataset_of_ids(batches(texts, size=1), tokenizer, None)
+    assert [x["input_ids"].shape[1] for x in data] == [16, 16, 32, 32, 40, 40]
