@@ -368,7 +368,7 @@ class TextModel(BertModel):
         """Refuses an optimizer whose rate has come to its end."""
         schedule: Any = getattr(self.optimizer, "schedule", None)
         end = getattr(schedule, "num_train_steps", None)
-        if end is None or getattr(schedule, "end_learning_rate", 0.0):
+        if end is None or getattr(schedule, "end_learning_rate", False):
             return
         if int(keras.ops.convert_to_numpy(self.optimizer.iterations)) >= end:
             received = f"an optimizer whose schedule of {end} steps is over"

@@ -437,6 +437,12 @@ class BertModel(keras.Model):
             raise InputError(f"save({os.fspath(filepath)!r})", "a .keras file", remedy)
         super().save(filepath, *args, **kwargs)
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], custom_objects: Any = None) -> "BertModel":
+        """The model of what `get_config` gave; refuses forked children."""
+        runtime.refuse_forked("a loaded model")  # drawing large tables would never end
+        return super().from_config(config, custom_objects)
+
     def get_config(self) -> dict[str, Any]:
         """What the constructor makes the model of, weights and tokenizer aside."""
         config = super().get_config()

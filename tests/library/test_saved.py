@@ -247,9 +247,9 @@ def test_a_name_and_a_type_of_ones_own(encoder, kind, tmp_path):
 
 
 def test_a_named_model_of_make_model_keeps_its_head(models, tmp_path):
-    for head in ("regression", "multi_label"):
-        model = make_model(head, CONFIG, num_classes=1, name="mine", dtype="mixed_bfloat16",
-                           tokenizer=models[0].tokenizer)  # fmt: skip
+    for head, sizes in (("regression", {}), ("multi_label", {"num_classes": 1})):
+        model = make_model(head, CONFIG, name="mine", dtype="mixed_bfloat16",
+                           tokenizer=models[0].tokenizer, **sizes)  # fmt: skip
         assert model.embeddings.compute_dtype == "bfloat16"
         model.save(path := tmp_path / "mine.keras")
         again, _ = bert_tf.load(path)
