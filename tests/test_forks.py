@@ -102,7 +102,7 @@ def test_a_fork_of_a_process_that_ran_tensorflow_is_refused_at_once():
         "predictor": refused.format("a Predictor"),
         **dict.fromkeys(("texts", "fit of texts"), refused.format("a tokenizer")),
         "call": refused.format("the model model"),
-        "copied model": refused.format("a model"),
+        "copied model": refused.format("a loaded model"),
         **{
             name: refused.format(f"{name} of the model model")
             for name in ("fit", "evaluate", "predict")
