@@ -121,12 +121,12 @@ def prepare_command() -> None:
 def load_tensorflow() -> ModuleType:
     """Imports TensorFlow.
 
-    In the process of a command sklearn and matplotlib are hidden from Keras: importing them takes a
-    third of the time, and commands do not use what Keras does with them.
+    In the process of a command sklearn, matplotlib and JAX are hidden from Keras and TensorFlow:
+    importing them takes a third of the time, and commands do not use what they are imported for.
     """
     if "tensorflow" in sys.modules or not _of_command:
         return importlib.import_module("tensorflow")
-    hidden = {"sklearn", "matplotlib"} - sys.modules.keys()
+    hidden = {"sklearn", "matplotlib", "jax"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # cannot be imported now
     try:
         with Progress("load TensorFlow"):

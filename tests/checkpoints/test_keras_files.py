@@ -28,7 +28,7 @@ MODELS = {  # head, options of its model, and its architecture
     "losses": ("pretraining", {"with_losses": True}, "BertForPreTraining"),
     "masked LM": ("fill_mask", {}, "BertForMaskedLM"),
     "classes": ("classification", {"num_classes": 3}, "BertForSequenceClassification"),
-    "scores": ("regression", {"num_classes": 1}, "BertForSequenceClassification"),
+    "scores": ("regression", {}, "BertForSequenceClassification"),
     "any labels": ("multi_label", {"num_classes": 3}, "BertForSequenceClassification"),
     "span": ("question_answering", {}, "BertForQuestionAnswering"),
     "tokens": ("token_labels", {"num_classes": 3}, "BertForTokenClassification"),
