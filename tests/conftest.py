@@ -23,8 +23,7 @@ def pytest_configure() -> None:
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     quickly = "--xla_backend_optimization_level=0"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
-    # JAX, which TensorFlow imports where it is installed, sets it to 1 for the commands of tests too.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # as commands have it; JAX sets it to 1
     runtime.prepare_process()
     import tensorflow as tf  # after the settings, which it reads when it loads
 
