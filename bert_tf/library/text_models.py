@@ -5,8 +5,8 @@
     QuestionModel   questions and contexts         answers
 
 `classifier`, `token_classifier` and `question_answerer` (fit_models.py) give them, and
-`keras.models.load_model` gives them back. They are `BertModel`s of which the methods of Keras turn
-what they are given into arrays first, and which compile themselves:
+`keras.models.load_model` gives them back. They are `BertModel`s that compile themselves, and whose
+methods convert what they are given to arrays first:
 
     texts    -> ids by the model's tokenizer
     labels   -> numbers by the model's names of labels
