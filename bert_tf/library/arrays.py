@@ -134,6 +134,9 @@ def weighted(dataset: tf.data.Dataset, class_weights: np.ndarray) -> tf.data.Dat
         given = tf.cast(given, tf.float32)
         if given.shape.rank == 1 and weights.shape.rank == 2:  # of rows
             given = given[:, tf.newaxis]
+        if given.shape.rank and given.shape.rank != weights.shape.rank:
+            received = f"weights of shape {given.shape} for labels of {weights.shape}"
+            raise InputError(received, "one for each label", "correct the dataset")
         return x, y, weights * given
 
     return dataset.map(with_weights, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -379,6 +379,11 @@ class TextModel(BertModel):
         """As Keras's own; None of a model that compiles itself, as its copy will."""
         return None if self._is_compiled_by_itself else super().get_compile_config()
 
+    def compile_from_config(self, config: dict[str, Any] | None) -> None:
+        """As Keras's own; nothing for a clone of a model that compiles itself."""
+        if config is not None:
+            super().compile_from_config(config)
+
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class WordModel(TextModel):

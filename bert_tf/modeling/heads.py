@@ -117,9 +117,9 @@ class MaskedLmHead(BertLayer):
         self._embeddings = lambda: embeddings
 
     @property
-    def is_tied(self) -> bool:
-        """Whether the head holds embeddings."""
-        return self._embeddings() is not None
+    def tied_to(self) -> Embeddings | None:
+        """The embeddings that the head holds."""
+        return self._embeddings()
 
     def build(
         self, sequence_output_shape: Shape, masked_lm_positions_shape: Shape | None = None

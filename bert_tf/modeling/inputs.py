@@ -149,11 +149,12 @@ def check_inputs(
 
 def _check_kind(name: str, value: Any, given: Any) -> None:
     """Refuses what are no whole numbers; a mask may have any."""
-    dtype = getattr(value, "dtype", type(value))
+    # Of what is given: as an array, bfloat16 is float32, and has lost digits of the ids.
+    dtype = getattr(given, "dtype", getattr(value, "dtype", type(value)))
     kind = str(getattr(dtype, "name", dtype))
     is_whole = "int" in kind or "bool" in kind or (name == "input_mask" and "float" in kind)
     if not is_whole and "float" in kind:
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray) and "16" not in kind:
             is_whole = bool(np.all(np.floor(value) == value))
         else:  # accepted and cast: Keras builds a loaded model with floats
             is_whole = kind in ("float32", "float64")

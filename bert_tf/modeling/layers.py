@@ -279,8 +279,8 @@ def attention_bias(
     Args:
       shape: (B, N, S).
       masks: [B, S] each, 0 where a token is seen by none; those that are None do not count.
-      attention_mask: [B, S, S] or [B, N, S, S], 0 where a token (first S) does not see another
-        (second S); or None.
+      attention_mask: [B, S, S], [B, 1, S, S] or [B, N, S, S], 0 where a token (first S) does not
+        see another (second S); or None.
       causal: whether a token sees itself and those before it alone (the left-to-right model of
         Devlin et al., section 5.1).
 
@@ -288,7 +288,7 @@ def attention_bias(
       float32, broadcast to [B, N, S, S]; 0 without a mask. A token sees what all masks allow.
 
     Raises:
-      InputError: a mask has another number of axes; another size fails in the backend.
+      InputError: a mask has another shape; where sizes are unknown it fails in the backend.
     """
     batch, heads, length = shape
     seen = []
@@ -297,6 +297,7 @@ def attention_bias(
             mask = _checked_mask("padding_mask", mask, (batch, length))
             seen.append(ops.reshape(mask, (batch, 1, 1, length)))
     if attention_mask is not None and len(attention_mask.shape) == 4:
+        heads = 1 if attention_mask.shape[1] == 1 else heads  # one for all
         seen.append(_checked_mask("attention_mask", attention_mask, (batch, heads, length, length)))
     elif attention_mask is not None:
         mask = _checked_mask("attention_mask", attention_mask, (batch, length, length))
@@ -311,10 +312,12 @@ def attention_bias(
 
 
 def _checked_mask(name: str, mask: Tensor, shape: tuple) -> Tensor:
-    """The mask as bool. `reshape` fails on another size, `logical_or` on swapped axes."""
-    if len(mask.shape) != len(shape):
+    """The mask as bool. Where sizes are unknown, `reshape` or `logical_or` fails on others."""
+    sizes = zip(mask.shape, shape, strict=False)
+    is_other = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
+    if len(mask.shape) != len(shape) or is_other:
         wanted = {"padding_mask": "[B, S]", "attention_mask": "[B, S, S] or [B, N, S, S]"}
-        received = f"{name} of shape {list(mask.shape)}"
+        received = f"{name} of shape {list(mask.shape)} for {list(shape)}"
         raise InputError(received, wanted[name], "give the one as the other, or correct its shape")
     mask = ops.cast(mask, "bool")
     return ops.logical_or(mask, ops.reshape(mask, shape))

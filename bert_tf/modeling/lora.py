@@ -129,8 +129,9 @@ def add_lora(
     layers = parts_of(model, keras.layers.Dense)
     chosen = [layer for layer in layers if re.fullmatch(patterns, f"{layer.path}")]
     if not chosen:
-        received = f"{model.name}, a model without a BERT encoder"
-        raise InputError(received, "a model of bert_tf", "make it with bert_tf.load")
+        received = f"{model.name}, a model without a BERT encoder: no layer is named layer_0/..."
+        remedy = "make it with bert_tf.load, or name the blocks as BertModel does: layer_0, layer_1"
+        raise InputError(received, "a model of bert_tf", remedy)
     check("rank", rank, int, low=1, high=min(min(layer.kernel.shape) for layer in chosen))
     for layer in chosen:
         layer.enable_lora(rank, lora_alpha=alpha)
@@ -140,9 +141,14 @@ def add_lora(
     for variable in model.weights:
         if re.match(_ENCODER, variable.path):
             variable.trainable = variable.name.startswith("lora_kernel")
-    # Compiled before, they would go on without the factors.
-    model.train_function = model.test_function = model.predict_function = None
+    forget_functions(model)
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
     what = f"LoRA of rank {rank} beside {len(chosen)} kernels"
     logging.info("%s: %s of %s weights are trained.", what, trained, model.count_params())
     return trained
+
+
+def forget_functions(model: keras.Model) -> None:
+    """Makes a model and those inside of it trace again what they compute: layers have changed."""
+    for part in parts_of(model, keras.Model):
+        part.train_function = part.test_function = part.predict_function = None

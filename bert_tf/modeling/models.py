@@ -29,6 +29,7 @@ from bert_tf.modeling import rows
 from bert_tf.modeling.heads import MaskedLmHead
 from bert_tf.modeling.inputs import TOKEN_INPUTS, complete_inputs
 from bert_tf.modeling.layers import Embeddings, EncoderBlock, Pooler
+from bert_tf.modeling.lora import forget_functions
 from bert_tf.modeling.parts import parts_of
 
 if TYPE_CHECKING:
@@ -300,11 +301,19 @@ class BertModel(keras.Model):
         self._tie_heads()
 
     def _tie_heads(self) -> None:
-        """Ties heads of masked tokens that are copies, if it is clear to what."""
+        """Ties heads of masked tokens that are copies, if it is clear to what.
+
+        Raises:
+          InputError: one is tied to another model's embeddings, which no file of this one has.
+        """
         tables = parts_of(self, Embeddings)
         for head in parts_of(self, MaskedLmHead):
-            if len(tables) == 1 and not head.is_tied:
+            if len(tables) == 1 and head.tied_to is None:
                 head.tie(tables[0])
+            elif tables and head.tied_to is not None and head.tied_to not in tables:
+                received = f"{head.name}, tied to {head.tied_to.name} of another model"
+                remedy = "make the head with the embeddings of this model"
+                raise InputError(received, "a head that is tied to a layer of the model", remedy)
 
     def call(
         self, inputs: Any = None, training: bool | None = None, mask: Any = None, **kwargs: Any
@@ -354,9 +363,11 @@ class BertModel(keras.Model):
           AttributeError: there is no encoder of ours, or the model is a backbone itself.
         """
         # Savers of Keras visit all attributes: one that led to itself would have no end.
-        if self.config is None or self._is_backbone:
-            received = f"the backbone of {self.name}, which has no encoder or is one"
-            remedy = "use the layers of the model: model.layers"
+        if self.config is None or self._is_backbone or not self._is_encoded():
+            received = (
+                f"the backbone of {self.name}, which has no encoder as of `encode`, or is one"
+            )
+            remedy = "make it of the model's tensors: BertModel(model.input, layer.output)"
             raise AttributeError(InputError(received, "a model with a head", remedy))
         inputs = token_inputs()
         embeddings: Any = self.embeddings
@@ -365,6 +376,19 @@ class BertModel(keras.Model):
         backbone = BertModel(inputs, outputs, name="backbone", num_sequences=self.num_sequences)
         backbone._is_backbone = True
         return backbone
+
+    def _is_encoded(self) -> bool:
+        """Whether the layers are connected as `encode` does it, each once and nothing between."""
+        embeddings: Any = self.embeddings
+        x = embeddings.output
+        for block in self.blocks:
+            if keras.tree.flatten(block.input)[0] is not x:
+                return False
+            x = block.output
+        is_plain = self.num_sequences == 1 and not self.blocks[0].causal
+        if is_plain and self.pooler is not None and self.pooler.input is not x:
+            return False
+        return embeddings.mask_zero == (self.num_sequences == 1)
 
     @property
     def tokenizer(self) -> "FullTokenizer":
@@ -409,8 +433,10 @@ class BertModel(keras.Model):
         Keras would train on it without a word.
         """
         losses = self.loss
-        if not isinstance(losses, Mapping):
-            names = self.output if isinstance(self.output, Mapping) else [None]
+        names = list(self.output) if isinstance(self.output, Mapping) else [None]
+        if isinstance(losses, list | tuple):
+            losses = dict(zip(names, losses, strict=False))
+        elif not isinstance(losses, Mapping):
             losses = dict.fromkeys(names, losses)
         for name, loss in losses.items():
             if self._is_logits(name):
@@ -425,6 +451,7 @@ class BertModel(keras.Model):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
             super().quantize(*args, **kwargs)
+        forget_functions(self)
 
     def save(self, filepath: str | os.PathLike, *args: Any, **kwargs: Any) -> None:
         """As Keras's own, to a .keras file.

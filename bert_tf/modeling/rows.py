@@ -53,10 +53,16 @@ def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Ten
 
 
 def last_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
-    """The vectors of the last tokens of sequences 1 to K: x [B, S, D] -> [B, K, D]."""
-    # The next ones, [1, K]; not as a tensor, which LiteRT's converter would make an input.
-    numbers = np.arange(2, num_sequences + 2, dtype="int32")[None, :]
-    places = ops.maximum(tokens_before(sequence_numbers, numbers) - 1, 0)  # [B, K]
+    """The vectors of the last tokens of sequences 1 to K: x [B, S, D] -> [B, K, D].
+
+    Of an absent sequence that of the last one before it.
+    """
+    # [1, K, 1]; not as a tensor, which LiteRT's converter would make an input.
+    numbers = np.arange(1, num_sequences + 1, dtype="int32")[None, :, None]
+    of_tokens = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
+    is_until = ops.logical_and(of_tokens > 0, of_tokens <= numbers)  # [B, K, S]
+    positions = ops.cumsum(ops.ones_like(of_tokens), axis=2) - 1  # [B, 1, S]
+    places = ops.max(positions * ops.cast(is_until, "int32"), axis=2)  # [B, K]
     return ops.take_along_axis(x, ops.expand_dims(places, 2), axis=1)
 
 

@@ -95,7 +95,8 @@ def test_a_loss_of_probabilities_is_refused(folders, loss):
     model = bert_tf.classifier(folders["encoder"], labels=LABELS)
     choices = make_model("multiple_choice", CONFIG, num_choices=2)
     words = make_model("fill_mask", CONFIG)
-    for one, of_it in ((model, loss), (choices, loss), (words, {"masked_lm_logits": loss})):
+    pairs = (model, loss), (model, [loss]), (choices, loss), (words, {"masked_lm_logits": loss})
+    for one, of_it in pairs:
         one.compile("sgd", of_it)
         for make in (one.make_train_function, one.make_test_function):  # as `fit` and `evaluate`
             with pytest.raises(InputError, match=r"of probabilities\n.*logits"):
@@ -350,6 +351,7 @@ def test_models_around_ours_are_saved_whole(tmp_path, around):
 
 def test_clone_export_and_parts(folders, tmp_path):
     model = bert_tf.classifier(folders["classifier"], labels=LABELS)
+    model.evaluate(TEXTS, LABELS[:2], verbose=0)  # compiles itself
     batch = model.tokenizer(TEXTS)
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())

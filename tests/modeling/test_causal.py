@@ -100,3 +100,10 @@ def test_no_answer_is_scored_by_the_last_token():
             small.close(outputs[name], expected[:, :, number], 1e-5)
         logits.append(np.sort(expected[batch["input_mask"] > 0], axis=0))
     small.close(*logits, 1e-5)
+
+
+def test_the_last_token_where_a_mask_has_holes():
+    """Padding before the text, and within it."""
+    x = np.arange(10.0).reshape(2, 5, 1)
+    numbers = np.int32([[0, 0, 1, 1, 1], [1, 1, 0, 1, 0]])
+    assert np.asarray(last_tokens(x, numbers, 1))[:, 0, 0].tolist() == [4, 8]

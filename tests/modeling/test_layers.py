@@ -364,3 +364,58 @@ def test_mixed_precision(monkeypatch):
         assert value.dtype == (tf.float32 if name == "next_sentence_logits" else tf.bfloat16), name
         error = np.abs(np.array(tf.cast(value, tf.float32)) - expected[name])
         assert error.max() < 0.02 * np.abs(expected[name]).max(), name
+
+
+# ---------------------------------------------------------------------------- what models refuse
+
+
+def test_a_backbone_is_the_encoder_or_is_refused():
+    """Of a block that is used twice, of a layer between blocks, of ids without a mask."""
+    model = make_model("classification", small.CONFIG, num_classes=3)
+    ids = np.random.default_rng(2).integers(1, V, (B, S))
+    close(model.backbone(ids)["pooled_output"], model(ids)["pooled_output"])
+    inputs = {"input_ids": keras.Input((None,), dtype="int32", name="input_ids")}
+    own = layers.EncoderBlock.from_bert_config(small.CONFIG, name="layer_0")
+    other = layers.EncoderBlock.from_bert_config(small.CONFIG, name="layer_1")
+    embed = layers.Embeddings.from_bert_config(small.CONFIG)
+    x = embed(inputs["input_ids"])
+    pool = layers.Pooler.from_bert_config(small.CONFIG)
+    for y in (pool(own(own(x))), other(layers.Dropout(0.1)(own(x)))):
+        assert not hasattr(BertModel(inputs, y), "backbone")
+    blind = layers.Embeddings.from_bert_config(small.CONFIG, mask_zero=False)(inputs["input_ids"])
+    block = layers.EncoderBlock.from_bert_config(small.CONFIG, name="layer_0")
+    assert not hasattr(BertModel(inputs, block(blind)), "backbone")
+
+
+def test_what_changes_layers_is_traced_again():
+    model = make_model("classification", small.CONFIG, num_classes=3)
+    ids = np.random.default_rng(2).integers(1, V, (B, S))
+    backbone = model.backbone
+    backbone.predict(ids, verbose=0)
+    model.quantize("int8")
+    found = backbone.predict(ids, verbose=0)["pooled_output"]
+    close(found, backbone(ids)["pooled_output"], 1e-5)
+
+
+def test_a_head_of_another_models_embeddings_is_refused():
+    ids = keras.Input((None,), dtype="int32", name="input_ids")
+    positions = keras.Input((None,), dtype="int32", name="masked_lm_positions")
+    first, second = (layers.Embeddings.from_bert_config(small.CONFIG, name=n) for n in "ab")
+    second(ids)
+    words = heads.MaskedLmHead(embeddings=second)(first(ids), positions)
+    with pytest.raises(InputError, match="tied to b of another model"):
+        BertModel({"input_ids": ids, "masked_lm_positions": positions}, words)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_ids_that_have_lost_digits(dtype):
+    with pytest.raises(InputError, match=f"input_ids of type {dtype}"):
+        BertModel(small.CONFIG)(tf.cast([[7, 3]], dtype))
+
+
+def test_masks_with_one_axis_for_all_heads():
+    x = np.random.default_rng(4).normal(size=(2, 5, 6)).astype(np.float32)
+    block, seen = layers.EncoderBlock(**SIZES), np.tril(np.ones((2, 5, 5)))
+    close(block(x, attention_mask=seen[:, None]), block(x, attention_mask=seen))
+    with pytest.raises(InputError, match=r"attention_mask of shape \[2, 1, 1, 5\]"):
+        block(x, attention_mask=np.ones((2, 1, 1, 5)))
