@@ -4,6 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+# To which batches of texts are padded: of each XLA compiles a program.
+LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
 
 def order_by_length(lengths: Sequence[int], groups: Sequence[int]) -> np.ndarray:
     """The rows sorted by group and within each by length, int64 [rows].

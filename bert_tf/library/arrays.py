@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_tf.data.grouping import LENGTHS
 from bert_tf.errors import InputError
 from bert_tf.library.text_models import Arrays, column_of
 from bert_tf.squad.data import article_of_row, parse_squad, training_examples
@@ -17,9 +18,6 @@ from bert_tf.squad.windows import WindowSizes, record_values, training_windows
 from bert_tf.tokenization.layer import Tokenizer
 from bert_tf.tokenization.texts import as_columns, shown
 from bert_tf.tokenization.wordpiece import FullTokenizer, padded
-
-# To which the texts of a dataset are padded: of each XLA compiles a program.
-LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 # ---------------------------------------------------------------------------- texts
 
@@ -271,8 +269,9 @@ def of_questions(
     articles = [_article(row, *columns) for row, columns in enumerate(rows)]
     file = parse_squad({"version": "2.0", "data": articles}, "what is given to fit")
     examples = training_examples(file, version_2_with_negative=True)
-    windows = training_windows(examples, tokenizer, WindowSizes(**sizes))
-    values = [record_values(window, sizes["max_seq_length"]) for window in windows]
+    window_sizes = WindowSizes(**sizes)
+    windows = training_windows(examples, tokenizer, window_sizes)
+    values = [record_values(window, window_sizes.max_seq_length) for window in windows]
     names = ("input_ids", "input_mask", "segment_ids")
     inputs = {name: np.array([row[name] for row in values], np.int32) for name in names}
     ends = {

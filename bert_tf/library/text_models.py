@@ -20,6 +20,7 @@ import importlib
 import math
 import re
 import reprlib
+import types
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -411,11 +412,20 @@ class QuestionModel(TextModel):
     """A model that `fit` trains on questions: start_logits and end_logits, [B, S] each.
 
     Attributes:
-      sizes: max_seq_length, doc_stride and max_query_length of the windows of long contexts.
+      sizes: max_seq_length, doc_stride and max_query_length of the windows of long contexts; those
+        that it lacks, as of a clone, are the defaults of `WindowSizes`.
     """
 
-    def __init__(self, *args: Any, sizes: Mapping[str, int], **kwargs: Any):
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        inputs: Any = None,
+        outputs: Any = None,
+        name: str | None = None,
+        *,
+        sizes: Mapping[str, int] = types.MappingProxyType({}),
+        **kwargs: Any,
+    ):
+        super().__init__(inputs, outputs, name, **kwargs)
         self.sizes = dict(sizes)
 
     def get_config(self) -> dict[str, Any]:

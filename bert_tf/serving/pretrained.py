@@ -33,7 +33,7 @@ from bert_tf.checkpoints.keras_files import refuse_other_tokenizer
 from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
-from bert_tf.data.grouping import batches_by_length, padded_length
+from bert_tf.data.grouping import LENGTHS, batches_by_length, padded_length
 from bert_tf.errors import InputError
 from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK
@@ -41,7 +41,6 @@ from bert_tf.serving.signatures import refuse_not_finite
 from bert_tf.terminal import announced
 from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded
 
-LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)  # S of a batch
 BATCHES_OF_A_WINDOW = 64  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 1 << 28  # of the vectors of a window
 DECIMALS = 6  # of the original's JSON

@@ -119,3 +119,21 @@ def test_a_head_that_is_there_is_kept(tmp_path):
     model_files.write_tf1(tmp_path, tensors)
     weights = bert_tf.question_answerer(tmp_path).get_weights()
     assert any(np.array_equal(w, tensors["cls/squad/output_weights"]) for w in weights)
+
+
+def test_clones_are_of_the_same_kind(encoder):
+    """They compute the same; texts they take once they have a tokenizer."""
+    models = (
+        bert_tf.classifier(encoder, labels=TAGS),
+        bert_tf.token_classifier(encoder, labels=TAGS),
+        bert_tf.question_answerer(encoder, **SIZES),
+    )
+    for model in models:
+        clone = keras.models.clone_model(model)
+        clone.set_weights(model.get_weights())
+        assert type(clone) is type(model)
+        ids = model.tokenizer(["w1 w2", "w3"])
+        for found, expected in zip(
+            keras.tree.flatten(clone(ids)), keras.tree.flatten(model(ids)), strict=True
+        ):
+            np.testing.assert_array_equal(found, expected)
