@@ -9,102 +9,90 @@
 A line of the input is a text, or two with " ||| " between.
 """
 
-from collections.abc import Sequence
-
-from absl import flags
-
-from bert_tf.cli import flags as shared_flags
-from bert_tf.cli import main as cli
-from bert_tf.cli import model_flags
+from bert_tf.checkpoints.options import Pretrained
+from bert_tf.cli.main import run
+from bert_tf.cli.paths import format_of, written_format
+from bert_tf.cli.training_options import WithoutEffect
+from bert_tf.options import LONGEST, NEVER, Options, option
 from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS
 
-FLAGS = flags.FLAGS
 INPUT_FORMATS = ("text", "jsonl")
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
 
-class FeatureFlags:
-    """The flags of this script.
+class Features(Options, most_used="input_file output_file init_checkpoint layers pooling"):
+    """The options of this script."""
 
-    Attributes:
-      input_file: Texts, one a line; local or remote.
-      output_file: Where the vectors are written; its ending is the format: .npz, .tfrecord, else
-        JSON lines.
-      input_format: text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the
-        ending.
-      layers: Numbers of layers, negative from the last, and embeddings for the input of the first.
-        Default: -1,-2,-3,-4; with --pooling: -1.
-      pooling: none: a vector for each token. cls: that of [CLS]. mean: the mean over all real
-        tokens.
-      max_seq_length: Most tokens of a line; longer ones are cut.
-      batch_size: Lines of a step.
-      use_tpu: No effect.
-      use_one_hot_embeddings: No effect.
-    """
-
-    _acts = """
-        : use_tpu use_one_hot_embeddings"""
-    _most_used = "input_file output_file init_checkpoint layers pooling"
-    input_file = shared_flags.Path(required=True)
-    output_file = shared_flags.Path(required=True)
-    input_format = shared_flags.Choice(None, INPUT_FORMATS)
-    layers = None
-    pooling = shared_flags.Choice("none", POOLINGS)
-    max_seq_length = 128
-    batch_size = 32
-    use_tpu = False
-    use_one_hot_embeddings = False
-
-
-def define_flags() -> None:
-    """The flags of this script, shared ones first."""
-    model_flags.define_pretrained()
-    shared_flags.define(FeatureFlags)
-    shared_flags.define(model_flags.WithoutEffect)
-
-
-if __name__ == "__main__":
-    cli.parse(define_flags, shared_flags.refuse_words)
-
-from absl import logging
-
-from bert_tf import files
-from bert_tf.checkpoints.loading import open_weights
-from bert_tf.cli import from_flags
-from bert_tf.serving import pretrained
-from bert_tf.serving.rows import num_lines
-from bert_tf.terminal import counted, number_of
-
-
-def main(_: Sequence[str]) -> None:
-    """Flags -> model -> vectors of the lines -> file, which no other process writes meanwhile."""
-    with files.locked(FLAGS.output_file):
-        write_features()
-
-
-def write_features() -> None:
-    """Model -> vectors of the lines -> --output_file."""
-    written = shared_flags.written_format(FLAGS.output_file, FEATURE_FORMATS)
-    model = from_flags.complete_model(open_weights(FLAGS.init_checkpoint))
-    default = ALL_LAYERS if FLAGS.pooling == "none" else LAST_LAYER
-    default = ",".join(default.split(",")[: model.config.num_hidden_layers])
-    layers = pretrained.parse_layers(FLAGS.layers or default, model.config)
-    extractor = pretrained.Extractor(
-        model.source,
-        model.config,
-        model.tokenizer,
-        layers=layers,
-        pooling=FLAGS.pooling,
-        max_seq_length=FLAGS.max_seq_length,
-        batch_size=FLAGS.batch_size,
+    model: Pretrained
+    input_file: str = option("Texts, one a line; local or remote.", path=True, original=True)
+    output_file: str = option(
+        "Where the vectors are written; its ending is the format: .npz, .tfrecord, else JSON "
+        "lines.",
+        path=True,
+        original=True,
     )
-    logging.info("%s", extractor.load_report)
-    read = FLAGS.input_format or shared_flags.format_of(FLAGS.input_file, INPUT_FORMATS)
-    lines = pretrained.read_lines(FLAGS.input_file, jsonl=read == "jsonl")
-    vectors = counted(extractor.extract(lines), "extract", num_lines(FLAGS.input_file), "lines")
-    count = pretrained.WRITERS[written](FLAGS.output_file, vectors, layers)
-    logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), FLAGS.output_file)
+    input_format: str | None = option(
+        'text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the ending.',
+        default=None,
+        choices=INPUT_FORMATS,
+    )
+    layers: str | None = option(
+        "Numbers of layers, negative from the last, and embeddings for the input of the first. "
+        "Default: -1,-2,-3,-4; with --pooling: -1.",
+        default=None,
+        original=True,
+    )
+    pooling: str = option(
+        "none: a vector for each token. cls: that of [CLS]. mean: the mean over all real tokens.",
+        default="none",
+        choices=POOLINGS,
+    )
+    max_seq_length: int = option(
+        "Most tokens of a line; longer ones are cut.",
+        default=128,
+        low=1,
+        high=LONGEST,
+        original=True,
+    )
+    batch_size: int = option("Lines of a step.", default=32, low=1, original=True)
+    use_tpu: bool = option("No effect.", default=False, acts=NEVER, original=True)
+    use_one_hot_embeddings: bool = option("No effect.", default=False, acts=NEVER, original=True)
+    ignored: WithoutEffect = WithoutEffect()
+
+
+def main(options: Features) -> None:
+    """Model -> vectors of the lines -> file, which no other process writes meanwhile."""
+    from absl import logging
+
+    from bert_tf.checkpoints.loading import complete_model, open_weights
+    from bert_tf.files import locked
+    from bert_tf.serving import pretrained
+    from bert_tf.serving.rows import num_lines
+    from bert_tf.terminal import counted, number_of
+
+    written = written_format(options.output_file, FEATURE_FORMATS)
+    with locked(options.output_file):
+        model = complete_model(open_weights(options.model.init_checkpoint), options.model)
+        default = ALL_LAYERS if options.pooling == "none" else LAST_LAYER
+        default = ",".join(default.split(",")[: model.config.num_hidden_layers])
+        layers = pretrained.parse_layers(options.layers or default, model.config)
+        extractor = pretrained.Extractor(
+            model.source,
+            model.config,
+            model.tokenizer,
+            layers=layers,
+            pooling=options.pooling,
+            max_seq_length=options.max_seq_length,
+            batch_size=options.batch_size,
+        )
+        logging.info("%s", extractor.load_report)
+        read = options.input_format or format_of(options.input_file, INPUT_FORMATS)
+        lines = pretrained.read_lines(options.input_file, jsonl=read == "jsonl")
+        total = num_lines(options.input_file)
+        vectors = counted(extractor.extract(lines), "extract", total, "lines")
+        count = pretrained.WRITERS[written](options.output_file, vectors, layers)
+    logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), options.output_file)
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

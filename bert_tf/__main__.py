@@ -4,39 +4,29 @@ Loads nothing but the module of the verb.
 """
 
 import difflib
-import importlib.util
-import inspect
+import importlib
 import sys
-from collections.abc import Callable, Sequence
 
 import bert_tf
 
-VERBS = {  # verb: its module, or its function in one of several verbs; what it does
+VERBS = {  # verb: its module; what it does
     "data": ("create_pretraining_data", "text -> TFRecords for pre-training"),
-    "beam-data": ("bert_tf.cli.data:beam_data", "the same on many machines, with Apache Beam"),
-    "vocab": ("bert_tf.cli.data:vocab", "text -> a WordPiece vocabulary"),
+    "beam-data": ("bert_tf.cli.beam_data", "the same on many machines, with Apache Beam"),
+    "vocab": ("bert_tf.cli.vocab", "text -> a WordPiece vocabulary"),
     "pretrain": ("run_pretraining", "pre-train: masked words and next sentences"),
     "classify": ("run_classifier", "fine-tune on GLUE, XNLI, SWAG, NER or your own files"),
     "squad": ("run_squad", "fine-tune on SQuAD v1.1 or v2.0, answer, score"),
-    "evaluate-squad": (
-        "bert_tf.cli.results:evaluate_squad",
-        "the official scores of a predictions.json",
-    ),
+    "evaluate-squad": ("bert_tf.cli.evaluate_squad", "the official scores of a predictions.json"),
     "features": ("extract_features", "text -> vectors"),
-    "fill-mask": ("bert_tf.cli.ask:fill_mask", "what belongs in the place of [MASK]"),
-    "score": ("bert_tf.cli.ask:score", "how likely a model finds each line of text"),
-    "predict": ("bert_tf.cli.ask:predict", "lines of text -> answers of a model"),
+    "fill-mask": ("bert_tf.cli.fill_mask", "what belongs in the place of [MASK]"),
+    "score": ("bert_tf.cli.score", "how likely a model finds each line of text"),
+    "predict": ("bert_tf.cli.predict", "lines of text -> answers of a model"),
     "export": ("bert_tf.cli.export", "a model -> SavedModel, LiteRT or ONNX"),
     "convert": ("bert_tf.cli.convert", "checkpoints: convert, inspect, strip"),
-    "check": ("bert_tf.cli.check:check", "does this machine compute what the original does?"),
-    "plan": ("bert_tf.cli.plan:plan", "memory of a training, and the largest batch that fits"),
-    "plot": ("bert_tf.cli.results:plot", "the curves of a training as a picture"),
-    "serve": ("bert_tf.cli.ask:serve", "a model's page, and TensorFlow Serving's REST interface"),
-}
-MOVED = {  # what was a verb: what does the same
-    "demo": "in a clone of the repository: make demo, or examples/demo.sh [FOLDER [STEPS]]",
-    "playground": "bert-tf serve MODEL shows the page",
-    "reproduce": "its tasks are those of bert-tf classify and bert-tf squad",
+    "check": ("bert_tf.cli.check", "does this machine compute what the original does?"),
+    "plan": ("bert_tf.cli.plan", "memory of a training, and the largest batch that fits"),
+    "plot": ("bert_tf.cli.plot", "the curves of a training as a picture"),
+    "serve": ("bert_tf.cli.serve", "a model's page, and TensorFlow Serving's REST interface"),
 }
 
 
@@ -54,15 +44,12 @@ def main() -> int:
     if verb not in VERBS:
         likely = difflib.get_close_matches(verb, VERBS, 1, 0.7)
         remedy = f"did you mean bert-tf {likely[0]}?" if likely else "bert-tf --help lists them"
-        remedy = MOVED.get(verb, remedy)
         print(f"bert-tf: unknown verb {verb!r}; {remedy}", file=sys.stderr)
         return 1
-    module, _, function = VERBS[verb][0].partition(":")
-    argv = [f"bert-tf {verb}", *words]
-    if function:
-        run_function(getattr(importlib.import_module(module), function), argv)
-    else:
-        run_module(module, argv)
+    from bert_tf.cli.main import run
+
+    sys.argv = [f"bert-tf {verb}", *words]
+    run(importlib.import_module(VERBS[verb][0]).main)
     return 0
 
 
@@ -71,25 +58,6 @@ def usage() -> str:
     lines = (f"  {verb:<16}{summary}" for verb, (_, summary) in VERBS.items())
     hint = "`bert-tf VERB --help` lists a verb's flags."
     return "\n".join(["usage: bert-tf VERB --flag=value ...", "", *lines, "", hint])
-
-
-def run_function(verb: Callable[[Sequence[str]], None], argv: list[str]) -> None:
-    """Runs one of the verbs of a module (`cli.flags.verb`) as the main program."""
-    from bert_tf.cli import main as cli
-
-    sys.argv = argv
-    about, needed = inspect.getdoc(verb) or "", verb.needs_tensorflow
-    cli.parse(verb.define_flags, verb.check_flags, about=about, needs_tensorflow=needed)
-    cli.run(verb)
-
-
-def run_module(name: str, argv: list[str]) -> None:
-    """Runs a module as the main program; like `runpy`, but it leaves `argv[0]` as it is."""
-    spec = importlib.util.find_spec(name)
-    module = importlib.util.module_from_spec(spec)
-    module.__name__ = "__main__"
-    sys.argv, sys.modules["__main__"] = argv, module
-    exec(spec.loader.get_code(name), module.__dict__)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The sizes of a BERT, `bert_config.json`; how a training step is computed; a training's intervals.
+"""The sizes of a BERT, `bert_config.json`.
 
 Loads no TensorFlow: flags come first.
 """
@@ -7,7 +7,7 @@ import dataclasses
 import json
 import pathlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Self
 
 from bert_tf.declarations import OtherKeys, check_fields, declared, size, typed
@@ -147,73 +147,3 @@ class BertConfig:
             received = f"{vocab_file} with {num_pieces} word pieces"
             expected = f"at most {self.vocab_size}, the vocab_size of the model"
             raise InputError(received, expected, "give the vocabulary of the model")
-
-
-# ---------------------------------------------------------------------------- training
-
-PRECISIONS = ("float32", "bfloat16", "float16")
-OPTIMIZERS = ("adamw", "lamb")
-STRATEGIES = ("auto", "one", "mirrored", "multiworker", "tpu")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StepConfig:
-    """How a training step is computed.
-
-    Only `precision` changes the result by more than rounding.
-    """
-
-    # Of layers; weights, moments, norms, soft-max, losses: float32.
-    precision: str = declared("float32", choices=PRECISIONS)
-    gradient_accumulation_steps: int = 1  # K, parts into which each replica splits its rows
-    recompute: bool = False  # recompute encoder blocks in the backward pass: less memory
-    recompute_attention: bool = False  # ... attention's probabilities and the derivative of gelu
-    xla: bool = True  # compile with XLA
-
-    def __post_init__(self):
-        check_fields(self)
-
-    def check_batch_size(self, size: int, num_replicas: int, *, name: str = "batch_size") -> None:
-        """Raises InputError unless `size` is a multiple of replicas times accumulation steps."""
-        unit = num_replicas * self.gradient_accumulation_steps
-        if size % unit:
-            parts = f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
-            received = f"{name}={size} for {num_replicas} replicas with {parts}"
-            raise InputError(received, "a multiple of their product", f"use a multiple of {unit}")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Intervals:
-    """Steps between logging, saving and evaluation."""
-
-    iterations_per_loop: int = declared(1000, low=1)  # at most, in one call of the compiled loop
-    # 0, here and below: only at the end. None: some twenty times in short runs, see `of_run`
-    log_steps: int | None = declared(None, low=0)
-    save_checkpoints_steps: int = declared(1000, low=0)
-    eval_steps: int = declared(0, low=0)
-
-    def __post_init__(self):
-        check_fields(self)
-
-    def of_run(self, num_train_steps: int) -> Self:
-        """With log_steps for a run of that length, unless it is given.
-
-        A divisor of save_checkpoints_steps: so a run that was killed and resumed has the same
-        means.
-        """
-        most = max(1, min(100, num_train_steps // 20))
-        steps = next(n for n in range(most, 0, -1) if self.save_checkpoints_steps % n == 0)
-        return dataclasses.replace(self, log_steps=steps) if self.log_steps is None else self
-
-    def stops(self, step: int, last: int) -> Iterator[int]:
-        """The steps after `step`, up to the last one, at which something is due."""
-        intervals = (self.log_steps, self.save_checkpoints_steps, self.eval_steps)
-        while step < last:
-            due = [(step // every + 1) * every for every in intervals if every]
-            step = min(last, step + self.iterations_per_loop, *due)
-            yield step
-
-    @staticmethod
-    def is_due(step: int, every: int, last: int | None = None) -> bool:
-        """Whether something done every so many steps, and after the last, is due after `step`."""
-        return step == last or (every > 0 and step % every == 0)

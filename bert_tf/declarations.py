@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 import operator
 import sys
 import types
@@ -44,10 +45,11 @@ def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
         choices                    the only values
         filled                     whether no text and no list in it may be empty
         distinct                   whether the items of a list must differ
-        path                       that it is the path of a file, for flags
+        infinite                   whether a float may be infinite
 
-    A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN and
-    infinity are never taken. A subclass of `OtherKeys` leaves unknown keys alone.
+    A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN is never
+    taken, nor is infinity but where the metadata say so. A subclass of `OtherKeys` leaves unknown
+    keys alone.
 
     Args:
       kind: the dataclass, or for instance dict[str, float].
@@ -152,7 +154,12 @@ def _check_object(value: Any, name: str) -> None:
 def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -> None:
     """Raises `InputError` unless it is of the kind bool, int, float or str, and within bounds."""
     kinds, expected, holds = _KINDS[kind]
-    fits = isinstance(value, kinds) and isinstance(value, bool) is (kind is bool) and holds(value)
+    fits = isinstance(value, kinds) and isinstance(value, bool) is (kind is bool)
+    if bounds.get("infinite"):
+        expected = "a number"
+        fits = fits and not math.isnan(value)
+    else:
+        fits = fits and holds(value)
     for bound, (holds, text) in _BOUNDS.items():
         if bound in bounds:
             expected += ", " + text.format(bounds[bound])

@@ -31,7 +31,7 @@ def test_a_type_checker_finds_every_mistake_and_refuses_no_right_call(checker):
 
 
 def test_the_keywords_of_options_are_those_of_what_takes_them():
-    tree = ast.parse((ROOT / "bert_tf/options.pyi").read_text())
+    tree = ast.parse((ROOT / "bert_tf/keywords.pyi").read_text())
     found = [{x.target.id for x in one.body[1:]} for one in tree.body[2:]]
     takers = bert_tf.load, bert_tf.heads.Pretraining.model, AdamWeightDecay
     of_takers = [{*inspect.signature(taker).parameters} for taker in takers]

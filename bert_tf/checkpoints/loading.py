@@ -35,6 +35,7 @@ from bert_tf.checkpoints.metadata import (
     WEIGHT_FILES,
     Weights,
 )
+from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.files import own_path, path_errors
@@ -277,6 +278,17 @@ def _refuse_other_config(
         mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
         remedy = "use the model's own configuration; a command needs no --bert_config_file for it"
         raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
+
+
+def complete_model(source: Weights, given: ModelFiles) -> PretrainedModel:
+    """Weights with the configuration and tokenizer that are given, else their own.
+
+    Raises:
+      InputError: one is missing, or does not fit.
+    """
+    config = config_of(source, given.bert_config_file)
+    tokenizer = tokenizer_of(source, config, given.vocab_file, given.do_lower_case)
+    return PretrainedModel(source, config, tokenizer)
 
 
 # ---------------------------------------------------------------------------- vocabulary and case

@@ -68,12 +68,12 @@ else:  # for editors and type checkers; "as" makes a name public
     from bert_tf.heads.task_heads import QuestionAnswering as QuestionAnswering
     from bert_tf.heads.task_heads import Regression as Regression
     from bert_tf.heads.task_heads import TokenLabels as TokenLabels
+    from bert_tf.keywords import ModelOptions
     from bert_tf.modeling.heads import MaskedLmHead as MaskedLmHead
     from bert_tf.modeling.heads import NextSentenceHead as NextSentenceHead
     from bert_tf.modeling.heads import SequenceClassifier as SequenceClassifier
     from bert_tf.modeling.heads import TokenClassifier as TokenClassifier
     from bert_tf.modeling.models import BertModel
-    from bert_tf.options import ModelOptions
     from bert_tf.tokenization.wordpiece import FullTokenizer
 
 

@@ -39,7 +39,7 @@ from bert_tf.serving.signatures import make_task, refuse_not_finite
 from bert_tf.tokenization.wordpiece import FullTokenizer  # also registers operations of exports
 
 if TYPE_CHECKING:
-    from bert_tf.options import PredictorOptions
+    from bert_tf.keywords import PredictorOptions
 
 BATCHES_OF_A_WINDOW = 16  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 16 << 20  # of text, unless a single text has more

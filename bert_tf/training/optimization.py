@@ -19,7 +19,7 @@ from bert_tf.modeling.keras_private import index_of_variable
 from bert_tf.modeling.names import checkpoint_name
 
 if TYPE_CHECKING:
-    from bert_tf.options import OptimizerOptions
+    from bert_tf.keywords import OptimizerOptions
 
 # Arguments of Keras's optimizers that ours has too.
 KERAS_OPTIONS = (

@@ -17,18 +17,17 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from absl import flags as absl_flags
 
 from bert_tf import BertConfig, BertModel
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints.tf1 import CheckpointReader, write_checkpoint
-from bert_tf.cli import main as cli
-from bert_tf.cli.flags import check_effects
+from bert_tf.cli.flags import parse
+from bert_tf.cli.main import options_class
 from bert_tf.data import records as record_files
 from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.data.shards import find_blocks
-from bert_tf.errors import InputError
 from bert_tf.modeling.names import checkpoint_name
+from bert_tf.options import options_of
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -195,20 +194,17 @@ def run(script: str, *words: str, code: int = 0, **flags: Any) -> subprocess.Com
     return ended
 
 
-def parsed(words: list[str]) -> list[str]:
-    """Parses a command line; a value that absl refuses is an `InputError` here."""
-    try:
-        return absl_flags.FLAGS(cli.without_true(words))
-    except absl_flags.Error as error:
-        raise InputError(str(error), "a value that the flag allows", "correct it") from None
-
-
 def module_of(script: str) -> Any:
-    """The module of a script or verb, or the function that is a verb: both have `define_flags`."""
+    """The module of a script or verb."""
     name = pathlib.Path(script).stem if script.endswith(".py") else VERBS[script][0]
-    module, _, function = name.partition(":")
-    found = importlib.import_module(module)
-    return getattr(found, function) if function else found
+    return importlib.import_module(name)
+
+
+def parsed(script: str, *words: str, **flags: Any) -> Any:
+    """The options of a script or verb that a command line gives."""
+    given = command(script, *words, **flags)
+    program = given.index(script if script in VERBS else str(ROOT / script))
+    return parse(options_class(module_of(script).main), given[program:])
 
 
 @contextlib.contextmanager
@@ -218,33 +214,23 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
     What the script refuses comes as an `InputError`. What it sets for its process is set back.
     """
     module = module_of(script)
-    before = set(absl_flags.FLAGS)
-    module.define_flags()
+    cls = options_class(module.main)
+    program = script if script in VERBS else str(ROOT / script)
+    has_strategy = any(option.name == "strategy" for option in options_of(cls))
 
     def call(*words: str, **flags: Any) -> None:
-        absl_flags.FLAGS.unparse_flags()
-        for name in set(absl_flags.FLAGS) - before:
-            absl_flags.FLAGS[name].unparse()  # what an earlier call gave
+        chosen = {*flags, *(word.lstrip("-").partition("=")[0] for word in words)}
+        if has_strategy and not chosen & {"strategy", "tpu"}:
+            flags["strategy"] = "one"  # two mirrored ones in a process disturb each other
+        line = command(script, *words, **flags)
         at_end = signal.getsignal(signal.SIGTERM)
         try:
             with unittest.mock.patch.dict(os.environ):
-                chosen = {*flags, *(word.lstrip("-").partition("=")[0] for word in words)}
-                if "strategy" in absl_flags.FLAGS and not chosen & {"strategy", "tpu"}:
-                    flags["strategy"] = "one"  # two mirrored ones in a process disturb each other
-                given = command(script, *words, **flags)
-                given = given[given.index(script if script in VERBS else str(ROOT / script)) :]
-                outside = parsed(given)
-                getattr(module, "check_flags", lambda _: None)(outside[1:])
-                check_effects()
-                module.main(outside)
+                module.main(parse(cls, line[line.index(program) :]))
         finally:
             signal.signal(signal.SIGTERM, at_end)
 
-    try:
-        yield call
-    finally:
-        for name in set(absl_flags.FLAGS) - before:
-            delattr(absl_flags.FLAGS, name)
+    yield call
 
 
 @contextlib.contextmanager

@@ -1,0 +1,96 @@
+"""The options that commands which train have in common. Loads no TensorFlow."""
+
+from bert_tf.checkpoints.options import ModelFiles
+from bert_tf.data.options import Packing
+from bert_tf.errors import InputError
+from bert_tf.options import LONGEST, NEVER, Options, option
+from bert_tf.training.options import (
+    Devices,
+    FineTuning,
+    FineTuningIntervals,
+    StepConfig,
+)
+
+
+class RunFolder(Options, title="Model"):
+    """The folders of a run."""
+
+    output_dir: str = option(
+        "The folder for checkpoints and results. The same command resumes a run in it.",
+        path=True,
+        original=True,
+    )
+    export_dir: str | None = option(
+        "At the end, export the model (the best checkpoint if the run keeps one, else the last) "
+        "as a SavedModel that takes raw text, for TensorFlow Serving: the next version in this "
+        "folder. See bert-tf export.",
+        default=None,
+        path=True,
+    )
+
+
+class WithoutEffect(Options, title="Accepted for the original's commands, without effect"):
+    """Options of the original's commands that are accepted and ignored."""
+
+    master: str | None = option("No effect.", default=None, acts=NEVER, original=True)
+    num_tpu_cores: int = option("No effect.", default=8, low=0, acts=NEVER, original=True)
+
+
+class TrainingCommand(RunFolder, title="Training"):
+    """What every command that trains has."""
+
+    do_train: bool = option("Train.", default=False, original=True)
+    step: StepConfig = StepConfig()
+    devices: Devices = Devices()
+    ignored: WithoutEffect = WithoutEffect()
+
+
+class InitialModel(ModelFiles, title="Model"):
+    """The model that fine-tuning begins with."""
+
+    init_checkpoint: str | None = option(
+        "The model: a TF1 or TF2 checkpoint, a .keras file, the folder of a run or of a Hugging "
+        "Face model, or hf:OWNER/NAME[@REVISION], fetched from their hub. Without it: the model "
+        "of --output_dir.",
+        default=None,
+        path=True,
+        original=True,
+    )
+
+
+class FineTuningCommand(TrainingCommand, title="Fine-tuning"):
+    """What every command that fine-tunes has, as in the original's run_classifier and run_squad."""
+
+    model: InitialModel = InitialModel()
+    max_seq_length: int | None = option(
+        "Most tokens of an example, or of a window where texts are read in windows; longer "
+        "examples are cut.",
+        default=None,
+        shown=128,
+        low=1,
+        high=LONGEST,
+        recorded=True,
+        original=True,
+    )
+    predict_batch_size: int = option(
+        "Examples of a prediction step, all devices together.",
+        default=8,
+        low=1,
+        acts="do_predict",
+        original=True,
+    )
+    packing: Packing = Packing()
+    training: FineTuning = FineTuning()
+    intervals: FineTuningIntervals = FineTuningIntervals()
+    tfds_name: str | None = option(
+        "A dataset of tensorflow-datasets, in place of files: squad or glue/mrpc, say. The "
+        "environment variable TFDS_DATA_DIR says where its data are kept.",
+        default=None,
+    )
+
+
+def require_one_of(**values: object) -> None:
+    """Refuses a command that gives none of these options."""
+    if not any(values.values()):
+        received = "neither " + " nor ".join(f"--{name}" for name in values)
+        raise InputError(received, "at least one of them", "add one of them")

@@ -1,0 +1,338 @@
+"""An option is a field of a frozen dataclass, declared once, with all that is known of it.
+
+    class Intervals(Options, title="Training"):
+        \"\"\"Steps between logging, saving and evaluation.\"\"\"
+
+        eval_steps: int = option(
+            "Evaluate every so many steps; 0: no.",
+            default=0, low=0, acts="do_train and do_eval", recorded=True, may_change=True,
+        )
+
+    class Classify(Options):
+        \"\"\"The options of a command, its own and those of groups.\"\"\"
+
+        task_name: str | None = option("One of the tasks.", default=None, original=True)
+        intervals: Intervals = Intervals()
+
+Flags, `--help`, the documentation, what checkpoints record of a run, and what a resumed run is
+compared with are made from these fields (`bert_tf.cli.flags`, `recorded`). A class is declared
+beside the code that takes it. A command whose default, help or bounds differ declares the field
+again in a subclass. A field without `option` is no option: no flag sets it.
+
+Loads no TensorFlow: a command parses its flags before.
+"""
+
+import dataclasses
+import fnmatch
+import functools
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform, overload
+
+from bert_tf.declarations import check
+
+T = TypeVar("T")
+_hints = functools.cache(typing.get_type_hints)
+LONGEST = 10**6  # tokens of a sequence
+LARGEST_SEED = 2**32 - 1
+_MOST = 10**9  # of what an option counts: far beyond any use, and an int32
+NEVER = "never"  # in place of `acts`, for options that are accepted and ignored
+_HELP = "help"  # the key of an option's text in the metadata of its field
+
+
+# ---------------------------------------------------------------------------- a declaration
+
+
+@overload
+def option(text: str, *, default: T, **metadata: Any) -> T: ...
+
+
+@overload
+def option(text: str, **metadata: Any) -> Any: ...
+
+
+def option(text: str, **metadata: Any) -> Any:
+    """The field of an option.
+
+    Args:
+      text: what it does, in a sentence or two, for people who read --help.
+      **metadata: what else is known of it:
+
+        default      its value where none is given; without it the option is required. None: it
+                     depends on others, and its help says "Default: ..." unless `shown` does
+        shown        the default that help shows in the place of None; `recorded` takes it too
+        low, high, above, below, choices, distinct
+                     bounds of every number in it, the only values, whether they must differ, as
+                     for `declarations.typed`; a whole number with `low` is at most 10**9 unless
+                     `high` says otherwise
+        infinite     a float that may be infinite
+        path         a path of files or folders, also with commas between: ~ is the home folder
+        words        what the words outside flags are called; a tuple takes all, a text one
+        acts         the options of which one must be set for this one to do anything:
+                     "do_eval or report", "task_name=ner", "output_file=*.csv"; with "and" between,
+                     one of each part; NEVER; default: it always acts
+        recorded     it affects the result of a training, so checkpoints record it, and a resumed
+                     or finished run is compared with it
+        may_change   recorded, and may differ when a finished run is trained further
+        original     google-research/bert has it: where it does not act, a warning says so. Where
+                     another option does not act it is refused
+    """
+    default = metadata.pop("default", dataclasses.MISSING)
+    if isinstance(metadata.get("low"), int):
+        metadata.setdefault("high", _MOST)
+    return dataclasses.field(default=default, metadata={_HELP: text, **metadata})
+
+
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(option, dataclasses.field)
+)
+class Options:
+    """A base of groups of options: subclasses are frozen dataclasses with checked values.
+
+    Attributes:
+      title: under which --help shows the options that the class declares.
+      most_used: names of options, also of other groups, that --help shows first.
+      acts: as of `option`, for all options of the class; its title should say it.
+
+    Raises:
+      InputError: a value is not as declared.
+    """
+
+    title: ClassVar[str]
+    most_used: ClassVar[tuple[str, ...]]
+    acts: ClassVar[str]
+
+    def __init_subclass__(cls, *, title: str = "", most_used: str = "", acts: str = ""):
+        cls.title = title or "Of this command"
+        cls.most_used = tuple(most_used.split())
+        cls.acts = acts
+        dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+
+    def __post_init__(self):
+        kinds = _hints(type(self))
+        for field in dataclasses.fields(self):
+            if field.metadata:
+                check(field.name, getattr(self, field.name), kinds[field.name], **field.metadata)
+
+    @classmethod
+    def of(cls, group: "Options", **others: Any) -> Self:
+        """The values of a group that the class extends, and those of its other fields."""
+        return cls(**vars(group), **others)
+
+    def check(self) -> None:
+        """Raises `InputError` if options of a command contradict each other."""
+
+
+def replaced(options: T, **values: Any) -> T:
+    """A copy of options with other values, wherever in its groups they are."""
+    changed = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        if isinstance(value, Options):
+            names = {name for name, _ in _flat(value)} & values.keys()
+            if names:
+                inner = {name: values.pop(name) for name in names}
+                changed[field.name] = replaced(value, **inner)
+    return dataclasses.replace(options, **changed, **values)
+
+
+# ---------------------------------------------------------------------------- reading declarations
+
+
+class Option(NamedTuple):
+    """An option of a command, as its field declares it."""
+
+    name: str  # of the field
+    kind: Any  # its type, without None
+    default: Any  # MISSING where it is required
+    metadata: Mapping[str, Any]
+    title: str
+    acts: tuple[tuple[str, ...], ...]  # of each tuple one must be set
+    shown_acts: tuple[tuple[str, ...], ...]  # those of its own, for help
+
+    @property
+    def flag(self) -> str:
+        """The name of its flag: `from_` is --from."""
+        return self.name.rstrip("_")
+
+    @property
+    def help(self) -> str:
+        """What it does."""
+        return self.metadata[_HELP]
+
+    @property
+    def is_required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is dataclasses.MISSING
+
+    @property
+    def shown(self) -> Any:
+        """The default as help shows it."""
+        return self.metadata.get("shown", None if self.is_required else self.default)
+
+    def says(self, role: str) -> Any:
+        """The metadata of that name: `original`, `recorded`, `path`, ...; None without it."""
+        return self.metadata.get(role)
+
+
+@functools.cache
+def options_of(cls: type[Options]) -> tuple[Option, ...]:
+    """The options of a command or group, those of its groups included.
+
+    Raises:
+      TypeError: two have one name.
+    """
+    listed: list[Option] = []
+    kinds = _hints(cls)
+    for field in dataclasses.fields(cls):
+        kind = kinds[field.name]
+        if is_group(kind):
+            listed += options_of(kind)
+        elif _HELP in field.metadata:
+            listed.append(_option_of(cls, field, kind))
+    names = [option.flag for option in listed]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise TypeError(f"{cls.__name__} has two options {', '.join(sorted(twice))}")
+    return tuple(listed)
+
+
+def is_group(kind: Any) -> bool:
+    """Whether a type is a class of options."""
+    return isinstance(kind, type) and issubclass(kind, Options)
+
+
+def _option_of(cls: type[Options], field: dataclasses.Field, kind: Any) -> Option:
+    """The option of a field."""
+    home = next(base for base in cls.__mro__ if field.name in vars(base).get("__annotations__", ()))
+    own = _modes(field.metadata.get("acts", ""))
+    return Option(
+        name=field.name,
+        kind=_without_none(kind),
+        default=field.default,
+        metadata=field.metadata,
+        title=home.title,
+        acts=_modes(home.acts) + own,
+        shown_acts=own,
+    )
+
+
+def _modes(acts: str) -> tuple[tuple[str, ...], ...]:
+    """Of "do_eval and do_train or report": (("do_eval",), ("do_train", "report"))."""
+    if not acts:
+        return ()
+    return tuple(tuple(part.split(" or ")) for part in acts.split(" and "))
+
+
+def _without_none(kind: Any) -> Any:
+    """The type of an option that may be None."""
+    if isinstance(kind, types.UnionType):
+        (kind,) = set(typing.get_args(kind)) - {types.NoneType}
+    return kind
+
+
+# ---------------------------------------------------------------------------- values
+
+
+def made(cls: type[T], given: Mapping[str, Any]) -> T:
+    """Options with the values that are given by name; of the others the defaults.
+
+    Raises:
+      InputError: a value is not as declared.
+      TypeError: a required option is not given.
+    """
+    values = {}
+    for field in dataclasses.fields(cls):
+        kind = _hints(cls)[field.name]
+        if is_group(kind):
+            values[field.name] = made(kind, given)
+        elif field.name in given:
+            values[field.name] = given[field.name]
+    return cls(**values)
+
+
+def values_of(options: Options) -> dict[str, Any]:
+    """The value of every option by its name, those of groups included."""
+    return dict(_flat(options))
+
+
+def _flat(options: Options) -> Iterator[tuple[str, Any]]:
+    names = {option.name for option in options_of(type(options))}
+    for name, value in vars(options).items():
+        if isinstance(value, Options):
+            yield from _flat(value)
+        elif name in names:
+            yield name, value
+
+
+def changed(options: Options) -> dict[str, Any]:
+    """The values that are not the defaults, by name."""
+    values = values_of(options)
+    declared = options_of(type(options))
+    return {o.name: values[o.name] for o in declared if values[o.name] != o.default}
+
+
+def idle(options: Options) -> Iterator[tuple[Option, tuple[str, ...]]]:
+    """Yields the options that were changed and do nothing: each with those of which it needs one.
+
+    Whether an option needs another one says `acts`.
+    """
+    values = values_of(options)
+    for option in options_of(type(options)):
+        if values[option.name] != option.default:
+            missing = [modes for modes in option.acts if not is_set(modes, values)]
+            if missing:
+                yield option, missing[0]
+
+
+def is_set(modes: tuple[str, ...], values: Mapping[str, Any]) -> bool:
+    """Whether one of the modes is an option that is set, or one that has a value of a pattern."""
+    return any(_is_mode(mode, values) for mode in modes)
+
+
+def _is_mode(mode: str, values: Mapping[str, Any]) -> bool:
+    name, _, pattern = mode.partition("=")
+    value = values.get(name)
+    if pattern:
+        return fnmatch.fnmatch(f"{value}".lower(), pattern)
+    return bool(value)
+
+
+# ---------------------------------------------------------------------------- what is recorded
+
+
+class Settings(dict[str, Any]):
+    """What decides the result of a training, by name; its checkpoints record it.
+
+    Attributes:
+      defaults: of the options among them. A checkpoint that lacks one was made with its default.
+      may_change: names of those that may differ when a finished run is trained further.
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        *,
+        defaults: Mapping[str, Any] = types.MappingProxyType({}),
+        may_change: frozenset[str] = frozenset(),
+    ):
+        super().__init__(values)
+        self.defaults = defaults
+        self.may_change = may_change
+
+    def with_values(self, **values: Any) -> Self:
+        """With further settings, or other values."""
+        return type(self)({**self, **values}, defaults=self.defaults, may_change=self.may_change)
+
+
+def recorded(options: Options) -> Settings:
+    """The options that affect the result of a training."""
+    values = values_of(options)
+    kept = [option for option in options_of(type(options)) if option.says("recorded")]
+    defaults = {option.name: option.shown for option in kept}
+    settings = {}
+    for option in kept:
+        value = values[option.name]
+        settings[option.name] = option.shown if value is None else value
+    may_change = frozenset(option.name for option in kept if option.says("may_change"))
+    return Settings(settings, defaults=defaults, may_change=may_change)

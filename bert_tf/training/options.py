@@ -1,0 +1,341 @@
+"""The options of training: steps, intervals, schedules, devices. Loads no TensorFlow."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Self
+
+from bert_tf.errors import InputError
+from bert_tf.options import LARGEST_SEED, Options, option
+
+PRECISIONS = ("float32", "bfloat16", "float16")
+OPTIMIZERS = ("adamw", "lamb")
+STRATEGIES = ("auto", "one", "mirrored", "multiworker", "tpu")
+
+
+class StepConfig(Options, title="Training"):
+    """How a training step is computed. Only `precision` changes the result by more than rounding.
+
+    Attributes:
+      recompute_attention: attention's probabilities and the derivative of gelu are computed again
+        for the gradients, instead of kept.
+    """
+
+    precision: str = option(
+        "What layers compute in. Weights, moments, norms, soft-max and losses are always float32.",
+        default="float32",
+        choices=PRECISIONS,
+        recorded=True,
+    )
+    gradient_accumulation_steps: int = option(
+        "Micro-batches of each device in a step: less memory, the same result.",
+        default=1,
+        low=1,
+        acts="do_train",
+    )
+    recompute: bool = option(
+        "Compute encoder blocks again for their gradients: less memory.",
+        default=False,
+        acts="do_train",
+    )
+    xla: bool = option("Compile steps with XLA.", default=True)
+    recompute_attention: bool = False
+
+    def check_batch_size(self, size: int, num_replicas: int, *, name: str = "batch_size") -> None:
+        """Raises InputError unless `size` is a multiple of replicas times accumulation steps."""
+        unit = num_replicas * self.gradient_accumulation_steps
+        if size % unit:
+            parts = f"--gradient_accumulation_steps={self.gradient_accumulation_steps}"
+            received = f"{name}={size} for {num_replicas} replicas with {parts}"
+            raise InputError(received, "a multiple of their product", f"use a multiple of {unit}")
+
+
+class Intervals(Options, title="Training"):
+    """Steps between logging, saving and evaluation; 0: only at the end."""
+
+    iterations_per_loop: int = option(
+        "Most steps in a call of the compiled loop; between calls the host logs and saves.",
+        default=1000,
+        low=1,
+        acts="do_train",
+        original=True,
+    )
+    log_steps: int | None = option(
+        "Steps between two lines of progress, and points of the curves. If not given: 100, and "
+        "fewer in a run of less than 2,000 steps, for some twenty points.",
+        default=None,
+        low=0,
+        acts="do_train",
+    )
+    save_checkpoints_steps: int = option(
+        "Steps between two checkpoints; 0: one at the end. Ctrl-C and SIGTERM save one more.",
+        default=1000,
+        low=0,
+        acts="do_train",
+        original=True,
+    )
+    eval_steps: int = option(
+        "Also evaluate every so many steps of training; 0: no.",
+        default=0,
+        low=0,
+        acts="do_train and do_eval",
+    )
+
+    def of_run(self, num_train_steps: int) -> Self:
+        """With log_steps for a run of that length, unless it is given.
+
+        A divisor of save_checkpoints_steps: so a run that was killed and resumed has the same
+        means.
+        """
+        most = max(1, min(100, num_train_steps // 20))
+        steps = next(n for n in range(most, 0, -1) if self.save_checkpoints_steps % n == 0)
+        return dataclasses.replace(self, log_steps=steps) if self.log_steps is None else self
+
+    def stops(self, step: int, last: int) -> Iterator[int]:
+        """The steps after `step`, up to the last one, at which something is due."""
+        intervals = (self.log_steps, self.save_checkpoints_steps, self.eval_steps)
+        while step < last:
+            due = [(step // every + 1) * every for every in intervals if every]
+            step = min(last, step + self.iterations_per_loop, *due)
+            yield step
+
+    @staticmethod
+    def is_due(step: int, every: int, last: int | None = None) -> bool:
+        """Whether something done every so many steps, and after the last, is due after `step`."""
+        return step == last or (every > 0 and step % every == 0)
+
+
+class FineTuningIntervals(Intervals, title="Fine-tuning"):
+    """Likewise; evaluations choose the best checkpoint."""
+
+    eval_steps: int = option(
+        "Evaluate every so many steps, and keep the best checkpoint; 0: no.",
+        default=0,
+        low=0,
+        acts="do_train and do_eval",
+        recorded=True,
+        may_change=True,
+    )
+
+
+# ---------------------------------------------------------------------------- schedules
+
+
+class Updates(Options, title="Training"):
+    """What every training is updated with."""
+
+    train_batch_size: int = option(
+        "Examples of a step, all devices together.",
+        default=32,
+        low=1,
+        acts="do_train",
+        recorded=True,
+        original=True,
+    )
+    optimizer: str = option(
+        "adamw: Adam with decoupled weight decay, as the original. lamb: its layer-wise form.",
+        default="adamw",
+        choices=OPTIMIZERS,
+        acts="do_train",
+        recorded=True,
+    )
+    bias_correction: bool = option(
+        "Correct Adam's moments for their start at 0 (the original does not).",
+        default=False,
+        acts="do_train",
+        recorded=True,
+    )
+
+
+class PretrainingSchedule(Updates):
+    """How long, how fast and with which optimizer a model is pre-trained."""
+
+    learning_rate: float = option(
+        "The peak learning rate, above 0.",
+        default=5e-5,
+        above=0.0,
+        acts="do_train",
+        recorded=True,
+        original=True,
+    )
+    num_train_steps: int = option(
+        "Steps in all; the decay ends there.",
+        default=100000,
+        low=1,
+        acts="do_train",
+        recorded=True,
+        original=True,
+    )
+    num_warmup_steps: int = option(
+        "Steps in which the learning rate rises.",
+        default=10000,
+        low=0,
+        acts="do_train",
+        recorded=True,
+        original=True,
+    )
+    stop_at_step: int | None = option(
+        "End before --num_train_steps, at the learning rate of this step: the first of two phases.",
+        default=None,
+        low=1,
+        acts="do_train",
+    )
+
+    @property
+    def last_step(self) -> int:
+        """The step at which training ends."""
+        return min(self.stop_at_step or self.num_train_steps, self.num_train_steps)
+
+
+class Epochs(Updates, title="Fine-tuning"):
+    """How long and with which optimizer a model is fine-tuned, at whatever learning rate."""
+
+    num_train_epochs: float = option(
+        "How often each example is trained on.",
+        default=3.0,
+        above=0.0,
+        high=1e6,
+        acts="do_train",
+        recorded=True,
+        may_change=True,
+        original=True,
+    )
+    warmup_proportion: float = option(
+        "The share of the steps in which the learning rate rises.",
+        default=0.1,
+        low=0.0,
+        below=1.0,
+        acts="do_train",
+        recorded=True,
+        original=True,
+    )
+    layerwise_lr_decay: float = option(
+        "Above 0, at most 1 (0.9 is usual): a factor of the learning rate for each level, from "
+        "the head (the rate itself) over pooler and layers to the embeddings.",
+        default=1.0,
+        above=0.0,
+        high=1.0,
+        acts="do_train",
+        recorded=True,
+    )
+
+    def at(self, learning_rate: float) -> "FineTuningSchedule":
+        """With a learning rate."""
+        return FineTuningSchedule.of(self, learning_rate=learning_rate)
+
+
+class FineTuningSchedule(Epochs):
+    """How long, how fast and with which optimizer a model is fine-tuned."""
+
+    learning_rate: float = option(
+        "The peak learning rate, above 0.",
+        default=5e-5,
+        above=0.0,
+        acts="do_train",
+        recorded=True,
+        original=True,
+    )
+
+    def num_train_steps(self, num_examples: int) -> int:
+        """Updates in all, int(N / batch * epochs) as in the original.
+
+        Raises:
+          InputError: there would be none.
+        """
+        steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
+        if steps < 1:
+            sizes = f"{self.train_batch_size}, --num_train_epochs={self.num_train_epochs}"
+            received = f"{num_examples} examples, --train_batch_size={sizes}"
+            remedy = "use a smaller batch or more epochs"
+            raise InputError(received, "enough for one update", remedy)
+        return steps
+
+
+# ---------------------------------------------------------------------------- runs
+
+
+class Training(Options, title="Training"):
+    """The seed of a training, and the checkpoints that it keeps."""
+
+    seed: int = option(
+        "Seeds weights, data order and dropout.",
+        default=12345,
+        low=0,
+        high=LARGEST_SEED,
+        acts="do_train or dev_share",
+        recorded=True,
+    )
+    keep_checkpoint_max: int = option(
+        "How many checkpoints are kept; 0 keeps all.", default=5, low=0, acts="do_train"
+    )
+
+
+class FineTuning(Training, title="Fine-tuning"):
+    """Likewise, and which weights are trained for how long."""
+
+    freeze: tuple[str, ...] = option(
+        "Patterns of the names of weights to leave as they are, as in "
+        "bert/embeddings,bert/encoder/layer_[0-5]/; found anywhere in a name. Where it is all of "
+        "the encoder, its dropout is off.",
+        default=(),
+        acts="do_train",
+        recorded=True,
+    )
+    early_stopping: int = option(
+        "Stop after so many evaluations without a better one; 0: never.",
+        default=0,
+        low=0,
+        acts="eval_steps",
+        recorded=True,
+        may_change=True,
+    )
+
+
+class Devices(Options, title="Devices"):
+    """What the model runs on."""
+
+    strategy: str = option(
+        "auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG "
+        "names several processes, mirrored with several GPUs, else one device.",
+        default="auto",
+        choices=STRATEGIES,
+    )
+    tf32: bool = option(
+        "In float32, let GPUs since Ampere multiply in TF32, with 10 of 23 bits, as TensorFlow "
+        "does by default: faster, and 2e-3 from the original's vectors instead of 1e-6.",
+        default=True,
+        acts="precision=float32",
+    )
+    hang_seconds: int = option(
+        "Report a hang, with the stacks of all threads, after so many seconds without progress; "
+        "three times as many where something is compiled; 0: never.",
+        default=600,
+        low=0,
+    )
+    sigterm_exit_code: int = option(
+        "The exit code after SIGTERM, once a checkpoint is saved; 0, say, where a platform takes "
+        "others for failures.",
+        default=143,
+        low=0,
+        high=255,
+    )
+    use_tpu: bool = option("Run on the TPU named by --tpu_name.", default=False, original=True)
+    tpu_name: str | None = option(
+        "The TPU: local, that of this machine; or the name or grpc://address of another "
+        "machine's. This process reads for it, batch by batch, so local is faster.",
+        default=None,
+        acts="use_tpu or tpu or strategy=tpu",
+        original=True,
+    )
+    tpu: str | None = option("The same as --use_tpu --tpu_name=TPU.", default=None)
+    tpu_zone: str | None = option(
+        "The zone of a TPU that is given by name.",
+        default=None,
+        acts="use_tpu or tpu or strategy=tpu",
+        original=True,
+    )
+    gcp_project: str | None = option(
+        "The cloud project of a TPU that is given by name.",
+        default=None,
+        acts="use_tpu or tpu or strategy=tpu",
+        original=True,
+    )
