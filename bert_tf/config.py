@@ -48,6 +48,9 @@ class _HuggingFace(OtherKeys):
 class BertConfig:
     """Sizes of a BERT, named as the keys of `bert_config.json` (original: `BertConfig`).
 
+    Roles of fields: `of_training`, what weights compute does not depend on it; `in_no_shape`, it
+    does, and no shape of a weight shows it.
+
     Raises:
       InputError: a size is not positive, sizes do not fit each other, or the activation is unknown.
     """
@@ -56,18 +59,22 @@ class BertConfig:
     vocab_size: int = dataclasses.field(metadata=size().metadata)
     hidden_size: int = size(768)  # D
     num_hidden_layers: int = size(12, most=10_000)
-    num_attention_heads: int = size(12)  # N; the head size H is D / N
+    num_attention_heads: int = size(12, in_no_shape=True)  # N; the head size H is D / N
     intermediate_size: int = size(3072)  # F
     # gelu is the tanh form; gelu_erf the exact one
-    hidden_act: str = declared("gelu", choices=ACTIVATIONS)
-    hidden_dropout_prob: float = declared(0.1, low=0, below=1)
-    attention_probs_dropout_prob: float = declared(0.1, low=0, below=1)
+    hidden_act: str = declared("gelu", choices=ACTIVATIONS, in_no_shape=True)
+    hidden_dropout_prob: float = declared(0.1, low=0, below=1, of_training=True)
+    attention_probs_dropout_prob: float = declared(0.1, low=0, below=1, of_training=True)
     max_position_embeddings: int = size(512)  # the longest sequence
     type_vocab_size: int = size(16)  # the original's default; released files say 2
-    initializer_range: float = declared(0.02, low=0, high=1e6)  # deviation, truncated normal
-    layer_norm_eps: float = declared(1e-12, low=0, high=1e6)  # ours; fixed in the original
+    # Deviation of a truncated normal.
+    initializer_range: float = declared(0.02, low=0, high=1e6, of_training=True)
+    # Ours; fixed in the original.
+    layer_norm_eps: float = declared(1e-12, low=0, high=1e6, in_no_shape=True)
     # Ours; causal: a token sees itself and those before it, and the last one stands for the text.
-    attention: str = declared("bidirectional", choices=("bidirectional", "causal"))
+    attention: str = declared(
+        "bidirectional", choices=("bidirectional", "causal"), in_no_shape=True
+    )
 
     def __post_init__(self):
         check_fields(self)

@@ -46,6 +46,7 @@ def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
         filled                     whether no text and no list in it may be empty
         distinct                   whether the items of a list must differ
         infinite                   whether a float may be infinite
+        any other name             a role that other code gives the field: see `names_with`
 
     A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN is never
     taken, nor is infinity but where the metadata say so. A subclass of `OtherKeys` leaves unknown
@@ -71,9 +72,14 @@ def declared(default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1) -> Any:
+def names_with(cls: type, role: str) -> list[str]:
+    """The names of the fields of a dataclass whose metadata have a role, such as `of_sequences`."""
+    return [field.name for field in dataclasses.fields(cls) if field.metadata.get(role)]
+
+
+def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1, **metadata: Any) -> Any:
     """A field for a number of rows, layers, word pieces or the like: what an int32 can count."""
-    return declared(default, low=1, high=most)
+    return declared(default, low=1, high=most, **metadata)
 
 
 def check_fields(instance: Any) -> None:

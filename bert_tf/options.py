@@ -77,6 +77,7 @@ def option(text: str, **metadata: Any) -> Any:
         may_change   recorded, and may differ when a finished run is trained further
         original     google-research/bert has it: where it does not act, a warning says so. Where
                      another option does not act it is refused
+        of_tpu       a path that a TPU of another machine must reach
     """
     default = metadata.pop("default", dataclasses.MISSING)
     if isinstance(metadata.get("low"), int):
@@ -263,6 +264,21 @@ def _flat(options: Options) -> Iterator[tuple[str, Any]]:
             yield from _flat(value)
         elif name in names:
             yield name, value
+
+
+def resolved(options: T, **found: Any) -> T:
+    """Options with values in the place of those that were left empty.
+
+    Args:
+      options: of a command.
+      **found: by the name of an option, the value that other options or data say; None: the default
+        that help shows.
+    """
+    values = values_of(options)
+    shown = {option.name: option.shown for option in options_of(type(options))}
+    empty = {name: value for name, value in found.items() if values[name] is None}
+    chosen = {name: shown[name] if value is None else value for name, value in empty.items()}
+    return replaced(options, **chosen)
 
 
 def changed(options: Options) -> dict[str, Any]:

@@ -5,8 +5,9 @@ import math
 
 import pytest
 
-from bert_tf.config import BertConfig, Intervals, StepConfig
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.training.options import Intervals, StepConfig
 
 # As in the archives of the released models.
 UNCASED_BASE = {

@@ -3,6 +3,7 @@
 A companion belongs to weights and is stored beside them: sizes, vocabulary, case, pieces that are
 kept whole. Data of another companion train another model without an error, so it is refused.
 
+    config_and_vocabulary  what is given, else what the initial weights have
     of_data            what record files, flags and the folder of a run say, compared
     first_weights      what a run begins or goes on with
     check_companions   all of it, against weights
@@ -21,6 +22,7 @@ from bert_tf.checkpoints.metadata import (
     Weights,
     write_model_files,
 )
+from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.config import BertConfig
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.data.shards import common_description
@@ -87,6 +89,23 @@ def of_data(
     facts = ModelMetadata(do_lower_case=case, strip_accents=strip, never_split=kept)
     tokenizer = _tokenizer_of_data(vocab_file, config, facts) if vocab_file else None
     return Companions(config, facts, tokenizer, data)
+
+
+def config_and_vocabulary(
+    given: ModelFiles, init_checkpoint: str | None
+) -> tuple[BertConfig, str | None]:
+    """The configuration and the vocabulary that are given, else those of the initial weights.
+
+    Raises:
+      InputError: there is no configuration.
+    """
+    if given.bert_config_file:
+        return BertConfig.from_json_file(given.bert_config_file), given.vocab_file
+    if not init_checkpoint:
+        remedy = "add --bert_config_file, or --init_checkpoint with a model that has such a file"
+        raise InputError("no --bert_config_file", "the sizes of the model", remedy)
+    weights = loading.open_weights(init_checkpoint)
+    return loading.config_of(weights), given.vocab_file or weights.vocab_file
 
 
 def _check_description(
@@ -191,7 +210,7 @@ def first_weights(
     return None
 
 
-def check_companions(weights: Weights, given: Companions, bert_config_file: str) -> None:
+def check_companions(weights: Weights, given: Companions, bert_config_file: str | None) -> None:
     """Raises `InputError` if weights have other companions than a pre-training with these data.
 
     Args:

@@ -37,6 +37,7 @@ from bert_tf.checkpoints.metadata import (
 )
 from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.config import BertConfig
+from bert_tf.declarations import names_with
 from bert_tf.errors import InputError
 from bert_tf.files import own_path, path_errors
 from bert_tf.heads import ENCODER
@@ -46,13 +47,6 @@ from bert_tf.modeling.parts import parts_of
 from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
-# What no shape shows; with another value the same weights compute something else.
-_SILENT = ("num_attention_heads", "hidden_act", "layer_norm_eps", "attention")
-# What the weights depend on; dropout and the initializer affect training alone.
-_OF_WEIGHTS = (
-    *("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size"),
-    *("max_position_embeddings", "type_vocab_size", *_SILENT),
-)
 _UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
 WEIGHTS_ALONE = ".weights.h5"  # the end of files of Keras without a model
 _MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
@@ -216,7 +210,7 @@ def report_on(
             received = f"{report.path}, whose {name} has the shape {theirs}"
             raise InputError(received, f"{own}, as the configuration says", remedy)
     if config := config_of_model(model):
-        _refuse_other_config(weights, config, model.name, _SILENT)
+        _refuse_other_config(weights, config, model.name, names_with(BertConfig, "in_no_shape"))
     return report
 
 
@@ -261,7 +255,10 @@ def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConf
             raise _not_beside(weights, CONFIG_FILE, "bert_config_file")
         return weights.config
     given = BertConfig.from_json_file(bert_config_file)
-    _refuse_other_config(weights, given, bert_config_file, _OF_WEIGHTS)
+    of_training = names_with(BertConfig, "of_training")
+    names = [field.name for field in dataclasses.fields(BertConfig)]
+    of_weights = [name for name in names if name not in of_training]
+    _refuse_other_config(weights, given, bert_config_file, of_weights)
     return given
 
 

@@ -65,17 +65,27 @@ _COUNTERS = re.compile(
 class ModelMetadata:
     """What belongs to a model beside its sizes and weights; None: unknown.
 
+    Roles of fields: `of_part`, a layer, the labels or the tokenizer of a Keras model has it;
+    `of_weights`, it is right for these weights alone, not for those of further training;
+    `of_windows` and `of_sequences`, it says how texts become sequences (by windows).
+
     Raises:
       InputError: a value is not of its kind.
     """
 
-    do_lower_case: bool | None = None  # of the text before it is cut into word pieces
-    strip_accents: bool | None = None  # of that text; None: as do_lower_case
+    # Of the text before it is cut into word pieces.
+    do_lower_case: bool | None = declared(None, of_part=True)
+    strip_accents: bool | None = declared(
+        None, of_part=True
+    )  # of that text; None: as do_lower_case
     # Pieces that the tokenizer keeps whole wherever a text has them; None: as far as known, none.
-    never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True)
-    architecture: str | None = declared(None, filled=True)  # such as BertForMaskedLM
-    labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True)  # of classes
-    null_score_diff_threshold: float | None = None  # of SQuAD v2.0: no answer above these null odds
+    never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
+    # Such as BertForMaskedLM.
+    architecture: str | None = declared(None, filled=True, of_part=True)
+    # Of classes.
+    labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
+    # Of SQuAD v2.0: no answer above these null odds.
+    null_score_diff_threshold: float | None = declared(None, of_weights=True)
     origin: str | None = declared(None, filled=True)  # hf:OWNER/NAME@COMMIT of the first weights
     # Where the architecture has several.
     task: str | None = declared(None, choices=NAMES, remedy=_OWN_HEAD)
@@ -87,11 +97,16 @@ class ModelMetadata:
     score_deviation: float | None = declared(None, above=0)
     temperature: float | None = declared(None, above=0)  # by which logits of classes are divided
     num_choices: int | None = size(None)  # sequences of a record of multiple choice
-    max_seq_length: int | None = size(None)  # word pieces of a sequence at most
-    doc_stride: int | None = size(None)  # from the beginning of a window to that of the next
-    document_context: bool | None = None  # sentences in words among the others of their document
-    max_query_length: int | None = declared(None, low=0, high=2**31 - 1)  # pieces of a question
-    version_2_with_negative: bool | None = None  # on questions that may have no answer
+    # Word pieces of a sequence at most.
+    max_seq_length: int | None = size(None, of_part=True, of_sequences=True)
+    # From the beginning of a window to that of the next.
+    doc_stride: int | None = size(None, of_windows=True, of_sequences=True)
+    # Sentences in words among the others of their document.
+    document_context: bool | None = declared(None, of_windows=True, of_sequences=True)
+    # Pieces of a question.
+    max_query_length: int | None = declared(None, low=0, high=2**31 - 1, of_sequences=True)
+    # On questions that may have no answer.
+    version_2_with_negative: bool | None = declared(None, of_sequences=True)
 
     def __post_init__(self):
         check_fields(self)

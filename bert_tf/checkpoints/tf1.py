@@ -20,6 +20,7 @@ from absl import logging
 from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
 from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, remedy_of
+from bert_tf.options import Settings
 
 GLOBAL_STEP = "global_step"
 RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that a resumed run is compared with
@@ -355,32 +356,33 @@ def is_finished(prefix: str) -> bool:
     return reader.run_settings().get("num_train_steps") == step_of(prefix)
 
 
-# Settings that older runs do not record: without them these had none.
-LATER = {"best_metric", "class_weights", "dev_share"}
-
-
 def changed_settings(
     saved: Mapping[str, Any], given: Mapping[str, Any], *, besides: Iterable[str] = ()
 ) -> list[str]:
-    """The names of settings that both have, with different values; or that only the later has.
+    """The names of settings in which a checkpoint's run differs from one that is asked for.
 
-    The latter are LATER ones, without which older runs were made.
-
-    A path may be spelled in several ways. On another host than the chief's the same initial weights
-    may have another one.
+    Compared are settings that both have, and options that the checkpoint does not record: it was
+    made with their defaults. A path may be spelled in several ways; on another host than the
+    chief's the same initial weights may have another one.
 
     Args:
-      saved: as `CheckpointReader.run_settings` gives them.
+      saved: as `CheckpointReader.run_settings` gives them; empty if no run of ours wrote it.
       given: those of a run that is asked for.
       besides: names that are ignored.
     """
-    added = {name for name in LATER & given.keys() if saved and given[name] and name not in saved}
-    names = (saved.keys() & given.keys() | added) - set(besides)
-    paths = {os.path.realpath(str(one.get("init_checkpoint") or "")) for one in (saved, given)}
-    if not runtime.is_chief() or len(paths) == 1:
+    saved = with_defaults(saved, given)
+    names = (saved.keys() & given.keys()) - set(besides)
+    initial = {os.path.realpath(str(of.get("init_checkpoint") or "")) for of in (saved, given)}
+    if not runtime.is_chief() or len(initial) == 1:
         names -= {"init_checkpoint"}
     new = json.loads(json.dumps({name: given[name] for name in names}))
-    return sorted(name for name in names if saved.get(name) != new[name])
+    return sorted(name for name in names if saved[name] != new[name])
+
+
+def with_defaults(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a checkpoint's run; of options that it does not record, the defaults."""
+    defaults = given.defaults if saved and isinstance(given, Settings) else {}
+    return json.loads(json.dumps(dict(defaults))) | dict(saved)
 
 
 def check_finished_run(
@@ -406,7 +408,8 @@ def check_finished_run(
         ignored.add("init_checkpoint")
     other = changed_settings(saved, given, besides=ignored)
     if runtime.any_process(bool(other)):
-        listed = ", ".join(f"{name} {given[name]} (it had {saved[name]})" for name in other)
+        had = with_defaults(saved, given)
+        listed = ", ".join(f"{name} {given[name]} (it had {had[name]})" for name in other)
         raise InputError(
             f"{prefix}, a finished run, with other settings: {listed or 'of another process'}",
             "the settings and data of that run, which is not trained again",
@@ -416,10 +419,11 @@ def check_finished_run(
 
 def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Logs the settings in which a resumed run differs from its beginning."""
+    had = with_defaults(saved, given)
     for name in changed_settings(saved, given, besides=("data_order",)):  # of train_batch_size
         what = {"train_records": "other records, whose checksum is"}.get(name, name)
         logging.warning(
             "Resuming with %s %s; the run was started with %s. Training continues from the last "
             "step, but the result differs from a run with one setting throughout.",
-            *(what, given[name], saved[name]),
+            *(what, given[name], had[name]),
         )

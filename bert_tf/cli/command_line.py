@@ -13,7 +13,7 @@ from bert_tf.options import Option, Options, options_of
 
 NAME_WIDTH = 32
 OWN = "Of this command"
-_SAYS_DEFAULT = re.compile("[Dd]efault:|If not given:")  # a text that explains it
+_SAYS_DEFAULT = re.compile("Default:|If not given:")  # a text that explains it
 
 
 # ---------------------------------------------------------------------------- help

@@ -1,7 +1,7 @@
 """The options that commands which train have in common. Loads no TensorFlow."""
 
 from bert_tf.checkpoints.options import ModelFiles
-from bert_tf.data.options import Packing
+from bert_tf.data.options import Batching
 from bert_tf.errors import InputError
 from bert_tf.options import LONGEST, NEVER, Options, option
 from bert_tf.training.options import (
@@ -18,6 +18,7 @@ class RunFolder(Options, title="Model"):
     output_dir: str = option(
         "The folder for checkpoints and results. The same command resumes a run in it.",
         path=True,
+        of_tpu=True,
         original=True,
     )
     export_dir: str | None = option(
@@ -26,6 +27,7 @@ class RunFolder(Options, title="Model"):
         "folder. See bert-tf export.",
         default=None,
         path=True,
+        of_tpu=True,
     )
 
 
@@ -54,6 +56,7 @@ class InitialModel(ModelFiles, title="Model"):
         "of --output_dir.",
         default=None,
         path=True,
+        of_tpu=True,
         original=True,
     )
 
@@ -79,7 +82,7 @@ class FineTuningCommand(TrainingCommand, title="Fine-tuning"):
         acts="do_predict",
         original=True,
     )
-    packing: Packing = Packing()
+    batching: Batching = Batching()
     training: FineTuning = FineTuning()
     intervals: FineTuningIntervals = FineTuningIntervals()
     tfds_name: str | None = option(
@@ -94,3 +97,12 @@ def require_one_of(**values: object) -> None:
     if not any(values.values()):
         received = "neither " + " nor ".join(f"--{name}" for name in values)
         raise InputError(received, "at least one of them", "add one of them")
+
+
+def require(name: str, is_given: object, **needed: object) -> None:
+    """Refuses an option, if it is given, without all of those that it needs."""
+    if is_given and not all(needed.values()):
+        listed = " and ".join(f"--{other}" for other in needed)
+        expected = f"{listed}: --{name} has no effect alone"
+        remedy = f"add {listed}, or leave out --{name}"
+        raise InputError(f"--{name} without {listed}", expected, remedy)

@@ -3,7 +3,7 @@
 from bert_tf.options import Options, option
 
 
-class Packing(Options, title="Fine-tuning"):
+class Batching(Options, title="Fine-tuning"):
     """How fine-tuning makes batches of its records."""
 
     bucket_by_length: bool = option(

@@ -18,7 +18,6 @@ All batches have the same R and W but for a few, which have more rows: so a step
 twice.
 """
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,6 +34,7 @@ from bert_tf.data.batches import (
     ShuffledSampler,
     joined,
 )
+from bert_tf.data.options import Batching
 from bert_tf.data.records import Feature, fill_rows
 from bert_tf.data.shards import RecordFiles
 
@@ -319,12 +319,10 @@ def real_lengths(files: RecordFiles) -> np.ndarray:
     return np.concatenate(parts)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BatchingConfig:
-    """How fine-tuning makes batches of its records."""
+class BatchingConfig(Batching):
+    """How fine-tuning makes batches of its records: packed or not, of sequences of what length."""
 
     max_seq_length: int
-    bucket_by_length: bool = True  # whether batches are packed
 
     def num_sequences(self, num_choices: int) -> int:
         """K of the model that is given these batches."""

@@ -327,12 +327,14 @@ def index_path(path: str) -> str:
 class DataSettings:
     """What pre-training records depend on besides text and vocabulary; named as the flags.
 
+    Fields with the role `in_common` must be the same in all files of a run.
+
     Raises:
       InputError: a value is out of its bounds, or the shares do not sum to 1.
     """
 
-    max_seq_length: int = size()  # S
-    max_predictions_per_seq: int = size()  # P
+    max_seq_length: int = size(in_common=True)  # S
+    max_predictions_per_seq: int = size(in_common=True)  # P
     masked_lm_prob: float = declared(low=0, high=1)
     short_seq_prob: float = declared(low=0, high=1)
     dupe_factor: int = size()
@@ -340,7 +342,7 @@ class DataSettings:
     do_whole_word_mask: bool
     words_from_spaces: bool = False
     one_draw_per_word: bool = declared(False, choices=(False,))  # of older descriptions
-    pack: bool = False  # several sequences a record, see `pretraining_record`
+    pack: bool = declared(False, in_common=True)  # several sequences a record
     # Of the tokens to predict: those that become [MASK], a random piece, or stay.
     mask_share: float = declared(0.8, low=0, high=1)
     random_share: float = declared(0.1, low=0, high=1)
@@ -359,16 +361,17 @@ class DataDescription(DataSettings):
     """What a file of pre-training records was made with."""
 
     bert_tf_version: str
-    do_lower_case: bool
+    do_lower_case: bool = declared(in_common=True)
     vocab_file: str  # its name, without its folder
-    vocab_sha256: str  # see tokenization.wordpiece.vocabulary_sha256
+    vocab_sha256: str = declared(in_common=True)  # see tokenization.wordpiece.vocabulary_sha256
     vocab_size: int = size()
     shard: int = size()  # which of the files, from 1
     num_shards: int = size()
     num_records: int = declared(low=0)
     num_bytes: int = declared(low=0)
-    strip_accents: bool | None = None  # None: as do_lower_case
-    never_split: tuple[str, ...] = declared((), distinct=True)  # pieces that were kept whole
+    strip_accents: bool | None = declared(None, in_common=True)  # None: as do_lower_case
+    # Pieces that were kept whole.
+    never_split: tuple[str, ...] = declared((), distinct=True, in_common=True)
     text_digest: str = ""  # with --num_shards, of the text and how it was read
 
     @property

@@ -20,7 +20,7 @@ from tensorflow.python.eager import context
 from bert_tf import files
 from bert_tf.data import records as record_files
 from bert_tf.data.records import FRAME_BYTES, PACKED, BlockIndex, DataDescription, Feature, Record
-from bert_tf.declarations import typed
+from bert_tf.declarations import names_with, typed
 from bert_tf.errors import InputError
 from bert_tf.terminal import announced, number_of
 
@@ -398,11 +398,6 @@ def _keep(path: str, index: BlockIndex) -> None:
 
 # ---------------------------------------------------------------------------- description
 
-# What all files of a run have in common.
-_IN_COMMON = (
-    *("do_lower_case", "strip_accents", "never_split", "vocab_sha256", "pack"),
-    *("max_seq_length", "max_predictions_per_seq"),
-)
 # Of data generation, beside records; a wide pattern such as data/* matches them too.
 _BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
 
@@ -439,7 +434,8 @@ def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, st
     found = dict(zip(paths, each(read_description, paths), strict=True))
     described = {path: data for path, data in found.items() if data is not None}
     first_path, first = next(iter(described.items()), (None, None))
-    for (path, data), name in itertools.product(described.items(), _IN_COMMON):
+    in_common = names_with(DataDescription, "in_common")
+    for (path, data), name in itertools.product(described.items(), in_common):
         one, other = getattr(first, name), getattr(data, name)
         if one != other:
             received = f"{first_path} with {name} {one}, {path} with {other}"

@@ -15,9 +15,10 @@ from bert_tf.checkpoints import loading
 from bert_tf.checkpoints.classes import classes_of, in_order_of
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.matching import load_checkpoint
-from bert_tf.checkpoints.metadata import Weights
+from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.shown_heads import POOLER, head_weights, shown_head
 from bert_tf.config import BertConfig
+from bert_tf.declarations import names_with
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named, make_model
 from bert_tf.heads.head import Head
@@ -26,10 +27,6 @@ from bert_tf.modeling.models import BertModel
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 DEFAULT_CHOICES = 4  # of multiple choice, as in SWAG
-# Metadata that the model's own parts say, that are of the weights before they are trained, or of
-# commands that read texts otherwise.
-_OF_OTHERS = {"labels", "architecture", "do_lower_case", "never_split", "max_seq_length"}
-_OF_OTHERS |= {"strip_accents", "null_score_diff_threshold", "doc_stride", "document_context"}
 _OF_POOLER = "bert/pooler/"
 
 
@@ -134,7 +131,13 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             weights.path,
         )
     known = metadata.known()
-    of_others = _OF_OTHERS - ({"doc_stride"} if head.reads_windows else set())
+    of_others = {
+        *names_with(ModelMetadata, "of_part"),
+        *names_with(ModelMetadata, "of_weights"),
+        *names_with(ModelMetadata, "of_windows"),
+    }
+    if head.reads_windows:
+        of_others -= {"doc_stride"}
     known = {n: known[n] for n in known if n == "origin" or (same and n not in of_others)}
     if same and metadata.null_score_diff_threshold:
         logging.warning(

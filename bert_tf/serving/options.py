@@ -1,9 +1,11 @@
-"""What can be chosen when a model is exported or asked. Flags are made of it: no TensorFlow."""
+"""What can be chosen when a model is exported or asked. Loads no TensorFlow."""
 
 import dataclasses
+import math
 
 from bert_tf.declarations import size
 from bert_tf.heads import NAMES
+from bert_tf.options import Options, option
 
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
 DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
@@ -18,38 +20,70 @@ MASK = "[MASK]"
 STDIN = "standard input"
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ServingOptions:
-    """Choices at export, named like the flags.
+class ServingOptions(Options):
+    """Choices at export, of the command `export` too.
 
-    None means not chosen: the value then comes from the checkpoint's files or, if they have none
-    or belong to another task, is the default given here. Task, labels and pairs that contradict
-    the files are refused.
+    None means not chosen: the value then comes from the checkpoint's files or, if they have none or
+    belong to another task, is the default that the option names. Task, labels and pairs that
+    contradict the files are refused.
 
     Attributes:
-      task: one of TASKS, or a head of your own; default: what the weights show.
-      labels: class names, in the order of the classes unless the checkpoint names them; default:
-        numbers.
-      pairs: the model was trained on pairs of texts; default: it was not.
       num_choices: sequences in a record of multiple choice; default: DEFAULT_CHOICES.
-      max_seq_length: maximum sequence length in tokens; default: 384 for questions, otherwise the
-        model's maximum.
-      doc_stride, max_query_length: as in run_squad.py; default: 128 and 64.
-      n_best_size, max_answer_length: as in run_squad.py.
-      version_2_with_negative: as in run_squad.py; default: whether there is a threshold.
-      null_score_diff_threshold: as in run_squad.py; default: 0.
-      top_k: tokens listed for each [MASK], or answers listed for a question.
     """
 
-    task: str | None = None
-    labels: tuple[str, ...] | None = None
-    pairs: bool | None = None
-    num_choices: int | None = size(None)
-    max_seq_length: int | None = size(None)
-    doc_stride: int | None = size(None)
-    max_query_length: int | None = None
-    n_best_size: int = size(20)
-    max_answer_length: int = size(30)
-    version_2_with_negative: bool | None = None
-    null_score_diff_threshold: float | None = None
-    top_k: int = size(5)
+    task: str | None = option("What the model does; default: as its files say.", default=None)
+    labels: tuple[str, ...] | None = option(
+        "Names of the classes, in their order unless the model's files name them; default: the "
+        "model's own, else numbers.",
+        default=None,
+        filled=True,
+    )
+    pairs: bool | None = option(
+        "The model was trained on pairs of texts; default: as trained, else single texts.",
+        default=None,
+    )
+    max_seq_length: int | None = option(
+        "Most tokens of a sequence; longer texts are cut, contexts of questions and texts with "
+        "token labels are cut into windows; default: as trained, else 384 for questions, and the "
+        "model's maximum for the rest.",
+        default=None,
+        low=1,
+        original=True,
+    )
+    doc_stride: int | None = option(
+        "Tokens from the start of a window to the next; default: as trained, else 128.",
+        default=None,
+        low=1,
+        original=True,
+    )
+    max_query_length: int | None = option(
+        "Most tokens of a question; default: as trained, else 64; where a window has no room "
+        "beside that, half of it.",
+        default=None,
+        low=0,
+        original=True,
+    )
+    top_k: int = option(
+        "Tokens to list for each [MASK], or answers for each question.", default=5, low=1
+    )
+    n_best_size: int = option(
+        "Starts and ends tried in a window; answers ranked for a question.",
+        default=20,
+        low=1,
+        original=True,
+    )
+    max_answer_length: int = option("Most tokens of an answer.", default=30, low=1, original=True)
+    version_2_with_negative: bool | None = option(
+        "Questions may have no answer. Default: yes if a threshold is given; otherwise as the "
+        "model was trained; otherwise if one is stored.",
+        default=None,
+        original=True,
+    )
+    null_score_diff_threshold: float | None = option(
+        "No answer if its score is above the best one's by more; default: as stored, else 0.",
+        default=None,
+        infinite=True,
+        below=math.inf,
+        original=True,
+    )
+    num_choices: int | None = dataclasses.field(default=None, metadata=size().metadata)

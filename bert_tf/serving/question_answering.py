@@ -25,8 +25,8 @@ from bert_tf.serving.graph_text import Features, Sequences, in_chunks
 from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.squad.answers import CERTAINLY_NULL, AnswerSizes
 from bert_tf.squad.windows import WindowSizes
+from bert_tf.tokenization import SPECIAL_PIECES
 from bert_tf.tokenization.layer import Runs, runs_of
-from bert_tf.tokenization.wordpiece import SPECIAL_PIECES
 
 NOWHERE = -1  # start and end of no answer
 
@@ -371,7 +371,9 @@ class QuestionAnsweringTask(ServingTask):
         self._window_sizes = WindowSizes(
             chosen.max_seq_length, chosen.doc_stride, chosen.max_query_length
         )
-        self._answer_sizes = AnswerSizes(chosen.n_best_size, chosen.max_answer_length)
+        self._answer_sizes = AnswerSizes(
+            n_best_size=chosen.n_best_size, max_answer_length=chosen.max_answer_length
+        )
         most = chosen.n_best_size + int(chosen.version_2_with_negative)
         if not 1 <= chosen.top_k <= most:
             received = f"--top_k={chosen.top_k} with --n_best_size={chosen.n_best_size}"

@@ -34,8 +34,9 @@ from bert_tf.serving.options import (
     ServingOptions,
 )
 from bert_tf.squad.windows import WindowSizes
+from bert_tf.tokenization import SPECIAL_PIECES
 from bert_tf.tokenization.layer import FEATURE_NAMES
-from bert_tf.tokenization.wordpiece import SPECIAL_PIECES, FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 Answers = dict[str, tf.Tensor]
 TEXT = tf.TensorSpec([None], tf.string)

@@ -22,6 +22,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.squad.data import SquadExample
+from bert_tf.squad.options import Answers, AnswerSizes
 from bert_tf.terminal import counted
 
 if TYPE_CHECKING:
@@ -38,32 +39,14 @@ NO_CANDIDATE = "empty"  # the original's answer in v1.1 where no span is possibl
 CERTAINLY_NULL = 1_000_000.0
 
 
-@dataclasses.dataclass(frozen=True)
-class AnswerSizes:
-    """How many answers are looked at, and how long they may be; the names are those of the flags.
-
-    Attributes:
-      n_best_size: best starts and best ends of a window, and answers of a question.
-      max_answer_length: pieces of an answer.
-    """
-
-    n_best_size: int = 20
-    max_answer_length: int = 30
-
-
-@dataclasses.dataclass(frozen=True)
-class AnswerConfig(AnswerSizes):
-    """How questions are answered; named as the flags too.
+class AnswerConfig(Answers):
+    """How questions are answered: the options of `Answers` and these.
 
     Attributes:
       version_2_with_negative: whether a question may have no answer.
-      legacy_alignment: whether pieces become text as in the original; else by offsets.
-      verbose_logging: log where the original's way falls back to whole words.
     """
 
     version_2_with_negative: bool = False
-    legacy_alignment: bool = True
-    verbose_logging: bool = False
 
 
 class NbestEntry(NamedTuple):

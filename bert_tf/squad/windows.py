@@ -23,42 +23,16 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.data.records import Feature, Record, input_features
-from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
+from bert_tf.squad.options import WindowSizes
 from bert_tf.terminal import counted
-from bert_tf.tokenization.wordpiece import SPECIAL_PIECES, FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 FIRST_UNIQUE_ID = 1_000_000_000
 CONTEXTS_AT_ONCE = 128  # tokenized in one call; bounds the memory
 # Scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, ideographs.
 UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff\uf900-\ufaff\uff66-\uff9d]")
-
-
-@dataclasses.dataclass(frozen=True)
-class WindowSizes:
-    """How contexts are cut, in pieces; named as the flags.
-
-    Raises:
-      InputError: a window would have no room for its context, or windows would not advance.
-    """
-
-    max_seq_length: int = 384
-    doc_stride: int = 128
-    max_query_length: int = 64
-
-    def __post_init__(self):
-        if self.max_query_length < 0 or self.room(self.max_query_length) < 1:
-            flags = f"--max_seq_length={self.max_seq_length}"
-            received = f"{flags} --max_query_length={self.max_query_length}"
-            expected = f"0 <= max_query_length <= max_seq_length - {SPECIAL_PIECES + 1}"
-            raise InputError(received, expected, "use longer windows or shorter questions")
-        if self.doc_stride < 1:
-            raise InputError(f"--doc_stride={self.doc_stride}", "1 or more", "correct --doc_stride")
-
-    def room(self, query_length: int) -> int:
-        """The pieces of context that fit into a window beside a question of that length."""
-        return self.max_seq_length - query_length - SPECIAL_PIECES
 
 
 # ---------------------------------------------------------------------------- contexts

@@ -39,7 +39,7 @@ from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
 from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
-from bert_tf.tokenization import basic
+from bert_tf.tokenization import SPECIAL_PIECES, basic
 from bert_tf.tokenization.texts import as_columns, each_text
 
 tf_text = import_tensorflow_text()
@@ -47,7 +47,6 @@ Texts: TypeAlias = Iterable[str | bytes] | tf.Tensor
 UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
 MOST_LOST = 0.01  # of the words lose letters without a warning
-SPECIAL_PIECES = 3  # [CLS], [SEP] and [SEP]
 LEAST_LENGTH = SPECIAL_PIECES + 2  # of a sequence: with a piece of either text
 MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
 

@@ -1,7 +1,7 @@
 """Fine-tuning in one folder: records -> first weights -> training -> predictions -> scores.
 
     SplitData       the data of a split, and their file of records
-    TrainingConfig  how a run is trained; its FineTuningSchedule: how long, how fast
+    TrainingConfig  how a run is trained
     Run             what all tasks share; a subclass for each kind of task gives the rest:
                     `tasks.text_run.TextRun`, `squad.run.SquadRun`
     BestCheckpoint  the best one, by evaluations during training; early stopping
@@ -30,31 +30,25 @@ from absl import logging
 from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
 from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
-from bert_tf.config import BertConfig, Intervals, StepConfig
+from bert_tf.config import BertConfig
 from bert_tf.data import SEQUENCES
 from bert_tf.data.batches import Batches
 from bert_tf.data.packing import BatchingConfig, in_order
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles
-from bert_tf.declarations import typed
+from bert_tf.declarations import names_with, typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, digest_of, path_errors, read_json, whole_file, write_text
 from bert_tf.heads.head import Head
+from bert_tf.options import Settings
 from bert_tf.terminal import counted
 from bert_tf.training import optimization
+from bert_tf.training.options import FineTuning, FineTuningSchedule, Intervals, StepConfig
 from bert_tf.training.trainer import StopTraining, Trainer
 
-# Metadata of how sequences are made.
-AS_TRAINED = (
-    *("max_seq_length", "doc_stride", "document_context"),
-    *("max_query_length", "version_2_with_negative"),
-)
 # Weights by whose values a new head is drawn: those of an encoder, those of a head.
 _DRAWN_BY = ("/layer_0/attention/self/query/kernel", "output_weights")
 REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
-# Settings that may change when a finished run is trained further: its length, and how its best
-# checkpoint is chosen.
-_MAY_CHANGE = ("num_train_epochs", "num_train_steps", "eval_steps", "early_stopping")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -81,55 +75,19 @@ class SplitData:
         return len(self.examples)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class FineTuningSchedule:
-    """How long, how fast and with which optimizer a model is fine-tuned."""
-
-    train_batch_size: int = 32
-    learning_rate: float = 5e-5
-    num_train_epochs: float = 3.0
-    warmup_proportion: float = 0.1
-    layerwise_lr_decay: float = 1.0
-    optimizer: str = "adamw"
-    bias_correction: bool = False
-
-    def num_train_steps(self, num_examples: int) -> int:
-        """Updates in all, int(N / batch * epochs) as in the original.
-
-        Raises:
-          InputError: there would be none.
-        """
-        steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
-        if steps < 1:
-            sizes = f"{self.train_batch_size}, --num_train_epochs={self.num_train_epochs}"
-            received = f"{num_examples} examples, --train_batch_size={sizes}"
-            remedy = "use a smaller batch or more epochs"
-            raise InputError(received, "enough for one update", remedy)
-        return steps
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingConfig:
-    """How a run is trained.
+class TrainingConfig(FineTuning):
+    """How a run is trained: the options of `FineTuning` and these.
 
     Attributes:
       schedule: batch size, epochs, learning rate, optimizer.
       intervals: steps between logging, saving and evaluation.
-      seed: of a fresh head, data order and dropout.
-      run_settings: the settings of the command that affect the trained weights, as recorded in
+      run_settings: the options of the command that affect the trained weights, as recorded in
         checkpoints; `Run.settings_of` adds to them.
-      freeze: patterns of the names of weights that are not trained.
-      keep_checkpoint_max: how many checkpoints are kept.
-      early_stopping: evaluations without a better one after which training ends; 0: never.
     """
 
     schedule: FineTuningSchedule
     intervals: Intervals
-    seed: int
-    run_settings: Mapping[str, Any]
-    freeze: Sequence[str] = ()
-    keep_checkpoint_max: int = 5
-    early_stopping: int = 0
+    run_settings: Settings
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -295,7 +253,7 @@ class Run:
         """Warns if sequences are made in another way than those that the model was trained on."""
         source, asked = self.model.source, self.facts()
         trained = source.metadata.known()
-        for name in AS_TRAINED:
+        for name in names_with(ModelMetadata, "of_sequences"):
             # Of a model of ours a switch that is unknown was off.
             if name in asked and "max_seq_length" in trained and trained.get(name) != asked[name]:
                 logging.warning(
@@ -343,7 +301,7 @@ class Run:
 
     def settings_of(
         self, config: TrainingConfig, train: SplitData, dev: SplitData | None
-    ) -> dict[str, Any]:
+    ) -> Settings:
         """The settings that affect the trained weights: the command's, the data's, the task's.
 
         Args:
@@ -351,9 +309,7 @@ class Run:
           train: prepared.
           dev: what selects the model; None if nothing does.
         """
-        return {
-            **self.facts(),
-            **config.run_settings,
+        computed = {
             "init_checkpoint": self.model.source.path,
             "train_data": train.digest,
             "dev_data": self.prepare(dev).digest if dev else None,
@@ -362,6 +318,7 @@ class Run:
             "learning_rate": config.schedule.learning_rate,
             "seed": config.seed,
         }
+        return config.run_settings.with_values(**self.facts() | config.run_settings | computed)
 
     def train(
         self,
@@ -392,7 +349,8 @@ class Run:
         selects = dev if evaluates or is_trial else None
         settings = self.settings_of(config, self.prepare(train), selects)
         if is_finished:  # to be trained further, it may differ in its length
-            tf1.check_finished_run(latest, settings, besides=_MAY_CHANGE)
+            may_change = {"num_train_steps", *settings.may_change}
+            tf1.check_finished_run(latest, settings, besides=may_change)
         trainer = self._begin(config, settings, is_resumed=latest is not None)
         best = None
         if evaluates:
@@ -517,9 +475,14 @@ def optimizer_of(
     schedule: FineTuningSchedule, num_train_steps: int
 ) -> optimization.AdamWeightDecay:
     """The optimizer of a fine-tuning run of so many steps."""
-    options = dataclasses.asdict(schedule)
-    del options["train_batch_size"], options["num_train_epochs"]
-    return optimization.make_optimizer(num_train_steps, **options)
+    return optimization.make_optimizer(
+        num_train_steps,
+        learning_rate=schedule.learning_rate,
+        warmup_proportion=schedule.warmup_proportion,
+        layerwise_lr_decay=schedule.layerwise_lr_decay,
+        optimizer=schedule.optimizer,
+        bias_correction=schedule.bias_correction,
+    )
 
 
 # ---------------------------------------------------------------------------- the best

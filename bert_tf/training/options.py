@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Self
 
+from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.errors import InputError
-from bert_tf.options import LARGEST_SEED, Options, option
+from bert_tf.options import LARGEST_SEED, LONGEST, Options, option
 
 PRECISIONS = ("float32", "bfloat16", "float16")
 OPTIMIZERS = ("adamw", "lamb")
@@ -248,6 +249,103 @@ class FineTuningSchedule(Epochs):
             remedy = "use a smaller batch or more epochs"
             raise InputError(received, "enough for one update", remedy)
         return steps
+
+
+# ---------------------------------------------------------------------------- pre-training
+
+
+class PretrainedFrom(ModelFiles):
+    """The model that is pre-trained, and what it begins with."""
+
+    bert_config_file: str | None = option(
+        "The bert_config.json of the model. Default: that of --init_checkpoint, and then so "
+        "--vocab_file.",
+        default=None,
+        path=True,
+        original=True,
+    )
+    vocab_file: str | None = option(
+        "The vocabulary of the data; copied to --output_dir for later use.",
+        default=None,
+        path=True,
+        original=True,
+    )
+    do_lower_case: bool | None = option(
+        "Whether the text of the data was lower-cased; recorded with the model. Default: as "
+        "info_*.json beside the data says.",
+        default=None,
+        original=True,
+    )
+    init_checkpoint: str | None = option(
+        "First weights: a TF1 or TF2 checkpoint, a .keras file, a Hugging Face folder, or "
+        "hf:OWNER/NAME[@REVISION], which is fetched from their hub.",
+        default=None,
+        path=True,
+        of_tpu=True,
+        recorded=True,
+        original=True,
+    )
+
+
+class PretrainingData(Options):
+    """The records of pre-training, and what is learned from them."""
+
+    input_file: str = option(
+        "TFRecord files: paths or globs, separated by commas.",
+        path=True,
+        of_tpu=True,
+        original=True,
+    )
+    eval_input_file: str | None = option(
+        "Files to evaluate on: --max_eval_steps batches at most, each example once. Without it: "
+        "--input_file, as in the original.",
+        default=None,
+        path=True,
+        of_tpu=True,
+        acts="do_eval",
+    )
+    max_seq_length: int | None = option(
+        "Tokens of a record, as the data were made. If not given: as info_*.json beside the data "
+        "says.",
+        default=None,
+        shown=128,
+        low=1,
+        high=LONGEST,
+        recorded=True,
+        original=True,
+    )
+    max_predictions_per_seq: int | None = option(
+        "Masked tokens of a record, likewise.",
+        default=None,
+        shown=20,
+        low=1,
+        high=LONGEST,
+        recorded=True,
+        original=True,
+    )
+    task: str = option(
+        "The head that is trained: pretraining; fill_mask, without next sentences, as causal "
+        "models always are; or one of your own (docs/own_head.md).",
+        default="pretraining",
+        recorded=True,
+    )
+    eval_batch_size: int = option(
+        "Examples of an evaluation step, all devices together.",
+        default=8,
+        low=1,
+        acts="do_eval",
+        original=True,
+    )
+    max_eval_steps: int = option(
+        "Most batches of an evaluation.", default=100, low=1, acts="do_eval", original=True
+    )
+
+    def files(self, *, is_trained: bool, is_evaluated: bool) -> list[str]:
+        """The patterns of the files that are read."""
+        patterns = [self.input_file] if is_trained or not self.eval_input_file else []
+        if is_evaluated and self.eval_input_file:
+            patterns.append(self.eval_input_file)
+        return patterns
 
 
 # ---------------------------------------------------------------------------- runs

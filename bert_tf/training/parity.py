@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.matching import load_checkpoint
-from bert_tf.config import BertConfig, StepConfig
+from bert_tf.config import BertConfig
 from bert_tf.data import SEQUENCES
 from bert_tf.data.records import pretraining_record
 from bert_tf.heads.head import Batch
@@ -22,6 +22,7 @@ from bert_tf.heads.pretraining import Pretraining
 from bert_tf.modeling.models import BertModel
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.training.options import StepConfig
 from bert_tf.training.trainer import Trainer
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens"

@@ -25,7 +25,6 @@ import numpy as np
 import tensorflow as tf
 
 from bert_tf import runtime
-from bert_tf.config import StepConfig
 from bert_tf.data import SEQUENCES
 from bert_tf.heads import ENCODER
 from bert_tf.heads.head import Batch, Head, Sums
@@ -33,6 +32,7 @@ from bert_tf.modeling.memory import GOLDEN_RATIO, TrainingStep, mix
 from bert_tf.modeling.models import layer_dtype
 from bert_tf.modeling.names import ENCODER_PATHS, by_name
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
+from bert_tf.training.options import StepConfig
 
 
 class Steps:

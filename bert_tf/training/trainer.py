@@ -23,7 +23,6 @@ from absl import logging
 from bert_tf import files, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_weights
-from bert_tf.config import Intervals, StepConfig
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
@@ -31,6 +30,7 @@ from bert_tf.terminal import Progress, announced, progress_line
 from bert_tf.training import distribution
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.optimization import AdamWeightDecay
+from bert_tf.training.options import Intervals, StepConfig
 from bert_tf.training.step import LossScale, Steps, first_replica, layer_precision
 
 
@@ -131,6 +131,8 @@ class Trainer:
                     save(step)
                 ends = not runtime.signal_of_run() and evaluation.ends_at(step)
                 if signal := runtime.signal_of_run():  # the resumed run evaluates
+                    name = runtime.name_of_signal(signal)
+                    logging.info("%s: this ends with a checkpoint of step %d.", name, step)
                     save(step, whole=True)
                     raise runtime.Interrupted(step, folder.path, signal)
                 if ends:

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from small_runs import STEPS, endless, in_order, make_trainer, tensors_of, train, write_files
 
-from bert_tf.config import Intervals
+from bert_tf.training.options import Intervals
 
 DEVICES = [f"/job:worker/replica:0/task:0/device:CPU:{number}" for number in range(2)]
 

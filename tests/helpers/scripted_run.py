@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.config import Intervals, StepConfig
+from bert_tf.options import Settings
 from bert_tf.tasks.registry import get_task
-from bert_tf.training.fine_tuning import FineTuningSchedule, Run, TrainingConfig
+from bert_tf.training.fine_tuning import Run, TrainingConfig
+from bert_tf.training.options import FineTuningSchedule, Intervals, StepConfig
 
 TRAIN = types.SimpleNamespace(examples=range(64), files=range(70), digest="t1")
 DEV = types.SimpleNamespace(digest="digest of dev")
@@ -73,7 +74,10 @@ def make_config(**changes) -> TrainingConfig:
         "intervals": Intervals(eval_steps=10),
         "early_stopping": 2,
     }
-    return TrainingConfig(**fixed | changes)
+    given = fixed | changes
+    may_change = frozenset({"num_train_epochs", "eval_steps", "early_stopping"})
+    given["run_settings"] = Settings(given["run_settings"], may_change=may_change)
+    return TrainingConfig(**given)
 
 
 def saved_settings(folder) -> dict:

@@ -188,8 +188,7 @@ class Reference:
         windows = prediction_windows(examples, TOKENIZER, WINDOWS)
         outputs = [self.outputs(w.input_ids, w.segment_ids) for w in windows]
         logits = [[o[name] for o in outputs] for name in ("start_logits", "end_logits")]
-        sizes = dataclasses.asdict(ANSWERS)
-        config = AnswerConfig(**sizes, version_2_with_negative=version_2, legacy_alignment=False)
+        config = AnswerConfig.of(ANSWERS, version_2_with_negative=version_2, legacy_alignment=False)
         align = make_alignment(windows, TOKENIZER, config)
         return rank_answers(examples, windows, *logits, align, config)
 

@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from bert_tf import BertConfig, BertModel, heads
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.config import Intervals, StepConfig
 from bert_tf.data import SEQUENCES
 from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
 from bert_tf.data.packing import Packing, most_sequences
@@ -19,6 +18,7 @@ from bert_tf.data.records import input_features
 from bert_tf.data.shards import RecordFiles
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.training.options import Intervals, StepConfig
 from bert_tf.training.trainer import Trainer
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)

@@ -104,8 +104,7 @@ def test_answers_are_those_of_prediction(pairs, version_2, seed, threshold):
     shape = made.features["input_ids"].shape
     logits = [random_logits(shape, rng) for rng in map(np.random.default_rng, (seed, seed + 1))]
     rows = [[row[: len(w.input_ids)] for row, w in zip(x, windows, strict=True)] for x in logits]
-    sizes = ANSWERS.n_best_size, ANSWERS.max_answer_length
-    config = AnswerConfig(*sizes, version_2, legacy_alignment=False)
+    config = AnswerConfig.of(ANSWERS, version_2_with_negative=version_2, legacy_alignment=False)
     align = make_alignment(windows, TOKENIZER, config)
     wanted = rank_answers(examples, windows, *rows, align, config)
     nbest, (has_answers, places, odds) = ANSWERERS[version_2](*texts, *logits, threshold)

@@ -100,13 +100,14 @@ def check_nbest(ours, golden):
 def test_random_answers_as_in_the_reference(
     tokenizers, contexts, length, sizes, version_2, lower, seed
 ):
-    tokenizer, sizes = tokenizers[lower], AnswerSizes(*sizes)
+    tokenizer = tokenizers[lower]
+    sizes = AnswerSizes(n_best_size=sizes[0], max_answer_length=sizes[1])
     cuts = WindowSizes(length, 3, max_query_length=2)
     examples = [small.example(context, "who") for context in contexts]
     found = windows.prediction_windows(examples, tokenizer, cuts)
     random = np.random.default_rng(seed)
     logits = random.integers(-5, 6, (2, len(found), length)) / 2  # with many ties
-    config = AnswerConfig(*dataclasses.astuple(sizes), version_2)
+    config = AnswerConfig.of(sizes, version_2_with_negative=version_2)
     align = answers.make_alignment(found, tokenizer, config)
     ours = answers.rank_answers(examples, found, *logits, align, config)
     plain = reference.Tokenizer(tokenizer.vocab, do_lower_case=lower)
@@ -177,7 +178,7 @@ def test_a_question_without_a_candidate(tokenizers, context, version_2, expected
     examples = [small.example(context, "who")]
     found = windows.prediction_windows(examples, tokenizers[True], WindowSizes(9, 3, 2))
     logits = [np.arange(9.0)[::-1]] * len(found)  # [CLS] alone is among the best
-    config = AnswerConfig(1, 5, version_2)
+    config = AnswerConfig(n_best_size=1, max_answer_length=5, version_2_with_negative=version_2)
     (prediction,) = answers.rank_answers(
         examples, found, logits, logits, answers.text_by_offsets, config
     )
@@ -226,7 +227,7 @@ def test_probabilities_of_great_scores():
     tokenizer = small.make_tokenizer(do_lower_case=True)
     examples = [small.example("in 1895", "")]
     found = windows.prediction_windows(examples, tokenizer, WindowSizes(9, 3, 2))
-    config = AnswerConfig(9, 5, version_2_with_negative=True)
+    config = AnswerConfig(n_best_size=9, max_answer_length=5, version_2_with_negative=True)
     for start, end in itertools.permutations(rows):
         align = answers.text_by_offsets
         (one,) = answers.rank_answers(examples, found, [start], [end], align, config)

@@ -12,7 +12,6 @@ import small_squad
 import tensorflow as tf
 
 from bert_tf.checkpoints.loading import PretrainedModel
-from bert_tf.config import StepConfig
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.task_heads import QuestionAnswering
@@ -20,6 +19,7 @@ from bert_tf.modeling.names import checkpoint_name
 from bert_tf.squad.answers import AnswerConfig
 from bert_tf.squad.run import QuestionData, SquadRun
 from bert_tf.squad.windows import WindowSizes
+from bert_tf.training.options import StepConfig
 
 LENGTH = 16
 CONFIG = dataclasses.replace(

@@ -13,7 +13,6 @@ from bert_tf import BertConfig
 from bert_tf.checkpoints.loading import PretrainedModel, open_weights
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.config import StepConfig
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
@@ -26,7 +25,8 @@ from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import distribution
-from bert_tf.training.fine_tuning import FineTuningSchedule, optimizer_of
+from bert_tf.training.fine_tuning import optimizer_of
+from bert_tf.training.options import FineTuningSchedule, StepConfig
 
 CONFIG = BertConfig(
     vocab_size=23,

@@ -7,10 +7,10 @@ from scripted_run import DEV, TRAIN, ScriptedRun, make_config, saved_settings
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.config import Intervals
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
-from bert_tf.training.fine_tuning import BestCheckpoint, FineTuningSchedule, optimizer_of
+from bert_tf.training.fine_tuning import BestCheckpoint, optimizer_of
+from bert_tf.training.options import FineTuningSchedule, Intervals
 from bert_tf.training.trainer import StopTraining
 
 # ------------------------------------------------------------------------------ order, settings

@@ -28,9 +28,9 @@ from small_runs import (
 from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.config import Intervals
 from bert_tf.errors import InputError
 from bert_tf.runtime import Interrupted
+from bert_tf.training.options import Intervals
 from bert_tf.training.trainer import StopTraining
 
 STRIDES = Intervals(iterations_per_loop=3, log_steps=0, save_checkpoints_steps=6)

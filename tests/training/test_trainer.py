@@ -30,13 +30,13 @@ from small_runs import (
 from bert_tf import runtime
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.cli.results import read_curves
-from bert_tf.config import Intervals
 from bert_tf.data.batches import ShuffledSampler
 from bert_tf.errors import InputError
 from bert_tf.heads.pretraining import FillMask
 from bert_tf.training import distribution
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
+from bert_tf.training.options import Intervals
 from bert_tf.training.step import step_seed
 from bert_tf.training.trainer import Pace, Trainer
 

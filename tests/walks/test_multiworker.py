@@ -22,10 +22,10 @@ from walking import (
     write_records,
 )
 
-from bert_tf.config import StepConfig
 from bert_tf.data.batches import number_of_lanes
 from bert_tf.data.records import pretraining_record
 from bert_tf.training import distribution
+from bert_tf.training.options import StepConfig
 from bert_tf.training.trainer import Trainer
 
 pytestmark = pytest.mark.walk

@@ -1,0 +1,67 @@
+"""run.json in the folder of a run: what has made the model there, and when."""
+
+import contextlib
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import bert_tf
+from bert_tf import files
+from bert_tf.checkpoints import tf1
+from bert_tf.options import Options, changed
+
+_BEGAN, _TIME = time.time(), "%Y-%m-%d %H:%M:%S %z"
+
+
+def write_record(output_dir: str, options: Options) -> None:
+    """Adds this command to run.json in --output_dir.
+
+    Options that are not the defaults, versions, the settings of the training (with its data's
+    checksum and number of records), scores, null where they are undefined, and the commit of the
+    current folder if it has one.
+    """
+    latest = tf1.CheckpointFolder(output_dir).latest()
+    path = f"{output_dir}/run.json"
+    earlier = files.read_json(path).get("commands", []) if files.is_file(path) else []
+    packages = {"bert_tf": bert_tf, "tensorflow": tf, "keras": keras, "numpy": np}
+    record = {
+        "command": sys.argv,
+        "flags": changed(options),
+        "versions": {name: module.__version__ for name, module in packages.items()},
+        "python": platform.python_version(),
+        "commit": _commit(),
+        "began": time.strftime(_TIME, time.localtime(_BEGAN)),
+        "seconds": round(time.time() - _BEGAN, 1),
+        "settings": tf1.CheckpointReader(latest).run_settings() if latest else None,
+        "scores": _scores(output_dir),
+    }
+    files.write_text(path, json.dumps({"commands": [*earlier, record]}, indent=2) + "\n")
+
+
+def _scores(output_dir: str) -> dict[str, dict[str, float | None]]:
+    """The scores that this command has written, by the name of their file; None: undefined."""
+    scores = {}
+    for path in files.paths_in(output_dir, r"eval_results\w*\.txt$"):
+        if tf.io.gfile.stat(path).mtime_nsec < _BEGAN * 1e9:
+            continue  # of an earlier command
+        pairs = (line.split(" = ") for line in files.read_text_lines(path))
+        numbers = {name: float(value) for name, value in pairs}
+        finite = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
+        scores[os.path.basename(path)] = finite
+    return scores
+
+
+def _commit() -> str | None:
+    """The commit of the current folder."""
+    git = ["git", "rev-parse", "HEAD"]
+    with contextlib.suppress(OSError):
+        return subprocess.run(git, capture_output=True, text=True).stdout.strip() or None
+    return None

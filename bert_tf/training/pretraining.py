@@ -1,0 +1,226 @@
+"""Pre-training: record files -> batches of a run that may be resumed -> trainer, first weights.
+
+The model that data are made for is `checkpoints.companions`; the loop is `trainer`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+from absl import logging
+
+from bert_tf.checkpoints import companions, loading, tf1
+from bert_tf.checkpoints.companions import Companions
+from bert_tf.config import BertConfig
+from bert_tf.data import shards
+from bert_tf.data.batches import Batches, SequentialSampler, ShuffledSampler
+from bert_tf.data.records import pretraining_record
+from bert_tf.errors import InputError
+from bert_tf.heads import head_named
+from bert_tf.heads.pretraining import Pretraining
+from bert_tf.options import resolved
+from bert_tf.training import optimization
+from bert_tf.training.options import (
+    PretrainedFrom,
+    PretrainingData,
+    PretrainingSchedule,
+    StepConfig,
+)
+from bert_tf.training.trainer import Trainer
+
+
+def pretraining_head(task: str, config: BertConfig) -> Pretraining:
+    """The head that is pre-trained: masked words alone where a model reads word by word.
+
+    Raises:
+      InputError: the task is none of pre-training.
+    """
+    is_word_by_word = task == "pretraining" and config.is_causal
+    head = head_named("fill_mask" if is_word_by_word else task)
+    if not isinstance(head, Pretraining):
+        expected = "pretraining, or a head of your own that derives from it"
+        raise InputError(f"--task={task}", expected, "leave out --task")
+    return head
+
+
+# ---------------------------------------------------------------------------- model and data
+
+
+def model_of_data(
+    given: PretrainedFrom,
+    data: PretrainingData,
+    patterns: Sequence[str],
+    *,
+    output_dir: str,
+    is_exported: bool,
+) -> tuple[Companions, PretrainingData]:
+    """The model that is pre-trained with data.
+
+    Args:
+      given: its configuration, vocabulary, case and first weights.
+      data: its records.
+      patterns: of the files that are read.
+      output_dir: the folder of the run, which may be resumed.
+      is_exported: whether a text will be tokenized at the end of the run.
+
+    Returns:
+      What belongs to the model, and the options of the data with the sizes of their records.
+
+    Raises:
+      InputError: data, vocabulary, case and configuration do not belong together.
+    """
+    config, vocab_file = companions.config_and_vocabulary(given, given.init_checkpoint)
+    model = companions.of_data(
+        [path for pattern in patterns for path in shards.record_paths(pattern)],
+        config,
+        vocab_file=vocab_file,
+        do_lower_case=given.do_lower_case,
+        output_dir=output_dir,
+        is_exported=is_exported,
+    )
+    data = resolved(
+        data,
+        max_seq_length=model.data and model.data.max_seq_length,
+        max_predictions_per_seq=model.data and model.data.max_predictions_per_seq,
+    )
+    config.check_sequence_length(data.max_seq_length)
+    architecture = pretraining_head(data.task, config).architecture
+    return model.with_facts(architecture=architecture, max_seq_length=data.max_seq_length), data
+
+
+def open_records(patterns: str, data: PretrainingData, model: Companions) -> shards.RecordFiles:
+    """Record files, whose first records are of the sizes of a model.
+
+    Raises:
+      InputError: there are no such files, or their records are of other sizes.
+    """
+    record = pretraining_record(
+        max_seq_length=data.max_seq_length,
+        max_predictions_per_seq=data.max_predictions_per_seq,
+        vocab_size=model.config.vocab_size,
+        type_vocab_size=model.config.type_vocab_size,
+        next_sentence="next_sentence" in pretraining_head(data.task, model.config).terms,
+        packed_with=model.data and model.data.packed_with,
+    )
+    return shards.RecordFiles(patterns, record, keep_indexes=True)
+
+
+def training_batches(
+    data: PretrainingData, model: Companions, *, output_dir: str, batch_size: int, seed: int
+) -> Batches:
+    """--input_file, every record once an epoch, shuffled, also if the batch size has changed.
+
+    A run of 8 records a step that goes on after step 50 with 16 has read 400 records, as if there
+    had been 25 steps: its offset is -400, and the first size orders the records. With other records
+    than before the offset is 0, as if all steps had been made with these.
+
+    Args:
+      data: with the sizes of the records.
+      model: that is trained.
+      output_dir: the folder of the run, which may be resumed.
+      batch_size: of a step.
+      seed: of the order.
+    """
+    files = open_records(data.input_file, data, model)
+    latest = tf1.CheckpointFolder(output_dir).latest()
+    saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
+    first_size, offset = batch_size, 0
+    if saved.get("train_records") == files.fingerprint():
+        last_size = saved["train_batch_size"]
+        first_size, offset = saved.get("data_order", (last_size, 0))
+        offset += tf1.step_of(latest) * (last_size - batch_size)
+    order = ShuffledSampler(files.block_records, batch_size=first_size, seed=seed)
+    return Batches(files, order, batch_size=batch_size, offset=offset)
+
+
+def evaluation_batches(data: PretrainingData, model: Companions) -> Batches:
+    """--eval_input_file once, or --input_file repeated as in the original."""
+    patterns = data.eval_input_file or data.input_file
+    files = open_records(patterns, data, model)
+    num_examples = data.max_eval_steps * data.eval_batch_size
+    if data.eval_input_file:
+        num_examples = min(len(files), num_examples)
+    logging.info("Evaluating on %d examples, of %d in %s", num_examples, len(files), patterns)
+    order = SequentialSampler(len(files))
+    return Batches(files, order, batch_size=data.eval_batch_size, num_examples=num_examples)
+
+
+def data_settings(batches: Batches) -> dict[str, Any]:
+    """What of the data decides the result of a run; recorded in its checkpoints."""
+    settings = {"num_records": batches.num_records, "train_records": batches.fingerprint()}
+    order = batches.sampler.batch_size, batches.offset
+    if order != (batches.batch_size, 0):
+        settings["data_order"] = order
+    return settings
+
+
+# ---------------------------------------------------------------------------- training
+
+
+def make_trainer(
+    model: Companions,
+    task: str,
+    schedule: PretrainingSchedule,
+    *,
+    strategy: tf.distribute.Strategy,
+    seed: int,
+    step_config: StepConfig,
+) -> Trainer:
+    """Model, loss and optimizer on the devices."""
+    head = pretraining_head(task, model.config)
+    rates = optimization.Schedule(
+        learning_rate=schedule.learning_rate,
+        num_train_steps=schedule.num_train_steps,
+        num_warmup_steps=schedule.num_warmup_steps,
+    )
+    optimizer = optimization.CLASSES[schedule.optimizer]
+    num_sequences = model.data.sequences_per_record if model.data else 1
+    return Trainer(
+        lambda: head.model(model.config, with_losses=True, num_sequences=num_sequences),
+        head,
+        optimizer(rates, bias_correction=schedule.bias_correction),
+        strategy=strategy,
+        seed=seed,
+        step_config=step_config,
+    )
+
+
+def load_first_weights(
+    trainer: Trainer,
+    folder: tf1.CheckpointFolder,
+    model: Companions,
+    given: PretrainedFrom,
+    *,
+    is_trained: bool,
+) -> Companions:
+    """Loads the initial weights, unless the run has a checkpoint of its own to resume from.
+
+    Args:
+      trainer: whose model takes them.
+      folder: of the run.
+      model: that is trained.
+      given: with the initial weights, if any.
+      is_trained: whether training follows.
+
+    Returns:
+      The model, with the origin of these weights.
+
+    Raises:
+      InputError: without training there are none, or they are of another model.
+    """
+    source = companions.first_weights(folder, given.init_checkpoint, is_trained=is_trained)
+    if source is None:
+        return model
+    # Before the files that belong to another model are overwritten.
+    companions.check_companions(source, model, given.bert_config_file)
+    if not folder.latest():  # else `Trainer.restore` loads it, with the moments
+        logging.info("%s", loading.load_weights(trainer.model, source))
+    return model.with_facts(origin=source.metadata.origin)
+
+
+def trained_model(
+    folder: tf1.CheckpointFolder, model: Companions, given: PretrainedFrom
+) -> loading.PretrainedModel:
+    """The last checkpoint of a run, else the weights that it began with."""
+    source = loading.open_weights(folder.latest() or given.init_checkpoint)
+    return loading.PretrainedModel(source, model.config, model.tokenizer)
