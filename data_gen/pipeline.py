@@ -84,7 +84,11 @@ class Job:
 
 
 def job_of(options: PretrainingData) -> Job:
-    """The job that a command's options ask for."""
+    """The job that a command's options ask for.
+
+    Raises:
+      InputError: as for `settings_of`.
+    """
     return Job(
         input_file=options.input_file,
         output_file=options.output_file,
@@ -101,7 +105,7 @@ def job_of(options: PretrainingData) -> Job:
 
 
 def settings_of(options: PretrainingData) -> DataSettings:
-    """What the records shall be like.
+    """The settings of the records, those that depend on others resolved.
 
     Raises:
       InputError: the shares of the tokens to predict sum to more than 1.

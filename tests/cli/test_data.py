@@ -65,7 +65,7 @@ def test_every_option_is_in_the_job(verb):
 
 @pytest.mark.parametrize("lower", [None, False, True])
 def test_the_case_is_what_is_given(lower):
-    """Without it a job's is that of the vocabulary; a new vocabulary's is lower."""
+    """None: `data_gen.pipeline.prepare` takes that of the vocabulary."""
     words = {None: [], False: ["--nodo_lower_case"], True: ["--do_lower_case"]}[lower]
     assert job_of(parsed("data", *words, **FILES)).do_lower_case is lower
 
