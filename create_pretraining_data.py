@@ -16,45 +16,18 @@ records begin, so that training opens it at once. report_<file>.json counts what
 steps are those of data_gen/pipeline.py.
 """
 
-from collections.abc import Sequence
-
-from absl import flags
-
-from bert_tf.cli import data_flags
-from bert_tf.cli import flags as shared_flags
-from bert_tf.cli import main as cli
-
-FLAGS = flags.FLAGS
-define_flags = data_flags.define_pretraining_data
+from bert_tf.cli.main import run
+from data_gen.options import PretrainingData
 
 
-if __name__ == "__main__":
-    cli.parse(define_flags, shared_flags.refuse_words)
+def main(options: PretrainingData) -> None:
+    """Text -> records in a random order -> files, with what they were made with."""
+    from data_gen.pipeline import create, job_of
+    from data_gen.workers import prepare_script
 
-from bert_tf.data.records import DataSettings
-from data_gen.pipeline import Job, create
-from data_gen.workers import prepare_script
-
-
-def main(_: Sequence[str]) -> None:
-    """Flags -> job -> records."""
     prepare_script()
-    create(job_from_flags())
-
-
-def job_from_flags() -> Job:
-    """The job of the command line; its fields are named as the flags."""
-    most = data_flags.most_predictions()
-    rest = max(0.0, round(1 - FLAGS.mask_share - FLAGS.random_share, 9))
-    return shared_flags.of_flags(
-        Job,
-        settings=shared_flags.of_flags(
-            DataSettings, max_predictions_per_seq=most, unchanged_share=rest
-        ),
-        do_lower_case=shared_flags.given_case(),
-        never_split=tuple(sorted({*FLAGS.never_split})),  # in whatever order they are given
-    )
+    create(job_of(options))
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

@@ -35,6 +35,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import __version__
+from bert_tf.data import enough_predictions
 from bert_tf.data.records import DataSettings, expand_patterns
 from bert_tf.errors import InputError
 from bert_tf.files import (
@@ -52,6 +53,7 @@ from data_gen import documents, outputs
 from data_gen.documents import Block, Corpus, Counts, DocumentReader
 from data_gen.instances import InstanceMaker
 from data_gen.masking import NUM_SPECIAL_TOKENS
+from data_gen.options import MOST_PREDICTIONS, PretrainingData
 from data_gen.outputs import CORPUS_FILE, CORPUS_FOLDER, ROWS_FOLDER
 from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
 
@@ -79,6 +81,50 @@ class Job:
     num_workers: int = 0
     temp_dir: str | None = None
     block_characters: int = BLOCK_CHARACTERS
+
+
+def job_of(options: PretrainingData) -> Job:
+    """The job that a command's options ask for.
+
+    Raises:
+      InputError: as for `settings_of`.
+    """
+    return Job(
+        input_file=options.input_file,
+        output_file=options.output_file,
+        vocab_file=options.vocab_file,
+        settings=settings_of(options),
+        do_lower_case=options.do_lower_case,
+        never_split=tuple(sorted({*options.never_split})),  # in whatever order they are given
+        input_format=options.input_format,
+        language=options.language,
+        num_shards=options.num_shards,
+        num_workers=options.num_workers,
+        temp_dir=options.temp_dir,
+    )
+
+
+def settings_of(options: PretrainingData) -> DataSettings:
+    """The settings of the records, those that depend on others resolved.
+
+    Raises:
+      InputError: the shares of the tokens to predict sum to more than 1.
+    """
+    needed = enough_predictions(options.max_seq_length, options.masked_lm_prob)
+    return DataSettings(
+        max_seq_length=options.max_seq_length,
+        max_predictions_per_seq=options.max_predictions_per_seq or max(MOST_PREDICTIONS, needed),
+        masked_lm_prob=options.masked_lm_prob,
+        short_seq_prob=options.short_seq_prob,
+        dupe_factor=options.dupe_factor,
+        random_seed=options.random_seed,
+        do_whole_word_mask=options.do_whole_word_mask,
+        words_from_spaces=options.words_from_spaces,
+        pack=options.pack,
+        mask_share=options.mask_share,
+        random_share=options.random_share,
+        unchanged_share=max(0.0, round(1 - options.mask_share - options.random_share, 9)),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -36,7 +36,7 @@ import pytest
 import small
 import tensorflow as tf
 from scripted_run import DEV, ScriptedRun
-from walking import eagerly, in_process, module_of
+from walking import eagerly, in_process, module_of, parsed
 
 from bert_tf.checkpoints import tf1
 from bert_tf.cli import fine_tuning, from_flags
@@ -49,6 +49,7 @@ from bert_tf.training.fine_tuning import BestCheckpoint, Run, optimizer_of
 from bert_tf.training.trainer import StopTraining, Trainer
 from data_gen.documents import Corpus, Counts
 from data_gen.instances import InstanceMaker
+from data_gen.pipeline import settings_of
 
 
 def with_flags(script: str, words: str, build: Callable):
@@ -302,8 +303,8 @@ VOCAB = {piece: number for number, piece in enumerate(PIECES)}
 
 def rows_of(words: str, documents) -> np.ndarray:
     """The instances that `bert-tf data` makes of tokenized documents, in order."""
-    script = "create_pretraining_data.py"
-    chosen = with_flags(script, DATA + words, lambda module: module.job_from_flags().settings)
+    options = parsed("create_pretraining_data.py", *f"{DATA}{words}".split())
+    chosen = settings_of(options)
     corpus, maker = Corpus.of(documents), InstanceMaker(chosen, VOCAB)
     return maker.rows(corpus, range(len(documents)), random.Random(chosen.random_seed), Counts())
 

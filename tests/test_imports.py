@@ -12,7 +12,7 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[1]
 # In the order in which a batch meets them; those in one line do not know each other.
 FLOORS = (
-    ("errors", "terminal", "runtime", "files", "declarations", "config"),
+    ("errors", "terminal", "runtime", "files", "declarations", "config", "options"),
     ("tokenization",),
     ("modeling", "data"),
     ("heads",),
