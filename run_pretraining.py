@@ -24,8 +24,6 @@ from bert_tf.training.options import (
 )
 
 if TYPE_CHECKING:
-    import tensorflow as tf
-
     from bert_tf.checkpoints.companions import Companions
     from bert_tf.data.batches import Batches
 
@@ -62,7 +60,8 @@ def main(options: Pretrain) -> None:
 
     given = options
     strategy = training.make_strategy(options)
-    check_batch_sizes(options, strategy)
+    if options.do_eval:  # the number of batches is the user's
+        training.check_batch_size("eval_batch_size", options.data.eval_batch_size, strategy)
     # Evaluating alone writes one file; a training may go on meanwhile.
     is_run = options.do_train or options.export_dir
     with locked(options.output_dir, folder=True) if is_run else contextlib.nullcontext():
@@ -106,17 +105,6 @@ def main(options: Pretrain) -> None:
         if is_run:
             write_record(options.output_dir, given)
     logging.info("Wrote %s", options.output_dir)
-
-
-def check_batch_sizes(options: Pretrain, strategy: "tf.distribute.Strategy") -> None:
-    """Refuses batches that the devices cannot share, before anything is read."""
-    from bert_tf.cli.training import check_batch_size
-
-    if options.do_train:
-        size = options.schedule.train_batch_size
-        check_batch_size("train_batch_size", size, strategy, options.step)
-    if options.do_eval:  # the number of batches is the user's
-        check_batch_size("eval_batch_size", options.data.eval_batch_size, strategy)
 
 
 def with_model(options: Pretrain) -> "tuple[Pretrain, Companions]":

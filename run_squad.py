@@ -11,211 +11,200 @@ Configuration and vocabulary are those beside the checkpoint unless flags name o
 nbest_predictions.json, null_odds.json (v2.0), eval_results.txt (--do_eval), report.html (--report).
 """
 
-from collections.abc import Sequence
+import math
+from typing import TYPE_CHECKING, Any
 
-from absl import flags, logging
-
-from bert_tf.cli import flags as shared_flags
-from bert_tf.cli import main as cli
-from bert_tf.cli import model_flags
+from bert_tf.cli.main import run
+from bert_tf.cli.training_options import FineTuningCommand, require, require_one_of
+from bert_tf.data.options import Datasets
 from bert_tf.errors import InputError
+from bert_tf.options import option
+from bert_tf.squad.options import Answers, Windows
+from bert_tf.training.options import FineTuningSchedule
 
-FLAGS = flags.FLAGS
+if TYPE_CHECKING:
+    from bert_tf.squad.run import QuestionData, SquadRun
 
 
-class SquadFlags:
-    """The flags of this script.
+class SquadSchedule(FineTuningSchedule, title="Fine-tuning"):
+    """How long, how fast and with which optimizer a model is fine-tuned on questions."""
 
-    Attributes:
-      train_file: Questions with answers to train on, SQuAD's JSON.
-      predict_file: Questions to answer; with answers for --do_eval.
-      do_predict: Answer the questions of --predict_file.
-      do_eval: Score the answers, as the official scripts do.
-      report: Write report.html, a page to look at the answers.
-      learning_rate: The peak learning rate, above 0.
-      doc_stride: Tokens from the start of a window to the start of the next.
-      max_query_length: Most tokens of a question; longer ones are cut.
-      version_2_with_negative: Questions may have no answer (v2.0).
-      n_best_size: Starts and ends tried in a window; answers ranked for a question.
-      max_answer_length: Most tokens of an answer.
-      null_score_diff_threshold: No answer if its score, a sum of logits, exceeds the best answer's
-        by more than this. Default: what --do_eval found for this model and stored with it, else
-        (and with --do_train) 0.
-      legacy_alignment: Cut answers from the text as the original does; else by offsets.
-      verbose_logging: Log the answers that --legacy_alignment cannot align exactly.
-    """
-
-    _acts = """
-        do_train: train_file learning_rate
-        do_predict: predict_file report legacy_alignment verbose_logging
-        do_predict export_dir: n_best_size max_answer_length null_score_diff_threshold
-        legacy_alignment: verbose_logging"""
-    _recorded = "learning_rate doc_stride max_query_length version_2_with_negative"
-    _most_used = (
-        "train_file predict_file init_checkpoint output_dir do_train do_predict do_eval "
-        "version_2_with_negative learning_rate train_batch_size num_train_epochs"
+    num_train_epochs: float = option(
+        "How often each example is trained on. Questions count, not windows, as in the original.",
+        default=3.0,
+        above=0.0,
+        high=1e6,
+        acts="do_train",
+        recorded=True,
+        may_change=True,
+        original=True,
     )
-    train_file = shared_flags.Path()
-    predict_file = shared_flags.Path()
-    do_predict = False
-    do_eval = False
-    report = False
-    learning_rate = shared_flags.Number(5e-5, shared_flags.ABOVE_0)
-    doc_stride = 128
-    max_query_length = shared_flags.Count(64, 0)
-    version_2_with_negative = False
-    n_best_size = 20
-    max_answer_length = 30
-    null_score_diff_threshold = 0.0
-    legacy_alignment = True
-    verbose_logging = False
 
 
-def define_flags() -> None:
-    """The flags of this script and those that fine-tuning shares."""
-    model_flags.define_fine_tuning(SquadFlags, max_seq_length=384)
-    FLAGS["num_train_epochs"].help += " Questions count, not windows, as in the original."
+class Squad(
+    FineTuningCommand,
+    most_used="train_file predict_file init_checkpoint output_dir do_train do_predict do_eval "
+    "version_2_with_negative learning_rate train_batch_size num_train_epochs",
+):
+    """The options of this script."""
+
+    train_file: str | None = option(
+        "Questions with answers to train on, SQuAD's JSON.",
+        default=None,
+        path=True,
+        acts="do_train",
+        original=True,
+    )
+    predict_file: str | None = option(
+        "Questions to answer; with answers for --do_eval.",
+        default=None,
+        path=True,
+        acts="do_predict",
+        original=True,
+    )
+    do_predict: bool = option(
+        "Answer the questions of --predict_file.", default=False, original=True
+    )
+    do_eval: bool = option(
+        "Score the answers, as the official scripts do.", default=False, original=True
+    )
+    report: bool = option(
+        "Write report.html, a page to look at the answers.", default=False, acts="do_predict"
+    )
+    version_2_with_negative: bool | None = option(
+        "Questions may have no answer (v2.0).",
+        default=None,
+        shown=False,
+        recorded=True,
+        original=True,
+    )
+    null_score_diff_threshold: float | None = option(
+        "No answer if its score, a sum of logits, exceeds the best answer's by more than this. "
+        "Default: what --do_eval found for this model and stored with it, else (and with "
+        "--do_train) 0.",
+        default=None,
+        shown=0.0,
+        infinite=True,
+        below=math.inf,
+        acts="do_predict or export_dir",
+        original=True,
+    )
+    datasets: Datasets = Datasets()
+    schedule: SquadSchedule = SquadSchedule()
+    windows: Windows = Windows()
+    answers: Answers = Answers()
+
+    def check(self) -> None:
+        """Refuses options that contradict each other."""
+        require_one_of(do_train=self.do_train, do_predict=self.do_predict)
+        require("do_eval", self.do_eval, do_predict=self.do_predict)
+        tfds_name = self.datasets.tfds_name
+        if not tfds_name:
+            require("do_train", self.do_train, train_file=self.train_file)
+            require("do_predict", self.do_predict, predict_file=self.predict_file)
+            return
+        reads_no_training_data = self.train_file or not self.do_train
+        reads_no_questions = self.predict_file or not self.do_predict
+        if reads_no_training_data and reads_no_questions:
+            received = f"--tfds_name={tfds_name} with files of all questions"
+            raise InputError(received, "questions from one source", "leave out --tfds_name")
 
 
-def check_flags(words: Sequence[str]) -> None:
-    """Refuses flags that contradict each other, before anything is loaded."""
-    shared_flags.refuse_words(words)
-    model_flags.require_one_of("do_train", "do_predict")
-    shared_flags.require("do_eval", "do_predict")
-    if not FLAGS.tfds_name:
-        shared_flags.require("do_train", "train_file")
-        shared_flags.require("do_predict", "predict_file")
-    elif (FLAGS.train_file or not FLAGS.do_train) and (FLAGS.predict_file or not FLAGS.do_predict):
-        received = f"--tfds_name={FLAGS.tfds_name} with files of all questions"
-        raise InputError(received, "questions from one source", "leave out --tfds_name")
+def main(options: Squad) -> None:
+    """Questions -> model -> train or restore -> answers, scores, report -> export."""
+    from absl import logging
 
+    from bert_tf.cli import training
+    from bert_tf.cli.record import write_record
+    from bert_tf.files import locked
 
-if __name__ == "__main__":
-    cli.parse(define_flags, check_flags)
-
-from bert_tf.checkpoints.metadata import Weights
-from bert_tf.cli import fine_tuning, from_flags
-from bert_tf.files import locked, write_text
-from bert_tf.squad import data, evaluation, files
-from bert_tf.squad.answers import AnswerConfig
-from bert_tf.squad.run import QuestionData, SquadRun
-from bert_tf.squad.windows import WindowSizes
-from bert_tf.training.trainer import write_eval_results, write_final_evaluation
-
-
-def main(_: Sequence[str]) -> None:
-    """Flags -> questions -> model -> train or restore -> answers, scores, report -> export."""
-    sizes = from_flags.of_flags(WindowSizes)  # refuses sizes that leave no room for the context
-    strategy = from_flags.make_strategy()
-    with locked(FLAGS.output_dir, folder=True):
-        asked = read_questions() if FLAGS.do_predict else None
-        train = read_training_data() if FLAGS.do_train else None
-        model = fine_tuning.open_pretrained()
-        config = from_flags.of_flags(AnswerConfig)
-        of_run = {"threshold": null_threshold(model.source), **fine_tuning.of_run(model, strategy)}
-        run = SquadRun(sizes=sizes, config=config, **of_run)
-        if FLAGS.do_train:
-            run.train(fine_tuning.training_config(run, FLAGS.learning_rate), train, asked)
+    sizes = options.windows.sizes()  # refuses those that leave no room for the context
+    strategy = training.make_strategy(options)
+    predict_batch_size = training.shared_size(
+        "predict_batch_size", options.predict_batch_size, strategy
+    )
+    with locked(options.output_dir, folder=True):
+        asked, train = read_questions(options, predict_batch_size)
+        model = training.open_initial_model(options, sizes.max_seq_length)
+        run_of_model = training.run_arguments(options, model, strategy, sizes.max_seq_length)
+        squad_run = make_run(options, **run_of_model)
+        if options.do_train:
+            config = training.training_config(options, squad_run, options.schedule)
+            squad_run.train(config, train, asked)
         else:
-            run.restore()
-        if FLAGS.do_predict:
-            answer(run, asked)
-        export(run)
-        from_flags.write_record()
-    logging.info("Wrote %s", FLAGS.output_dir)
+            squad_run.restore()
+        if options.do_predict:
+            squad_run.write_answers(asked, scores=options.do_eval, report=options.report)
+        export(options, squad_run)
+        write_record(options.output_dir, options)
+    logging.info("Wrote %s", options.output_dir)
 
 
-# ---------------------------------------------------------------------------- data
+def read_questions(
+    options: Squad, predict_batch_size: int
+) -> "tuple[QuestionData | None, QuestionData | None]":
+    """The questions to answer and those to train on, as far as they are asked for."""
+    from bert_tf.squad.run import questions_to_answer, training_questions
+
+    asked = train = None
+    if options.do_predict:
+        asked = questions_to_answer(
+            options.predict_file,
+            options.datasets.tfds_name,
+            have_answers=options.do_eval,
+            batch_size=predict_batch_size,
+        )
+    if options.do_train:
+        train = training_questions(
+            options.train_file,
+            options.datasets.tfds_name,
+            version_2_with_negative=bool(options.version_2_with_negative),
+        )
+    return asked, train
 
 
-def read_questions() -> QuestionData:
-    """The questions to answer, with gold answers for --do_eval."""
-    questions = read_file(FLAGS.predict_file, data.TFDS_PREDICT)
-    if FLAGS.do_eval:
-        evaluation.check_golds(questions)
-    return QuestionData(name="eval", questions=questions, batch_size=FLAGS.predict_batch_size)
+def make_run(options: Squad, **run_of_model: Any) -> "SquadRun":
+    """The run of a model on questions."""
+    from bert_tf.squad.answers import AnswerConfig
+    from bert_tf.squad.run import SquadRun, null_threshold
 
-
-def read_training_data() -> QuestionData:
-    """The questions to train on, in the original's order."""
-    examples = data.training_examples(
-        read_file(FLAGS.train_file, data.TFDS_TRAIN),
-        version_2_with_negative=FLAGS.version_2_with_negative,
+    version_2 = bool(options.version_2_with_negative)
+    threshold = null_threshold(
+        options.null_score_diff_threshold,
+        run_of_model["model"].source,
+        is_trained=options.do_train,
+        is_used=version_2,
     )
-    return QuestionData(name="train", examples=data.original_order(examples))
+    return SquadRun(
+        sizes=options.windows.sizes(),
+        config=AnswerConfig.of(options.answers, version_2_with_negative=version_2),
+        threshold=threshold,
+        **run_of_model,
+    )
 
 
-def read_file(path: str | None, split: str) -> data.SquadFile:
-    """The questions of the file or, without one, of this split of the dataset."""
-    if path:
-        return data.read_squad(path)
-    return data.read_squad_tfds(FLAGS.tfds_name, split)
+def export(options: Squad, run: "SquadRun") -> None:
+    """Exports a SavedModel that takes questions and contexts, if --export_dir asks for it.
 
-
-# ---------------------------------------------------------------------------- answers
-
-
-def answer(run: SquadRun, asked: QuestionData) -> None:
-    """The answers, and their scores and the report if they are asked for."""
-    predictions, threshold = run.predict(asked), run.threshold
-    answers = evaluation.decided(predictions, threshold=threshold)
-    files.write_prediction_files(FLAGS.output_dir, predictions, answers)
-    scores = {}
-    if FLAGS.do_eval:
-        scores = evaluation.scores(asked.questions, predictions, threshold=threshold)
-        scores["global_step"] = run.step
-        write_scores(scores, evaluation.threshold_to_keep(asked.questions, predictions, scores))
-    if FLAGS.report:
-        from bert_tf.squad.report import report_html
-
-        page = report_html(asked.questions, predictions, answers, totals=scores)
-        write_text(f"{FLAGS.output_dir}/report.html", page)
-        logging.info("Wrote %s/report.html", FLAGS.output_dir)
-
-
-def write_scores(scores: dict[str, float], best_threshold: float | None) -> None:
-    """eval_results.txt; the best threshold is stored with the model of --output_dir."""
-    write_eval_results(FLAGS.output_dir, scores)
-    main_ones = evaluation.main_scores(scores)
-    write_final_evaluation(FLAGS.output_dir, {"global_step": scores["global_step"], **main_ones})
-    if best_threshold is not None:
-        files.store_threshold(FLAGS.output_dir, best_threshold)
-
-
-def null_threshold(source: Weights) -> float:
-    """--null_score_diff_threshold: as given, else as stored with the model, else its default.
-
-    With --do_train a stored one is ignored: the same command gives the same answers again.
+    What was not given is as the model was trained, and as was stored with it just now.
     """
-    given = FLAGS["null_score_diff_threshold"]
-    stored = None if FLAGS.do_train else source.metadata.null_score_diff_threshold
-    is_stored = not given.present and stored is not None
-    threshold = stored if is_stored else given.value
-    if FLAGS.version_2_with_negative:
-        default = f"stored with {source.path}" if is_stored else "default"
-        origin = "as given" if given.present else default
-        logging.info("null_score_diff_threshold %s (%s)", threshold, origin)
-    return threshold
+    from bert_tf.cli import training
 
-
-# ---------------------------------------------------------------------------- export
-
-
-def export(run: SquadRun) -> None:
-    """Exports a SavedModel that takes questions and contexts, if --export_dir asks for it."""
-    # A flag that was not given: as the model was trained, and what was stored with it just now.
-    names = [*run.facts()]
-    if FLAGS.version_2_with_negative:  # else every question is answered, there as here
-        names.append("null_score_diff_threshold")
-    from_flags.export(
+    threshold = {}
+    if options.version_2_with_negative:  # else every question is answered, there as here
+        threshold = {"null_score_diff_threshold": options.null_score_diff_threshold}
+    training.export(
+        options,
         run.model,
         task="question_answering",
-        **{name: FLAGS[name].value for name in names if FLAGS[name].present},
-        n_best_size=FLAGS.n_best_size,
-        max_answer_length=FLAGS.max_answer_length,
-        top_k=min(5, FLAGS.n_best_size),
+        version_2_with_negative=options.version_2_with_negative,
+        n_best_size=options.answers.n_best_size,
+        max_answer_length=options.answers.max_answer_length,
+        top_k=min(5, options.answers.n_best_size),
+        **options.windows.given(),
+        **threshold,
     )
 
 
 if __name__ == "__main__":
-    cli.run(main)
+    run(main)

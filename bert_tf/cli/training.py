@@ -29,8 +29,8 @@ def make_strategy(options: TrainingCommand) -> tf.distribute.Strategy:
     """The devices that the options name, watched for hangs.
 
     Raises:
-      InputError: the devices are unavailable, two TPUs are named, or a path is local and the TPU is
-        another machine's.
+      InputError: the devices are unavailable, two TPUs are named, a path is local and the TPU is
+        another machine's, or they cannot share a batch of training.
     """
     devices = options.devices
     distribution.HANGS.limit = devices.hang_seconds
@@ -47,6 +47,9 @@ def make_strategy(options: TrainingCommand) -> tf.distribute.Strategy:
         name, tpu=tpu, tpu_zone=devices.tpu_zone, gcp_project=devices.gcp_project
     )
     _choose_tf32(devices, options.step)
+    if options.do_train:
+        size = options.schedule.train_batch_size
+        check_batch_size("train_batch_size", size, strategy, options.step)
     return strategy
 
 
@@ -138,7 +141,7 @@ def open_initial_model(options: FineTuningCommand, max_seq_length: int) -> Pretr
     return model
 
 
-def run_options(
+def run_arguments(
     options: FineTuningCommand,
     model: PretrainedModel,
     strategy: tf.distribute.Strategy,

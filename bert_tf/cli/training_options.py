@@ -3,12 +3,14 @@
 from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.data.options import Batching
 from bert_tf.errors import InputError
-from bert_tf.options import LONGEST, NEVER, Options, option
+from bert_tf.options import NEVER, Options, option
 from bert_tf.training.options import (
     Devices,
+    Epochs,
     FineTuning,
     FineTuningIntervals,
     StepConfig,
+    Updates,
 )
 
 
@@ -42,6 +44,7 @@ class TrainingCommand(RunFolder, title="Training"):
     """What every command that trains has."""
 
     do_train: bool = option("Train.", default=False, original=True)
+    schedule: Updates
     step: StepConfig = StepConfig()
     devices: Devices = Devices()
     ignored: WithoutEffect = WithoutEffect()
@@ -65,16 +68,6 @@ class FineTuningCommand(TrainingCommand, title="Fine-tuning"):
     """What every command that fine-tunes has, as in the original's run_classifier and run_squad."""
 
     model: InitialModel = InitialModel()
-    max_seq_length: int | None = option(
-        "Most tokens of an example, or of a window where texts are read in windows; longer "
-        "examples are cut.",
-        default=None,
-        shown=128,
-        low=1,
-        high=LONGEST,
-        recorded=True,
-        original=True,
-    )
     predict_batch_size: int = option(
         "Examples of a prediction step, all devices together.",
         default=8,
@@ -82,14 +75,10 @@ class FineTuningCommand(TrainingCommand, title="Fine-tuning"):
         acts="do_predict",
         original=True,
     )
+    schedule: Epochs
     batching: Batching = Batching()
     training: FineTuning = FineTuning()
     intervals: FineTuningIntervals = FineTuningIntervals()
-    tfds_name: str | None = option(
-        "A dataset of tensorflow-datasets, in place of files: squad or glue/mrpc, say. The "
-        "environment variable TFDS_DATA_DIR says where its data are kept.",
-        default=None,
-    )
 
 
 def require_one_of(**values: object) -> None:

@@ -11,3 +11,13 @@ class Batching(Options, title="Fine-tuning"):
         default=True,
         recorded=True,
     )
+
+
+class Datasets(Options, title="Data"):
+    """Data from tensorflow-datasets."""
+
+    tfds_name: str | None = option(
+        "A dataset of tensorflow-datasets, in place of files: squad or glue/mrpc, say. The "
+        "environment variable TFDS_DATA_DIR says where its data are kept.",
+        default=None,
+    )

@@ -37,7 +37,8 @@ class Windows(Options):
     """The sizes of windows as a command gives them; None: that of `WindowSizes`."""
 
     max_seq_length: int | None = option(
-        "Most tokens of a window, in which a question and a part of its context are read.",
+        "Most tokens of an example, or of a window where texts are read in windows; longer "
+        "examples are cut.",
         default=None,
         shown=WindowSizes.max_seq_length,
         low=1,

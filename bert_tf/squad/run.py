@@ -9,16 +9,29 @@ The logits of [CLS] score "no answer in this window".
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
+from bert_tf.checkpoints.metadata import Weights
 from bert_tf.data.records import Record
+from bert_tf.files import write_text
 from bert_tf.heads import head_named
+from bert_tf.squad import evaluation, files
 from bert_tf.squad.answers import AnswerConfig, Prediction, make_alignment, rank_answers
-from bert_tf.squad.data import SquadFile, TrainingExample
-from bert_tf.squad.evaluation import main_scores, scores
+from bert_tf.squad.data import (
+    TFDS_PREDICT,
+    TFDS_TRAIN,
+    SquadFile,
+    TrainingExample,
+    original_order,
+    read_squad,
+    read_squad_tfds,
+    training_examples,
+)
+from bert_tf.squad.evaluation import main_scores
 from bert_tf.squad.windows import (
     Window,
     WindowSizes,
@@ -28,6 +41,7 @@ from bert_tf.squad.windows import (
     training_windows,
 )
 from bert_tf.training.fine_tuning import Run, SplitData
+from bert_tf.training.trainer import write_eval_results, write_final_evaluation
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -135,6 +149,105 @@ class SquadRun(Run):
         align = make_alignment(data.windows, self.model.tokenizer, self.config)
         return rank_answers(data.examples, data.windows, *logits, align, self.config)
 
+    def write_answers(self, data: QuestionData, *, scores: bool, report: bool) -> None:
+        """Writes the answers to questions, their scores and report.html.
+
+        Args:
+          data: the questions.
+          scores: whether they are scored, as the official scripts do, into eval_results.txt. The
+            best threshold of no answer is stored with the model.
+          report: whether a page shows them.
+
+        Raises:
+          InputError: the folder cannot be written to.
+        """
+        predictions = self.predict(data)
+        answers = evaluation.decided(predictions, threshold=self.threshold)
+        files.write_prediction_files(self.output_dir, predictions, answers)
+        results: dict[str, float] = {}
+        if scores:
+            results = evaluation.scores(data.questions, predictions, threshold=self.threshold)
+            results["global_step"] = self.step
+            self._write_scores(results)
+            threshold = evaluation.threshold_to_keep(data.questions, predictions, results)
+            if threshold is not None:
+                files.store_threshold(self.output_dir, threshold)
+        if report:
+            from bert_tf.squad.report import report_html
+
+            page = report_html(data.questions, predictions, answers, totals=results)
+            write_text(f"{self.output_dir}/report.html", page)
+            logging.info("Wrote %s/report.html", self.output_dir)
+
+    def _write_scores(self, results: Mapping[str, float]) -> None:
+        """eval_results.txt, and the last points of the curves."""
+        write_eval_results(self.output_dir, results)
+        shown = {"global_step": results["global_step"], **main_scores(results)}
+        write_final_evaluation(self.output_dir, shown)
+
     def evaluate(self, data: QuestionData) -> dict[str, float]:
         """The official scores of all questions together, as `main_scores`."""
-        return main_scores(scores(data.questions, self.predict(data), threshold=self.threshold))
+        predictions = self.predict(data)
+        results = evaluation.scores(data.questions, predictions, threshold=self.threshold)
+        return main_scores(results)
+
+
+# ---------------------------------------------------------------------------- questions of a run
+
+
+def questions_to_answer(
+    path: str | None, tfds_name: str | None, *, have_answers: bool, batch_size: int
+) -> QuestionData:
+    """The questions of a file or, without one, of a dataset.
+
+    Args:
+      path: of the file.
+      tfds_name: the dataset of tensorflow-datasets.
+      have_answers: whether they must have gold answers.
+      batch_size: windows of a prediction step.
+
+    Raises:
+      InputError: they cannot be read, or have no gold answers.
+    """
+    questions = _read(path, tfds_name, TFDS_PREDICT)
+    if have_answers:
+        evaluation.check_golds(questions)
+    return QuestionData(name="eval", questions=questions, batch_size=batch_size)
+
+
+def training_questions(
+    path: str | None, tfds_name: str | None, *, version_2_with_negative: bool
+) -> QuestionData:
+    """The questions to train on, in the original's order; arguments as of the other."""
+    questions = _read(path, tfds_name, TFDS_TRAIN)
+    examples = training_examples(questions, version_2_with_negative=version_2_with_negative)
+    return QuestionData(name="train", examples=original_order(examples))
+
+
+def _read(path: str | None, tfds_name: str | None, split: str) -> SquadFile:
+    """The questions of the file or, without one, of this split of the dataset."""
+    return read_squad(path) if path else read_squad_tfds(tfds_name, split)
+
+
+def null_threshold(
+    given: float | None, source: Weights, *, is_trained: bool, is_used: bool
+) -> float:
+    """The threshold of no answer: as given, else as stored with the model, else 0.
+
+    With training a stored one is ignored: the same command gives the same answers again.
+
+    Args:
+      given: as chosen.
+      source: the model.
+      is_trained: whether it will be trained.
+      is_used: whether questions may have no answer.
+    """
+    stored = None if is_trained else source.metadata.null_score_diff_threshold
+    threshold, origin = 0.0, "default"
+    if given is not None:
+        threshold, origin = given, "as given"
+    elif stored is not None:
+        threshold, origin = stored, f"stored with {source.path}"
+    if is_used:
+        logging.info("null_score_diff_threshold %s (%s)", threshold, origin)
+    return threshold

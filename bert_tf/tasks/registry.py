@@ -17,15 +17,14 @@ A new task is one entry more in `_TASKS`:
     )
 """
 
-import dataclasses
 import functools
 import re
 from collections.abc import Callable
 
 from bert_tf import heads
-from bert_tf.declarations import check_fields, declared
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
+from bert_tf.options import Options, option
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,
@@ -239,49 +238,55 @@ LABEL_KINDS = {  # of --label_kind: its class and metrics
 }
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OwnFiles:
-    """A user's own files; the flags of the tasks csv, tsv and jsonl.
+class OwnFiles(
+    Options,
+    title="Of your own files (the tasks csv, tsv, jsonl)",
+    acts="task_name=csv or task_name=tsv or task_name=jsonl or train_file or dev_file or test_file",
+):
+    """A user's own files; the options of the tasks csv, tsv and jsonl."""
 
-    Attributes:
-      text_a_column: The column of the text.
-      text_b_column: The column of a second text.
-      label_column: The column of the label.
-      id_column: The column of an id.
-      has_header: The first line names the columns.
-      label_kind: A label is a name, a number, or names with a comma, ; or | between, in jsonl
-        also a list of names.
-      labels: The labels' names; default: those of the training data.
-      train_file: Default: train.<task_name> in --data_dir; so for the others.
-      dev_file: The dev data.
-      test_file: The test data.
-      dev_share: The share of each label's training rows that is dev data instead of a file: chosen
-        by --seed, and written to dev.jsonl in --output_dir. 0: a file has them.
-      encoding: Of the files, such as cp1252. Default: UTF-8, or UTF-16 with its mark.
-      skip_bad_rows: Leave out rows that cannot be used, instead of refusing the file.
-    """
+    text_a_column: str = option("The column of the text.", default="text_a")
+    text_b_column: str | None = option("The column of a second text.", default=None)
+    label_column: str = option("The column of the label.", default="label")
+    id_column: str | None = option("The column of an id.", default=None)
+    has_header: bool = option("The first line names the columns.", default=True)
+    label_kind: str = option(
+        "A label is a name, a number, or names with a comma, ; or | between, in jsonl also a list "
+        "of names.",
+        default="classes",
+        choices=tuple(LABEL_KINDS),
+    )
+    labels: tuple[str, ...] = option(
+        "The labels' names; default: those of the training data.", default=()
+    )
+    train_file: str | None = option(
+        "Default: train.<task_name> in --data_dir; so for the others.",
+        default=None,
+        path=True,
+        original=True,
+    )
+    dev_file: str | None = option("The dev data.", default=None, path=True)
+    test_file: str | None = option("The test data.", default=None, path=True)
+    dev_share: float = option(
+        "The share of each label's training rows that is dev data instead of a file: chosen by "
+        "--seed, and written to dev.jsonl in --output_dir. 0: a file has them.",
+        default=0.0,
+        low=0.0,
+        high=0.9,
+        acts="do_eval",
+        recorded=True,
+    )
+    encoding: str = option(
+        "Of the files, such as cp1252. Default: UTF-8, or UTF-16 with its mark.", default=""
+    )
+    skip_bad_rows: bool = option(
+        "Leave out rows that cannot be used, instead of refusing the file.", default=False
+    )
 
-    _title = "Of your own files (the tasks csv, tsv, jsonl)"
-    _acts = """
-        task_name=csv task_name=tsv task_name=jsonl train_file dev_file test_file: *
-        do_eval: dev_share"""
-    _recorded = "dev_share"
-    text_a_column: str = "text_a"
-    text_b_column: str | None = None
-    label_column: str = "label"
-    id_column: str | None = None
-    has_header: bool = True
-    label_kind: str = declared("classes", choices=tuple(LABEL_KINDS))
-    labels: tuple[str, ...] = ()
-    train_file: str | None = declared(None, path=True)
-    dev_file: str | None = declared(None, path=True)
-    test_file: str | None = declared(None, path=True)
-    dev_share: float = declared(0.0, low=0, high=0.9)
-    encoding: str = ""
-    skip_bad_rows: bool = False
-
-    def __post_init__(self):
-        check_fields(self)
+    @property
+    def first(self) -> str | None:
+        """The first file that is named."""
+        return self.train_file or self.dev_file or self.test_file
 
 
 def _own_files(file_format: str, **flags) -> Task:

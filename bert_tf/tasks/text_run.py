@@ -61,6 +61,7 @@ from bert_tf.tasks.results import (
     write_labeled,
     write_table,
 )
+from bert_tf.tasks.sources import TaskData, read_examples
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
 from bert_tf.tokenization.wordpiece import FullTokenizer, strips_accents, warn_of_lost_letters
@@ -104,6 +105,30 @@ class TextData(SplitData):
         """Whether every example has a label. Sets of labels that are all empty count as none."""
         labels = [example.label for example in self.examples]
         return None not in labels and any(label != () for label in labels)
+
+
+def read_split(
+    source: TaskData, task: Task, split: Split, *, seed: int, batch_size: int, in_documents: bool
+) -> TextData:
+    """The data of a split.
+
+    Args:
+      source: where they are.
+      task: whose they are.
+      split: which.
+      seed: of what is dev data, with --dev_share.
+      batch_size: of predictions.
+      in_documents: whether sentences must stand in documents.
+
+    Raises:
+      InputError: they are not there, or something cannot be used.
+    """
+    examples = read_examples(source, task, split, seed=seed)
+    if in_documents and not all(example.document for example in examples):
+        received = f"--document_context, and {split.name} data with sentences of no document"
+        expected = "a line with -DOCSTART- before the sentences of each document"
+        raise InputError(received, expected, "give CoNLL-2003 as published, or leave the flag out")
+    return TextData(split=split, examples=examples, batch_size=batch_size)
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)

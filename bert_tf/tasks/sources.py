@@ -1,0 +1,190 @@
+"""Where the data of a task come from: options -> the task, and the examples of its splits.
+
+Loads no TensorFlow before something is read.
+"""
+
+from absl import logging
+
+from bert_tf import files
+from bert_tf.checkpoints.metadata import Weights
+from bert_tf.data.options import Datasets
+from bert_tf.errors import InputError
+from bert_tf.options import option
+from bert_tf.tasks import examples, registry
+from bert_tf.tasks.examples import OWN_FORMATS, AnyExample
+from bert_tf.tasks.registry import OwnFiles
+from bert_tf.tasks.results import examples_text
+from bert_tf.tasks.task import Split, Task
+
+DEV_FILE = "dev.jsonl"  # in the folder of a run: the rows of --dev_share
+
+
+class TaskData(Datasets):
+    """A task and its data."""
+
+    task_name: str | None = option(
+        "Of your own files by default what their content shows; else one of:\n"
+        f"{registry.describe_tasks()}",
+        default=None,
+        original=True,
+    )
+    data_dir: str | None = option(
+        "The folder of the task's files.", default=None, path=True, original=True
+    )
+    own: OwnFiles = OwnFiles()
+
+    @property
+    def folder(self) -> str | None:
+        """The folder of the files: the current one if some are named."""
+        return self.data_dir or ("." if self.own.first and not self.tfds_name else None)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the files are the user's own."""
+        return not self.task_name or registry.find_name(self.task_name) in OWN_FORMATS
+
+    def check(self) -> None:
+        """Refuses data of no source, or of two."""
+        are_own_named = self.own.first and not self.tfds_name
+        if not self.task_name and not are_own_named:
+            expected = "--task_name=mrpc, say, or a file of your own: --train_file=tickets.csv"
+            raise InputError("no --task_name", expected, "add one of the two")
+        if not self.folder and not self.tfds_name:
+            received = "neither --data_dir nor --tfds_name"
+            raise InputError(received, "at least one of them", "add one of them")
+        self._refuse_unread()
+
+    def _refuse_unread(self) -> None:
+        """Refuses files that the task does not read: the scores would be those of other data."""
+        own = self.own
+        unread: dict[str, object] = {}
+        source = f"--task_name={self.task_name}"
+        named = {
+            "train_file": own.train_file,
+            "dev_file": own.dev_file,
+            "test_file": own.test_file,
+        }
+        if self.tfds_name:
+            source = f"--tfds_name={self.tfds_name}"
+            unread = {**named, "data_dir": self.data_dir}
+        elif not self.is_own:
+            unread = named
+        if own.dev_share and (unread or own.dev_file):
+            other = f"--dev_file={own.dev_file}" if own.dev_file else source
+            expected = "dev data of one source: a file, or a share of your own training file"
+            raise InputError(f"--dev_share with {other}", expected, "leave out one of the two")
+        if unread:
+            unread |= {"encoding": own.encoding, "skip_bad_rows": own.skip_bad_rows}
+        for name, value in unread.items():
+            if value:
+                received = f"--{name}={value} with {source}, which does not read it"
+                remedy = "leave out one of the two; a file of your own: --task_name=csv, tsv or "
+                raise InputError(received, "data from one source", remedy + "jsonl")
+
+
+def task_of(data: TaskData, best_metric: str) -> Task:
+    """The task of the options.
+
+    Args:
+      data: with its name, or with files whose content shows it.
+      best_metric: which it has as well; "" for none.
+
+    Raises:
+      InputError: there is no such task or metric.
+    """
+    name = registry.find_name(data.task_name) if data.task_name else own_format(data)
+    options = {}
+    if name == "xnli":
+        options = {"language": registry.language_of(data.task_name)}
+    elif name in OWN_FORMATS:
+        options = vars(data.own)
+    task = registry.get_task(name, **options)
+    if data.folder:
+        task = task.with_choices_in(data.folder)
+    return task.with_metric(best_metric)
+
+
+def own_format(data: TaskData) -> str:
+    """The format of one's own files, as the first of them shows."""
+    path = files.gfile().join(data.folder, data.own.first)
+    return examples.format_of(path, data.own.encoding)
+
+
+def splits_of(data: TaskData, task: Task, kind: str) -> tuple[Split, ...]:
+    """The splits of a kind that are there; the first is required."""
+    splits = task.splits_of(kind) or (task.split(kind),)
+    if data.tfds_name:
+        return splits
+    absent = [split for split in splits[1:] if not task.find_file(data.folder, split)]
+    for split in absent:
+        logging.warning("No %s in %s: left out.", split.files.replace("|", " or "), data.folder)
+    return tuple(split for split in splits if split not in absent)
+
+
+def read_examples(data: TaskData, task: Task, split: Split, *, seed: int) -> list[AnyExample]:
+    """The examples of a split, from files or a dataset.
+
+    Args:
+      data: where they are.
+      task: whose they are.
+      split: which.
+      seed: of what is dev data, with --dev_share.
+
+    Raises:
+      InputError: they are not there, or something cannot be used.
+    """
+    share = data.own.dev_share
+    is_cut = share and split.kind in ("train", "dev")
+    if data.tfds_name:
+        return task.read_tfds(data.tfds_name, split.name)
+    rows = task.read(data.folder, "train" if is_cut else split.name)
+    if not is_cut:
+        return rows
+    train, dev = examples.split_by_class(rows, share, seed)
+    chosen = train if split.kind == "train" else dev
+    text = "%s data: %d of the %d examples of the training data, by --dev_share and --seed"
+    logging.info(text, split.name, len(chosen), len(rows))
+    return chosen
+
+
+def keep_dev_rows(
+    output_dir: str, rows: list[AnyExample], *, share: float, seed: int, is_trained: bool
+) -> None:
+    """Writes the rows that are not trained on; without training they must be those of before.
+
+    Args:
+      output_dir: the folder of the run.
+      rows: of the dev data.
+      share, seed: by which they were chosen, for messages.
+      is_trained: whether the command trains.
+
+    Raises:
+      InputError: the model was trained with others.
+    """
+    path, text = f"{output_dir}/{DEV_FILE}", examples_text(rows)
+    if is_trained:
+        files.write_text(path, text)
+    elif not files.is_file(path) or "".join(files.read_text_lines(path)) != text:
+        received = f"--dev_share={share} --seed={seed} without --do_train"
+        expected = f"the rows of {path}, which the model was not trained on"
+        remedy = f"give the flags and file of the training, or --task_name=jsonl --dev_file={path}"
+        raise InputError(received, expected, remedy)
+
+
+def with_labels(task: Task, train: list[AnyExample] | None, source: Weights) -> Task:
+    """The task with its label names: its own, those of the training data, or of the model.
+
+    Args:
+      task: the task.
+      train: the training data; None if nothing is trained.
+      source: the model.
+    """
+    if train is not None:
+        task = task.with_labels_of(train)
+    else:
+        task = task.with_labels_of_model(
+            source.metadata.labels, source=source.path, is_originals=source.format == "tf1"
+        )
+    names = ", ".join(task.labels.names) or "none (regression)"
+    logging.info("Classes, in their order: %s", names)
+    return task
