@@ -65,7 +65,8 @@ class Windows(Options):
 
     def given(self) -> dict[str, int]:
         """The sizes that are not left to their defaults."""
-        return {name: size for name, size in vars(self).items() if size is not None}
+        sizes = {name: getattr(self, name) for name in vars(self)}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     def sizes(self) -> WindowSizes:
         """The sizes; raises `InputError` as they do."""

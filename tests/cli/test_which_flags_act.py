@@ -1,35 +1,40 @@
-"""Every flag of a run acts, is named or refused: by its declaration, and by what a run reads.
+"""Every option of a run acts, is named or refused: by its declaration, and by what a run reads.
 
-A cell is a command, a flag and a kind of run. What acts by its declaration is read by the run, and
-what does nothing is not. New flags are in these tests by themselves.
+A cell is a command, an option and a kind of run. What acts by its declaration is read by the run,
+and what does nothing is not. New options are in these tests by themselves.
 """
 
 import contextlib
+import dataclasses
 import json
 import re
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from absl import flags as absl_flags
 from walking import (
     SIZES,
     eagerly,
     in_process,
     module_of,
+    parsed,
     results_of,
     squad_file,
     write_encoder,
     write_records,
 )
 
+from bert_tf import options
 from bert_tf.__main__ import VERBS
-from bert_tf.cli import flags
-from bert_tf.cli.flags import FLAGS, check_effects
+from bert_tf.cli.command_line import written
+from bert_tf.cli.flags import taken
+from bert_tf.cli.main import options_class
 from bert_tf.errors import InputError
+from bert_tf.options import Option, Options, is_set, option, options_of, values_of
 
-ELSEWHERE = {"do_eval", "do_lower_case", "sigterm_exit_code", "tfds_name"}  # read before or behind
-RECORDS = {"write_record", "all_run_settings"}  # where all flags are read at once
+ELSEWHERE = {"do_eval", "sigterm_exit_code"}  # read before `main`, or when it was interrupted
+AT_ONCE = {options.__file__, dataclasses.__file__}  # what reads all options at once
 CSV = "\n".join(["text_a,label", *(f"w{n} w{n + 3},{'ab'[n % 2]}" for n in range(1, 13))])
 SHORT = {"max_seq_length": 17, "strategy": "one"}
 WINDOWS = {"max_query_length": 4, "doc_stride": 4}
@@ -92,67 +97,88 @@ def given(inputs, tmp_path) -> dict[str, dict]:
 
 @contextlib.contextmanager
 def reading() -> Iterator[set[str]]:
-    """The names of the flags whose value is read meanwhile, but by RECORDS."""
-    names, value = set(), absl_flags.Flag.value
+    """The names of the options that are read meanwhile, each by itself."""
+    names: set[str] = set()
 
-    def read(flag):
-        frame, callers = sys._getframe(1), set()
-        for _ in range(4):
-            callers.add(frame.f_code.co_name)
-            frame = frame.f_back
-        if not callers & RECORDS:
-            names.add(flag.name)
-        return value.fget(flag)
+    def read(self: Options, name: str) -> Any:
+        if sys._getframe(1).f_code.co_filename not in AT_ONCE:
+            names.update({name} & {one.name for one in options_of(type(self))})
+        return object.__getattribute__(self, name)
 
-    absl_flags.Flag.value = value.getter(read)
+    Options.__getattribute__ = read
     try:
         yield names
     finally:
-        absl_flags.Flag.value = value
+        del Options.__getattribute__
 
 
-def declared(before: set[str]) -> dict[str, bool]:
-    """Of each flag of the command that does not act in all runs: whether it does in this one."""
-    said = {name: FLAGS[name].acts for name in {*FLAGS} - before if FLAGS[name].acts}
-    return {name: all(any(map(flags._is_mode, m)) for m in modes) for name, modes in said.items()}
+def declared(given: Options) -> dict[str, bool]:
+    """Of each option that does not act in all runs: whether it does in this one."""
+    values = values_of(given)
+    return {
+        one.name: all(is_set(modes, values) for modes in one.acts)
+        for one in options_of(type(given))
+        if one.acts
+    }
 
 
-def another(flag: absl_flags.Flag) -> str:
+def another(one: Option) -> str:
     """A value that a command line may give, not the default."""
-    match flag.flag_type():
-        case "bool":
-            return "false" if flag.default else "true"
-        case "int" | "float" | "numbers":
-            found = ((word, _parsed(flag, word)) for word in ("3", "0.5", "2", "1"))
-            return next(word for word, value in found if value not in (None, flag.default))
-        case "string enum":
-            return next(v for v in flag.parser.enum_values if v != flag.default)
-    return "another"
+    if one.kind is bool:
+        return "false" if one.shown else "true"
+    if choices := one.says("choices"):
+        return next(choice for choice in choices if choice != one.default)
+    words = ("3", "0.5", "2", "1") if one.kind not in (str, tuple[str, ...]) else ("another",)
+    return next(word for word in words if fits(one, word))
 
 
-def _parsed(flag: absl_flags.Flag, word: str) -> object:
-    """The value of a word; None if the flag refuses it."""
-    with contextlib.suppress(ValueError):
-        return flag.parser.parse(word)
+def fits(one: Option, word: str) -> bool:
+    """Whether a word is a value of the option, and not its default."""
+    value = taken(word, one.kind)
+    with contextlib.suppress(InputError):
+        options.check(one.name, value, one.kind, **one.metadata)
+        return value not in (None, one.default, one.shown)
+    return False
+
+
+class Windows(Options):
+    """Two options, of which one is read."""
+
+    length: int = option("Tokens.", default=7, low=1)
+    stride: int = option("Tokens.", default=3, low=1, acts="length=7")
+
+
+def test_the_spy_tells_an_option_that_is_read_from_one_that_is_handed_on():
+    given = Windows()
+    with reading() as names:
+        dataclasses.replace(given)
+        options.recorded(given)
+        Windows.of(given)
+        assert names == set()
+        assert given.length == 7
+    assert names == {"length"}
+    assert "__getattribute__" not in vars(Options)
+    assert declared(given) == {"stride": True}
+    assert declared(Windows(length=5)) == {"stride": False}
 
 
 @pytest.mark.parametrize(("script", "modes"), RUNS)
-def test_flags_of_a_run(script, modes, given, tmp_path, monkeypatch, caplog, record_property):
+def test_options_of_a_run(script, modes, given, tmp_path, monkeypatch, caplog, record_property):
     """Those that act are read; of the others the original's change no byte, ours are refused."""
-    module, before, found = module_of(script), {*FLAGS}, {}
-
-    def main(words):
-        with reading() as read:
-            ended(words)
-        found["read"], found["acts"] = set(read), declared(before)
-        found["always"] = {n for n in {*FLAGS} - before - ELSEWHERE if not FLAGS[n].acts}
-
+    module, found = module_of(script), {}
     ended = module.main
-    monkeypatch.setattr(module, "main", main)
+
+    def main(options):
+        with reading() as read:
+            ended(options)
+        found["read"], found["acts"] = set(read), declared(options)
+
     plain = given[script] | dict.fromkeys(modes.split(), True)
     plain |= FEW_STEPS[script] if "do_train" in modes else {}
     plain |= {"max_eval_steps": 2} if script == "run_pretraining.py" and "eval" in modes else {}
+    known = {one.name: one for one in options_of(options_class(ended))}
     with in_process(script) as call, eagerly():
+        monkeypatch.setattr(module, "main", main)
         if "do_train" not in modes:  # a model with a head comes first
             model = given[script] | FEW_STEPS[script] | {"output_dir": tmp_path / "model"}
             call(**model, do_train=True)
@@ -160,47 +186,47 @@ def test_flags_of_a_run(script, modes, given, tmp_path, monkeypatch, caplog, rec
         call(**plain)
         acts = {name for name, acting in found["acts"].items() if acting}
         idle = found["acts"].keys() - acts
+        always = known.keys() - found["acts"].keys() - ELSEWHERE
         assert acts - found["read"] == set(), "declared to act, but not read"
-        assert found["always"] - found["read"] == set(), "not read: say in _acts when they act"
-        others = {name: another(FLAGS[name]) for name in sorted(idle)}
-        for name in idle - flags.ORIGINALS:
+        assert always - found["read"] == set(), "not read: say with `acts` when they act"
+        others = {name: another(known[name]) for name in sorted(idle)}
+        for name in (name for name in idle if not known[name].says("original")):
             with pytest.raises(InputError, match=f"--(no)?{name} with(out)? --"):
                 call(**plain | {name: others[name], "output_dir": tmp_path / "other"})
-        named = {name: others[name] for name in idle & flags.ORIGINALS}
+        named = {name: others[name] for name in idle if known[name].says("original")}
         call(**plain | named | {"output_dir": tmp_path / "other"})
     for name in named:
         assert re.search(f"Without effect in this run: .*--{name}[,.]", caplog.text)
     assert results_of(tmp_path / "other") == results_of(tmp_path / "out")
-    record_property("cells", len(found["acts"]) + len(found["always"]))
+    record_property("cells", len(found["acts"]) + len(always))
 
 
 @pytest.mark.parametrize("verb", OTHERS)
-def test_flags_of_other_commands(verb, record_property):
+def test_options_of_other_commands(verb, record_property, caplog):
     """Those that do nothing are refused before anything is read, or named."""
-    before = {*FLAGS}
-    with in_process(verb):
-        FLAGS.unparse_flags()
-        FLAGS([verb, *OTHERS[verb].split()])
-        check_effects()
-        others = {name: another(FLAGS[name]) for name, acts in declared(before).items() if not acts}
-        for name, value in others.items():
-            FLAGS([verb, *OTHERS[verb].split(), f"--{name}={value}"])
-            if name in flags.ORIGINALS:
-                check_effects()
-            else:
-                with pytest.raises(InputError, match=f"--(no)?{name} without --"):
-                    check_effects()
-            FLAGS[name].unparse()
-        record_property("cells", len(others))
-        assert others
+    words = OTHERS[verb].split()
+    known = {one.name: one for one in options_of(options_class(module_of(verb).main))}
+    idle = [name for name, acts in declared(parsed(verb, *words)).items() if not acts]
+    for name in idle:
+        flag = f"--{known[name].flag}={another(known[name])}"
+        if known[name].says("original"):
+            parsed(verb, *words, flag)
+            assert f"--{known[name].flag}" in caplog.text
+        else:
+            with pytest.raises(InputError, match=f"--(no)?{name} without --"):
+                parsed(verb, *words, flag)
+    record_property("cells", len(idle))
+    assert idle
 
 
 @pytest.mark.parametrize("command", VERBS)
-def test_declarations_name_flags_of_their_command(command):
-    """A flag acts with at least one that the command has."""
-    before = {*FLAGS}
-    with in_process(command):
-        names = {*FLAGS} - before
-        for name in names:
-            modes = {mode.partition("=")[0] for any_of in FLAGS[name].acts for mode in any_of}
-            assert not modes or modes & names, f"{command} has no flags with which --{name} acts"
+def test_declarations_name_options_of_their_command(command):
+    """An option acts with at least one that the command has; defaults are what is declared."""
+    listed = options_of(options_class(module_of(command).main))
+    names = {one.name for one in listed}
+    for one in listed:
+        for modes in one.acts:
+            known = {mode.partition("=")[0] for mode in modes}
+            assert known & {*names, options.NEVER}, f"{command} has none with which {one.name} acts"
+        if one.shown is not None and not one.says("words"):
+            assert taken(written(one.shown), one.kind) == one.shown or one.kind is bool
