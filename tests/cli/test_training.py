@@ -1,38 +1,24 @@
-"""What flags stand for: strategies, steps."""
+"""What options of training stand for: strategies, steps, sizes of batches."""
 
 import types
+from typing import Any
 
 import pytest
 import tensorflow as tf
-from absl import flags as absl_flags
+from walking import parsed
 
-from bert_tf.cli import from_flags, model_flags
-from bert_tf.config import StepConfig
+from bert_tf.cli import training
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
+from bert_tf.training.options import StepConfig
 
 
-@pytest.fixture
-def given():
-    """Gives a function that sets flags of a script."""
-    own = set(absl_flags.FLAGS)
-    model_flags.define_run(model_flags.FineTuning, EvalFlags)
-
-    def set_flags(*words: str) -> None:
-        absl_flags.FLAGS.unparse_flags()
-        for name in set(absl_flags.FLAGS) - own:
-            absl_flags.FLAGS[name].unparse()
-        absl_flags.FLAGS(["script", "--output_dir=gs://b/run", *words])
-
-    yield set_flags
-    for name in set(absl_flags.FLAGS) - own:
-        delattr(absl_flags.FLAGS, name)
+BUCKET = ("--input_file=gs://b/in", "--output_dir=gs://b/run")
 
 
-class EvalFlags:
-    input_file = None
-    do_eval = False
-    eval_batch_size = 8
+def given(*words: str) -> Any:
+    """The options of a script that trains."""
+    return parsed("run_pretraining.py", "--do_eval", *BUCKET, *words)
 
 
 @pytest.fixture
@@ -67,9 +53,8 @@ WHERE = ("--tpu_zone=a-zone", "--gcp_project=a-project")
         ([], ("auto", None)),
     ],
 )
-def test_strategies_of_flags(given, made, words, expected):
-    given(*words, *WHERE)
-    from_flags.make_strategy()
+def test_strategies_of_options(made, words, expected):
+    training.make_strategy(given(*words, *WHERE))
     assert made == [expected]
 
 
@@ -83,23 +68,22 @@ def test_strategies_of_flags(given, made, words, expected):
         (["--tpu=a", "--tpu_name=b", "--output_dir=gs://b"], "--tpu=a and --tpu_name=b"),
     ],
 )
-def test_what_is_refused_before_anything_is_connected(given, made, words, received):
-    given(*words, *WHERE)
+def test_what_is_refused_before_anything_is_connected(made, words, received):
+    options = given(*words, *WHERE)
     with pytest.raises(InputError, match=received):
-        from_flags.make_strategy()
+        training.make_strategy(options)
     assert made == []
 
 
-def test_how_a_step_is_computed(given):
-    given()
-    assert from_flags.step_config() == StepConfig()
-    given("--precision=float16", "--gradient_accumulation_steps=3", "--recompute", "--noxla")
-    assert from_flags.step_config() == StepConfig(
+def test_how_a_step_is_computed():
+    assert training.step_of_devices(given().step) == StepConfig()
+    words = ("--precision=float16", "--gradient_accumulation_steps=3", "--recompute", "--noxla")
+    assert training.step_of_devices(given("--do_train", *words).step) == StepConfig(
         precision="float16", gradient_accumulation_steps=3, recompute=True, xla=False
     )
 
 
-def test_products_in_tf32_are_said(given, made, monkeypatch, caplog):
+def test_products_in_tf32_are_said(made, monkeypatch, caplog):
     """On a GPU float32 is not what it is on a CPU, unless --notf32 asks for that."""
     is_enabled = tf.config.experimental.tensor_float_32_execution_enabled
     for gpus, words, says, enabled in (
@@ -110,20 +94,22 @@ def test_products_in_tf32_are_said(given, made, monkeypatch, caplog):
     ):
         caplog.clear()
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind, gpus=gpus: gpus)
-        given(*words, *WHERE)
         with caplog.at_level("INFO", logger="absl"):
-            from_flags.make_strategy()
+            training.make_strategy(given(*words, *WHERE))
         assert ("--notf32" in caplog.text) == says
         assert is_enabled() == enabled
 
 
-def test_batches_that_devices_cannot_share(given, made, caplog):
+def test_batches_that_devices_cannot_share(made, caplog):
     """Refused in training, where the result depends on their size; else made larger."""
-    given("--do_train", "--train_batch_size=8", *WHERE)
+    options = given("--do_train", "--train_batch_size=8", *WHERE)
     with pytest.raises(InputError, match="--train_batch_size=8 for 3 replicas"):
-        from_flags.make_strategy()
-    given("--train_batch_size=8", *WHERE)
+        training.make_strategy(options)
+    strategy = training.make_strategy(given(*WHERE))
+    with pytest.raises(InputError, match="--eval_batch_size=8 for 3 replicas"):
+        training.check_batch_size("eval_batch_size", 8, strategy)
     with caplog.at_level("INFO", logger="absl"):
-        from_flags.make_strategy()
-    assert from_flags.FLAGS.eval_batch_size == 9
+        assert training.shared_size("eval_batch_size", 8, strategy) == 9
+        assert training.shared_size("predict_batch_size", 6, strategy) == 6
+    assert caplog.text.count("is taken as") == 1
     assert "--eval_batch_size is taken as 9, for 3 devices." in caplog.text
