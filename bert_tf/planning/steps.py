@@ -3,12 +3,12 @@
 import numpy as np
 import tensorflow as tf
 
-from bert_tf.config import StepConfig
 from bert_tf.data import SEQUENCES
 from bert_tf.data.records import input_features, pretraining_record
 from bert_tf.heads import head_named
 from bert_tf.planning.workload import MASKED_SHARE, Workload
 from bert_tf.training import optimization
+from bert_tf.training.options import StepConfig
 from bert_tf.training.trainer import Trainer
 
 
