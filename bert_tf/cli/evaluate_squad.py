@@ -12,18 +12,17 @@ import json
 from bert_tf.errors import InputError
 from bert_tf.files import own_path
 from bert_tf.options import Options, option
+from bert_tf.terminal import number_of
 
 LOADS_TENSORFLOW = False
+WORDS = "DEV_JSON PREDICTIONS_JSON"
+FILES = "the questions with their answers, and the predictions"
 
 
 class EvaluateSquad(Options):
     """The options of this command, named as the official scripts'."""
 
-    files: tuple[str, ...] = option(
-        "the questions with their answers, and the predictions",
-        default=(),
-        words="DEV_JSON PREDICTIONS_JSON",
-    )
+    files: tuple[str, ...] = option(FILES, default=(), words=WORDS)
     na_prob_file: str | None = option(
         "v2.0: null_odds.json; adds the best scores over thresholds on it.", default=None, path=True
     )
@@ -40,9 +39,9 @@ class EvaluateSquad(Options):
         """Refuses all but two files."""
         if len(self.files) != 2:
             raise InputError(
-                f"{len(self.files) or 'no'} files {' '.join(self.files)}".strip(),
-                "two: the questions with their answers, and the predictions",
-                "bert-tf evaluate-squad DEV_JSON PREDICTIONS_JSON",
+                " ".join([number_of(len(self.files), "files"), *self.files]),
+                f"two: {FILES}",
+                f"bert-tf evaluate-squad {WORDS}",
             )
 
 

@@ -43,13 +43,14 @@ def answer(words: list[str]) -> Answer:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
             folder, _, module = words[0].removesuffix(".py").rpartition("/")
+            code = 0
             try:
                 sys.argv = words
                 sys.path.insert(0, str(ROOT / folder))
                 if words[0] == "bert-tf":
                     code = main()
                 else:
-                    code = run(importlib.import_module(module).main)
+                    run(importlib.import_module(module).main)
             except SystemExit as error:
                 code = error.code
             except BaseException as error:
