@@ -11,9 +11,15 @@ empty has no label and no score: null, or an empty cell. A .csv is written as th
 with its separator, and with a mark of UTF-8 unless that is plain UTF-8.
 """
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, BinaryIO
+
 from bert_tf.cli.paths import format_of, written_format
 from bert_tf.options import Options, option
 from bert_tf.serving.options import INPUT_FORMATS, TABLES, AnswerFiles, WeightsOptions
+
+if TYPE_CHECKING:
+    from bert_tf.serving.predictor import Predictor
 
 OUTPUT_FORMATS = ("jsonl", *TABLES)
 
@@ -67,47 +73,63 @@ def main(options: Predict) -> None:
     """Model -> answers to the inputs -> JSON lines or a table."""
     from absl import logging
 
-    from bert_tf.serving import answer_files, rows
+    from bert_tf.serving.answer_files import answered, num_items, open_output
     from bert_tf.serving.predictor import Predictor
     from bert_tf.terminal import Progress, counted, number_of
 
     input_file = options.files.input_file
     output_file = options.files.output_file
-    kind = format_of(output_file or "", OUTPUT_FORMATS)
-    with answer_files.open_output(output_file) as file:  # may be refused: before the model loads
+    with open_output(output_file) as file:  # may be refused: before the model loads
         with Progress(f"load {options.model}"):
-            predictor = Predictor(
-                options.model, batch_size=options.files.batch_size, **options.weights.arguments()
-            )
-        items = rows.read_inputs(
-            input_file,
-            predictor.model.metadata,
-            input_format=options.input_format,
-            given=(options.text_a_column, options.text_b_column),
-            id_column=options.id_column,
-            encoding=options.encoding,
-        )
-        answers = answer_files.answered(
+            size = options.files.batch_size
+            predictor = Predictor(options.model, batch_size=size, **options.weights.arguments())
+        items = read(options, predictor)
+        answers = answered(
             predictor, items, min_probability=options.min_probability, id_key=options.id_column
         )
         if output_file:  # otherwise the answers themselves show how far it is
-            total = (
-                len(items) if isinstance(items, list) else input_file and rows.num_lines(input_file)
-            )
-            answers = counted(answers, "answer", total, "inputs")
-        if kind in TABLES:
-            count = answer_files.write_table(
-                file,
-                predictor,
-                items,
-                answers,
-                kind=kind,
-                input_file=input_file,
-                output_file=output_file,
-                encoding=options.encoding,
-                probabilities=options.probabilities,
-            )
-        else:
-            count = answer_files.write_lines(file, answers)
+            answers = counted(answers, "answer", num_items(items, input_file), "inputs")
+        count = write(file, answers, items, options, predictor)
     if output_file:
         logging.info("Wrote %s to %s", number_of(count, "answers"), output_file)
+
+
+def read(options: Predict, predictor: "Predictor") -> Iterable[tuple[str, Any]]:
+    """The places and items of the input, as the model takes them."""
+    from bert_tf.serving import rows
+
+    return rows.read_inputs(
+        options.files.input_file,
+        predictor.model.metadata,
+        input_format=options.input_format,
+        given=(options.text_a_column, options.text_b_column),
+        id_column=options.id_column,
+        encoding=options.encoding,
+    )
+
+
+def write(
+    file: BinaryIO,
+    answers: Iterable[dict[str, Any]],
+    items: Iterable[tuple[str, Any]],
+    options: Predict,
+    predictor: "Predictor",
+) -> int:
+    """Writes the answers to items in the format of the output; returns how many there are."""
+    from bert_tf.serving import answer_files
+
+    output_file = options.files.output_file or ""
+    kind = format_of(output_file, OUTPUT_FORMATS)
+    if kind not in TABLES:
+        return answer_files.write_lines(file, answers)
+    return answer_files.write_table(
+        file,
+        predictor,
+        items,
+        answers,
+        kind=kind,
+        input_file=options.files.input_file,
+        output_file=output_file,
+        encoding=options.encoding,
+        probabilities=options.probabilities,
+    )

@@ -1,6 +1,7 @@
 """Inputs of a model -> its answers -> JSON lines, or the columns of a table and more.
 
 read_texts    lines of text, of a file or standard input
+num_items     how many items there are, for progress
 answered      the answer to each item, with its `id`
 open_output   where the answers go
 write_lines   a line of JSON for each answer
@@ -25,7 +26,7 @@ from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import MASK, STDIN
 from bert_tf.serving.predictor import Predictor
-from bert_tf.serving.rows import Item, Row, RowReader, lines_of
+from bert_tf.serving.rows import Item, Row, RowReader, lines_of, num_lines
 from bert_tf.terminal import number_of
 
 ANSWERED = ("classification", "multi_label", "regression")  # with a cell or some, unless empty
@@ -42,6 +43,13 @@ def read_texts(path: str | None = None) -> Iterator[str]:
     """
     lines = files.read_lines(path) if path else lines_of(sys.stdin.buffer, STDIN)
     return (files.decoded(line, path or STDIN, number) for number, line in enumerate(lines, 1))
+
+
+def num_items(items: Iterable[Any], path: str | None) -> int | None:
+    """How many items were read from a file, or are to be; None where nothing but reading tells."""
+    if isinstance(items, list):
+        return len(items)
+    return num_lines(path) if path else None
 
 
 # ---------------------------------------------------------------------------- answers
