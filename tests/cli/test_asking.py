@@ -1,7 +1,6 @@
 """The options of the verbs that ask a model: what they refuse, and what they hand on."""
 
 import doctest
-import inspect
 
 import pytest
 from walking import parsed
@@ -9,7 +8,6 @@ from walking import parsed
 from bert_tf.cli import fill_mask, serve
 from bert_tf.errors import InputError
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.predictor import Predictor
 
 
 @pytest.mark.parametrize("module", [fill_mask, serve])
@@ -33,7 +31,6 @@ def test_what_a_folder_does_not_say_is_handed_on(verb):
     assert parsed(verb, *words, **flags).weights.arguments() == GIVEN
     fields = {*ServingOptions.__dataclass_fields__, "bert_config_file", "vocab_file"}
     assert fields | {"do_lower_case"} >= GIVEN.keys()
-    assert "options" in inspect.signature(Predictor).parameters
 
 
 def test_words_outside_flags():
