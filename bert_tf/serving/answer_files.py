@@ -81,8 +81,8 @@ def answered(
         raise InputError(received, "a model of one of several labels", "leave it out")
     reader = RowReader(predictor.model.metadata)
     items, items_to_read = itertools.tee(items)
-    rows = (reader.read(item, place) for place, item in items_to_read)
-    rows, rows_to_answer = itertools.tee(rows)
+    read = (reader.read(item, place) for place, item in items_to_read)
+    rows, rows_to_answer = itertools.tee(read)
     answers = predictor.stream(rows_to_answer)
     num_unmasked = 0
     for (place, item), row, answer in zip(items, rows, answers, strict=True):
