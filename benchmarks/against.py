@@ -23,7 +23,7 @@ import tempfile
 import time
 
 import numpy as np
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 
 import data_generation
 import reading

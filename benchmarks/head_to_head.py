@@ -22,7 +22,7 @@ import tempfile
 import time
 import types
 
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 from bert_tf.runtime import import_extra
 
 from measuring import (

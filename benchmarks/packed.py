@@ -19,7 +19,7 @@ import re
 import statistics
 import tempfile
 
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 
 from measuring import data_dir, in_turn, parse_options, print_rates, verb
 

@@ -1,4 +1,14 @@
-"""The verb `check`."""
+"""Does this machine compute what BERT's original code computes? To be run first on a new one.
+
+    bert-tf check
+
+Prints versions and devices; for each CPU and GPU, in each precision, how far a small BERT is
+from the figures of google-research/bert, which come with this package: its vectors, gradients,
+losses, and its weights after twelve updates; then whether a training that is killed and resumed
+ends as an undisturbed one, and speed and memory of a training step. Last comes the verdict, and
+the exit code is 1 if something is wrong. It takes some two minutes. A TPU is not checked. Put
+all that it prints into a bug report.
+"""
 
 import dataclasses
 import importlib.metadata
@@ -11,15 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-import numpy as np
-
 import bert_tf
-from bert_tf.cli.flags import verb
 from bert_tf.errors import InputError
+from bert_tf.options import Options
 from bert_tf.planning.memory import amount, step_memory
 from bert_tf.planning.workload import PUBLISHED, Workload
 
@@ -54,19 +62,12 @@ SECONDS = 3  # of steps that are timed
 STEPS, EVERY = 6000, 500  # of the run that is killed, and between its checkpoints
 
 
-@verb()
-def check(_: Sequence[str]) -> None:
-    """Does this machine compute what BERT's original code computes? To be run first on a new one.
+class Check(Options):
+    """This command has no options."""
 
-        bert-tf check
 
-    Prints versions and devices; for each CPU and GPU, in each precision, how far a small BERT is
-    from the figures of google-research/bert, which come with this package: its vectors, gradients,
-    losses, and its weights after twelve updates; then whether a training that is killed and resumed
-    ends as an undisturbed one, and speed and memory of a training step. Last comes the verdict, and
-    the exit code is 1 if something is wrong. It takes some two minutes. A TPU is not checked. Put
-    all that it prints into a bug report.
-    """
+def main(options: Check) -> None:  # noqa: ARG001
+    """Figures, a resumed training, speed -> report on standard output."""
     # TensorFlow would take all of a GPU's memory, and leave none to the runs that this starts.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     devices = say_versions()
@@ -97,7 +98,7 @@ def say(text: str) -> None:
 
 def say_versions() -> dict[str, str]:
     """Prints versions and devices; returns what the CPU and each GPU are."""
-    import tensorflow as tf  # here and below: `parse` has loaded it
+    import tensorflow as tf  # here and below: `run` has loaded it
 
     found = {d.name: d.version for d in importlib.metadata.distributions()}
     listed = [f"{name} {found[name]}" for name in PACKAGES if name in found]
@@ -179,6 +180,8 @@ class Resume:
 
     def run(self) -> str:
         """What is wrong with the second's end, or ""."""
+        import numpy as np
+
         from bert_tf.checkpoints.tf1 import CheckpointReader
         from bert_tf.training import parity
 

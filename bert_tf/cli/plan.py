@@ -1,94 +1,115 @@
-"""The verb `plan`."""
+"""What memory a training step will need on a GPU or TPU, and the largest batch that fits.
 
-import dataclasses
+    bert-tf plan --bert_config_file=bert_config.json --device=h100 --precision=bfloat16
+    bert-tf plan --bert_config_file=bert_config.json --device=16        a GPU of 16 GB
+
+This is arithmetic: nothing is built and no device is needed. The flags that `bert-tf pretrain` has
+too mean the same here. GB are 10^9 bytes; only those of --device are of 2^30, as devices are sold.
+"""
+
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from absl import flags
-
-from bert_tf.cli.flags import Choice, Path, verb
-from bert_tf.config import PRECISIONS, BertConfig
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.options import Options, option
 from bert_tf.planning.memory import amount, largest_batch, step_memory
-from bert_tf.planning.workload import DEVICES, GIB, HEADS, Workload
+from bert_tf.planning.workload import DEVICES, GIB, HEADS, Accelerator, Workload
 from bert_tf.terminal import aligned
+from bert_tf.training.options import PRECISIONS
 
-FLAGS = flags.FLAGS
+LOADS_TENSORFLOW = False
 RESERVED = 0.75  # GB of a GPU that driver and libraries keep, about
 
 
-class Plan:
-    """What is trained, how, and on what.
+class Plan(Options, most_used="bert_config_file device train_batch_size max_seq_length precision"):
+    """What is trained, how, and on what."""
 
-    Attributes:
-      bert_config_file: The bert_config.json of the model, or the config.json of Hugging Face.
-      task: What is trained on top of the encoder.
-      max_seq_length: Tokens of a sequence.
-      train_batch_size: Examples of a step, all devices together.
-      max_predictions_per_seq: Masked tokens of a sequence.
-      pack: Rows of several sequences, as bert-tf data --pack makes them.
-      precision: What the layers compute with.
-      recompute: Compute encoder blocks again rather than keep them.
-      gradient_accumulation_steps: Parts a device takes its batch in.
-      device: v4, v5e, v6e, a100 or h100 (80 GB), or a GPU by its GB, such as 16: also tell the
-        largest batch. Several: 8xh100.
+    bert_config_file: str = option(
+        "The bert_config.json of the model, or the config.json of Hugging Face.",
+        path=True,
+        original=True,
+    )
+    task: str = option(
+        "What is trained on top of the encoder.", default="pretraining", choices=tuple(HEADS)
+    )
+    max_seq_length: int = option("Tokens of a sequence.", default=128, low=1, original=True)
+    train_batch_size: int = option(
+        "Examples of a step, all devices together.", default=32, low=1, original=True
+    )
+    max_predictions_per_seq: int = option(
+        "Masked tokens of a sequence.", default=20, low=1, acts="task=pretraining", original=True
+    )
+    pack: bool = option(
+        "Rows of several sequences, as bert-tf data --pack makes them.",
+        default=False,
+        acts="task=pretraining",
+    )
+    precision: str = option("What the layers compute with.", default="float32", choices=PRECISIONS)
+    recompute: bool = option("Compute encoder blocks again rather than keep them.", default=False)
+    gradient_accumulation_steps: int = option(
+        "Parts a device takes its batch in.", default=1, low=1
+    )
+    device: str | None = option(
+        "v4, v5e, v6e, a100 or h100 (80 GB), or a GPU by its GB, such as 16: also tell the largest "
+        "batch. Several: 8xh100.",
+        default=None,
+    )
+
+
+def main(options: Plan) -> None:
+    """Configuration, devices -> memory of a step -> standard output."""
+    num_devices, device = devices_of(options.device or "")
+    work = Workload(
+        config=BertConfig.from_json_file(options.bert_config_file),
+        head=options.task,
+        max_seq_length=options.max_seq_length,
+        train_batch_size=options.train_batch_size,
+        max_predictions_per_seq=options.max_predictions_per_seq,
+        pack=options.pack,
+        precision=options.precision,
+        recompute=options.recompute,
+        gradient_accumulation_steps=options.gradient_accumulation_steps,
+        num_replicas=num_devices,
+    )
+    print("\n".join(lines_of(work, device)))
+
+
+def devices_of(text: str) -> tuple[int, Accelerator | None]:
+    """How many devices are named, and one of them.
+
+    Args:
+      text: "8xh100", "h100" or "16", a GPU of 16 GB; "" or "8x" for devices of unknown memory.
+
+    Raises:
+      InputError: there is no such device.
     """
-
-    _most_used = "bert_config_file device train_batch_size max_seq_length precision"
-    _acts = """
-        task=pretraining: max_predictions_per_seq pack"""
-    bert_config_file = Path(required=True)
-    task = Choice("pretraining", HEADS)
-    max_seq_length = 128
-    train_batch_size = 32
-    max_predictions_per_seq = 20
-    pack = False
-    precision = Choice("float32", PRECISIONS)
-    recompute = False
-    gradient_accumulation_steps = 1
-    device = None
+    count, name = re.fullmatch(r"(?:([1-9]\d{0,5})x)?(.*)", text, re.DOTALL).groups()
+    return int(count or 1), accelerator_of(name) if name else None
 
 
-def memory_of(device: str) -> tuple[str, int, str]:
-    """The name of a device, the bytes that a step may take of it, and its kind."""
-    if not device:
-        return "", 0, "gpu"
-    if known := DEVICES.get(device):
-        return known.name, known.memory_bytes, known.kind
-    if not re.fullmatch(r"\d{1,6}(\.\d+)?", device):
+def accelerator_of(name: str) -> Accelerator:
+    """A device by its name, or a GPU by its memory in GB; raises `InputError` for another text."""
+    if name in DEVICES:
+        return DEVICES[name]
+    if not re.fullmatch(r"\d{1,6}(\.\d+)?", name):
         expected = f"one of {', '.join(DEVICES)}, or a GPU's memory in GB"
-        raise InputError(f"--device={device}", expected, "correct it: --device=16, say")
-    return f"a GPU of {device} GB", int((float(device) - RESERVED) * GIB), "gpu"
+        raise InputError(f"--device={name}", expected, "correct it: --device=16, say")
+    return Accelerator(f"a GPU of {name} GB", "gpu", int((float(name) - RESERVED) * GIB))
 
 
-@verb(Plan, needs_tensorflow=False)
-def plan(_: Sequence[str]) -> None:
-    """What memory a training step will need on a GPU or TPU, and the largest batch that fits.
+def lines_of(work: Workload, device: Accelerator | None) -> Iterator[str]:
+    """Parameters by part, bytes by purpose, and the largest batch of a device.
 
-        bert-tf plan --bert_config_file=bert_config.json --device=h100 --precision=bfloat16
-        bert-tf plan --bert_config_file=bert_config.json --device=16        a GPU of 16 GB
-
-    This is arithmetic: nothing is built and no device is needed. The flags that `bert-tf pretrain`
-    has too mean the same here. GB are 10^9 bytes; only those of --device are of 2^30, as devices
-    are sold.
+    Without a device the bytes are those of a GPU.
     """
-    names = {field.name for field in dataclasses.fields(Workload)} & {*FLAGS}
-    given = {name: FLAGS[name].value for name in names} | {"head": FLAGS.task}
-    count, device = re.fullmatch(r"(?:([1-9]\d{0,5})x)?(.*)", FLAGS.device or "").groups()
-    config = BertConfig.from_json_file(FLAGS.bert_config_file)
-    work = Workload(config=config, num_replicas=int(count or 1), **given)
-    print("\n".join(model_lines(work, device)))
-
-
-def model_lines(work: Workload, device: str) -> Iterator[str]:
-    """Parameters by part, bytes by purpose, and the largest batch of the device that is named."""
-    name, available, kind = memory_of(device)
+    kind = device.kind if device else "gpu"
     yield f"Parameters: {sum(work.parameters.values()):,}"
     yield from aligned([(f"  {name}", f"{size:,}") for name, size in work.parameters.items()])
     memory = step_memory(work, kind)
     yield f"Memory of a device: {amount(memory.total)}, peak at: {memory.peak}"
     purposes = {name: size for name, size in memory.purposes.items() if size}
     yield from aligned([(f"  {name}", amount(size)) for name, size in purposes.items()])
-    if name:
-        batch = largest_batch(work, available, kind)
-        yield f"Largest --train_batch_size on {name}: {batch or 'none fits'}"
+    if device:
+        batch = largest_batch(work, device.memory_bytes, kind)
+        yield f"Largest --train_batch_size on {device.name}: {batch or 'none fits'}"

@@ -2,10 +2,12 @@
 
 import dataclasses
 import math
+from typing import Any
 
+from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.declarations import size
 from bert_tf.heads import NAMES
-from bert_tf.options import Options, option
+from bert_tf.options import Options, option, values_of
 
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
 DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
@@ -18,6 +20,44 @@ FEATURE_FORMATS = ("jsonl", "npz", "tfrecord")  # of extracted features
 DEFAULT_CHOICES = 4  # sequences in a record of multiple choice, as in SWAG
 MASK = "[MASK]"
 STDIN = "standard input"
+TABLES = ("csv", "tsv")  # of answers, besides JSON lines
+
+
+class AnswerFiles(Options):
+    """What a model is asked, and where its answers go."""
+
+    input_file: str | None = option(
+        "The inputs, one a line; default: standard input.", default=None, path=True, original=True
+    )
+    output_file: str | None = option(
+        "JSON lines; default: standard output.", default=None, path=True, original=True
+    )
+    batch_size: int = option("Rows computed at a time.", default=32, low=1, original=True)
+
+
+class WeightsOptions(ModelFiles):
+    """What the files of a folder with weights may not say."""
+
+    task: str | None = option(
+        "Of a folder with weights: what the model does, where its files do not say it.",
+        default=None,
+        choices=TASKS,
+    )
+    labels: tuple[str, ...] = option(
+        "Of a folder with weights: names of the classes, in order where its files do not name "
+        "them.",
+        default=(),
+    )
+    pairs: bool | None = option(
+        "Of a folder with weights: it was trained on pairs of texts.", default=None
+    )
+    max_seq_length: int | None = option(
+        "Of a folder with weights: most tokens of a text.", default=None, low=1, original=True
+    )
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of a `Predictor` by name; None where nothing is given."""
+        return values_of(self) | {"labels": self.labels or None}
 
 
 class ServingOptions(Options):

@@ -25,7 +25,7 @@ check.TINY = dataclasses.replace(check.TINY, config=one_layer)
 
 from bert_tf import runtime
 runtime.prepare_command()
-check.check([])
+check.main(check.Check())
 """
 
 
@@ -69,7 +69,7 @@ def test_a_difference_ends_with_an_error(monkeypatch, capsys):
     monkeypatch.setattr(check.Resume, "run", lambda self: " These differ: some/bias.")
     monkeypatch.setattr(check, "say_speed", lambda devices: None)
     with pytest.raises(InputError, match="GPU:0, TF32: far away; a training that is killed"):
-        check.check([])
+        check.main(check.Check())
     assert "ends otherwise. These differ: some/bias." in capsys.readouterr().out
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from walking import in_process
 
-from bert_tf.cli.results import panels_of
+from bert_tf.cli.plot import panels_of
 from bert_tf.errors import InputError
 from bert_tf.training.trainer import TrainingLog, write_final_evaluation
 

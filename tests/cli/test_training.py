@@ -12,7 +12,6 @@ from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.options import StepConfig
 
-
 BUCKET = ("--input_file=gs://b/in", "--output_dir=gs://b/run")
 
 

@@ -5,6 +5,7 @@
 Each is run in a fork of it; prints exit code and output of each as JSON.
 """
 
+import importlib
 import json
 import os
 import pathlib
@@ -33,7 +34,8 @@ def answers(*commands: list[str], columns: int = 100) -> list[Answer]:
 
 def answer(words: list[str]) -> Answer:
     """Runs a command in a fork of this process."""
-    from bert_tf.__main__ import main, run_module
+    from bert_tf.__main__ import main
+    from bert_tf.cli.main import run
 
     with tempfile.TemporaryFile() as file:
         pid = os.fork()
@@ -41,10 +43,14 @@ def answer(words: list[str]) -> Answer:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
             folder, _, module = words[0].removesuffix(".py").rpartition("/")
+            code = 0
             try:
                 sys.argv = words
                 sys.path.insert(0, str(ROOT / folder))
-                code = main() if words[0] == "bert-tf" else run_module(module, words)
+                if words[0] == "bert-tf":
+                    code = main()
+                else:
+                    run(importlib.import_module(module).main)
             except SystemExit as error:
                 code = error.code
             except BaseException as error:

@@ -9,7 +9,7 @@ import small
 import tensorflow as tf
 from readers import Reader
 
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 from bert_tf.data.batches import Batches, ShuffledSampler
 from bert_tf.data.records import Record, description_path, index_path, pretraining_record
 from bert_tf.data.shards import RecordFiles, read_description

@@ -4,6 +4,7 @@ import pytest
 from small_plans import BASE, changed
 from walking import in_process, write_config
 
+from bert_tf.cli.plan import devices_of
 from bert_tf.errors import InputError
 from bert_tf.planning.memory import amount, largest_batch, step_memory
 from bert_tf.planning.workload import DEVICES, GIB
@@ -34,7 +35,29 @@ def test_an_accelerator_by_name(tmp_path, capsys):
     assert f"Largest --train_batch_size on TPU v5e: {expected}" in lines
 
 
-@pytest.mark.parametrize("device", ["h100x", "nan", "-3", "1e9"])
+def test_the_workload_of_the_options(tmp_path, capsys, monkeypatch):
+    """Each field is the option of its name; the head is the task."""
+    planned = []
+    monkeypatch.setattr("bert_tf.cli.plan.lines_of", lambda *given: planned.append(given) or ())
+    changes = {
+        "max_seq_length": 53, "train_batch_size": 66, "max_predictions_per_seq": 7, "pack": True,
+        "precision": "bfloat16", "recompute": True, "gradient_accumulation_steps": 3,
+    }  # fmt: skip
+    plan(tmp_path, capsys, device="2xh100", **changes)
+    plan(tmp_path, capsys, task="token_labels")
+    first = changed(BASE, num_replicas=2, **changes)
+    assert planned == [(first, DEVICES["h100"]), (changed(BASE, head="token_labels"), None)]
+
+
+def test_numbers_of_devices():
+    assert devices_of("") == (1, None)
+    assert devices_of("8x") == (8, None)
+    assert devices_of("12xa100") == (12, DEVICES["a100"])
+    count, gpu = devices_of("3x40.5")
+    assert (count, gpu.name, gpu.memory_bytes) == (3, "a GPU of 40.5 GB", int(39.75 * GIB))
+
+
+@pytest.mark.parametrize("device", ["h100x", "nan", "-3", "1e9", "0x16", "v5e\n"])
 def test_an_unknown_device_is_refused(tmp_path, capsys, device):
     with pytest.raises(InputError, match=f"--device={device}"):
         plan(tmp_path, capsys, device=device)

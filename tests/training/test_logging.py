@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from frames import framed
 
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 from bert_tf.errors import InputError
 from bert_tf.training import trainer
 from bert_tf.training.trainer import TrainingLog, write_final_evaluation

@@ -29,7 +29,7 @@ from small_runs import (
 
 from bert_tf import runtime
 from bert_tf.checkpoints.tf1 import CheckpointFolder
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 from bert_tf.data.batches import ShuffledSampler
 from bert_tf.errors import InputError
 from bert_tf.heads.pretraining import FillMask

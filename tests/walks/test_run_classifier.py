@@ -18,7 +18,7 @@ from walking import (
 )
 
 from bert_tf import BertConfig
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 from bert_tf.errors import InputError
 from bert_tf.tasks.text_run import TextRun
 from bert_tf.training import distribution

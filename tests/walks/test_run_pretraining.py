@@ -31,7 +31,7 @@ from walking import (
 import bert_tf
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import tokenizer_of
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 from bert_tf.data.batches import ShuffledSampler
 from bert_tf.data.records import pretraining_record
 from bert_tf.errors import InputError

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from walking import eagerly, in_process, read_results, squad_file, write_encoder
 
-from bert_tf.cli.results import read_curves
+from bert_tf.cli.plot import read_curves
 from bert_tf.errors import InputError
 from bert_tf.squad.data import read_squad
 from bert_tf.squad.evaluation import official_scores

@@ -1,33 +1,28 @@
-"""The verbs that show results: plot, and evaluate-squad, which loads no TensorFlow."""
+"""Draws the curves of a training run: losses, and the scores of evaluations on the way.
+
+bert-tf plot --output_dir=/models/mine --output_file=curves.png
+"""
 
 import contextlib
-import json
-import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from absl import flags
-
 from bert_tf import files
-from bert_tf.cli.flags import Number, Path, verb
 from bert_tf.errors import InputError
+from bert_tf.options import Options, option
 from bert_tf.runtime import import_extra
 
-FLAGS = flags.FLAGS
 PRETRAINING_LOSSES = ("masked_lm_loss", "next_sentence_loss")  # "loss" is their sum
 
 
-class Plot:
-    """The flags of plot.
+class Plot(Options):
+    """The options of this command."""
 
-    Attributes:
-      output_dir: The folder of the run.
-      output_file: Where the picture goes: .png, .svg or .pdf.
-    """
-
-    output_dir = Path(required=True)
-    output_file = Path(required=True)
+    output_dir: str = option("The folder of the run.", path=True, original=True)
+    output_file: str = option(
+        "Where the picture goes: .png, .svg or .pdf.", path=True, original=True
+    )
 
 
 Curve = dict[int, float]  # value by step
@@ -42,19 +37,16 @@ class Line(NamedTuple):
     color: str
 
 
-@verb(Plot)
-def plot(_: Sequence[str]) -> None:
-    """Draws the curves of a training run: losses, and the scores of evaluations on the way.
-
-    bert-tf plot --output_dir=/models/mine --output_file=curves.png
-    """
-    panels = panels_of(read_curves(FLAGS.output_dir))
+def main(options: Plot) -> None:
+    """Summaries of a run -> curves -> picture."""
+    panels = panels_of(read_curves(options.output_dir))
     if not panels:
-        received = f"{FLAGS.output_dir}, where there are no summaries"
+        received = f"{options.output_dir}, where there are no summaries"
         raise InputError(received, "the output folder of a training run", "check --output_dir")
-    with files.whole_file(FLAGS.output_file) as temporary:
-        draw(panels, temporary, kind=os.path.splitext(FLAGS.output_file)[1][1:] or "png")
-    print(f"Wrote {FLAGS.output_file}")
+    kind = os.path.splitext(options.output_file)[1][1:] or "png"
+    with files.whole_file(options.output_file) as temporary:
+        draw(panels, temporary, kind=kind)
+    print(f"Wrote {options.output_file}")
 
 
 def read_curves(output_dir: str) -> dict[str, Curve]:
@@ -83,7 +75,7 @@ def read_curves(output_dir: str) -> dict[str, Curve]:
 
 def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
     """Time, step, name and number of every scalar; the end may be cut off, of a killed run."""
-    import tensorflow as tf  # evaluate-squad needs none
+    import tensorflow as tf
 
     from bert_tf.checkpoints.metadata import damage_errors
 
@@ -135,54 +127,3 @@ def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     figure.savefig(picture, format=kind, dpi=120)
-
-
-# ---------------------------------------------------------------------------- evaluate-squad
-
-
-class Scoring:
-    """The flags of evaluate-squad, named as the official scripts'.
-
-    Attributes:
-      na_prob_file: v2.0: null_odds.json; adds the best scores over thresholds on it.
-      na_prob_thresh: v2.0 with --na_prob_file: above it an answer is taken as none. (1.0, the
-        official script's, is meant for probabilities; with null odds the predictions are decided
-        already: give a large number to leave them as they are.)
-    """
-
-    _acts = """
-        na_prob_file: na_prob_thresh"""
-    na_prob_file = Path()
-    na_prob_thresh = Number(1.0, most=math.inf)
-
-
-def two_files(words: Sequence[str]) -> None:
-    """Refuses all but two files."""
-    if len(words) != 2:
-        raise InputError(
-            f"{len(words) or 'no'} files {' '.join(words)}".strip(),
-            "two: the questions with their answers, and the predictions",
-            "bert-tf evaluate-squad DEV_JSON PREDICTIONS_JSON",
-        )
-
-
-@verb(Scoring, check=two_files, needs_tensorflow=False)
-def evaluate_squad(argv: Sequence[str]) -> None:
-    """Scores a predictions.json as SQuAD's official scripts do, v1.1 or v2.0 by the data.
-
-        bert-tf evaluate-squad dev-v1.1.json predictions.json
-        bert-tf evaluate-squad dev-v2.0.json predictions.json --na_prob_file=null_odds.json
-
-    Prints JSON with the official keys. Questions without a prediction score 0 and are reported on
-    standard error.
-    """
-    from bert_tf.squad import data, evaluation
-    from bert_tf.squad.answer_files import read_na_probs, read_predictions
-
-    dev_file, predictions_file = map(files.own_path, argv[1:])
-    questions, answers = data.read_squad(dev_file), read_predictions(predictions_file)
-    na_probs = read_na_probs(FLAGS.na_prob_file) if FLAGS.na_prob_file else None
-    scores = evaluation.official_scores(
-        questions, answers, na_probs=na_probs, na_prob_thresh=FLAGS.na_prob_thresh
-    )
-    print(json.dumps(scores, indent=2))

@@ -1,0 +1,56 @@
+"""Shows which tokens a pre-trained BERT expects in the place of each [MASK].
+
+    bert-tf fill-mask --init_checkpoint=/models/mine "Bread is made from [MASK] and water."
+
+The folder of a run holds all that is needed; otherwise give --bert_config_file and --vocab_file.
+"""
+
+from bert_tf.checkpoints.options import Pretrained
+from bert_tf.errors import InputError
+from bert_tf.options import Options, option
+from bert_tf.serving.options import MASK
+
+
+class FillMask(Options):
+    """The options of this command."""
+
+    model: Pretrained
+    texts: tuple[str, ...] = option(
+        "Texts with [MASK]; default: the lines of standard input", default=(), words="TEXT ..."
+    )
+    top_k: int = option("Guesses for each [MASK].", default=5, low=1)
+
+
+def main(options: FillMask) -> None:
+    """Model -> guesses for each [MASK] -> standard output."""
+    from bert_tf.serving.answer_files import read_texts
+    from bert_tf.serving.predictor import Predictor
+
+    predictor = Predictor(
+        options.model.init_checkpoint,
+        task="fill_mask",
+        top_k=options.top_k,
+        bert_config_file=options.model.bert_config_file,
+        vocab_file=options.model.vocab_file,
+        do_lower_case=options.model.do_lower_case,
+    )
+    for text in options.texts or filter(None, map(str.strip, read_texts())):
+        print(text)
+        (answer,) = predictor.predict([text])
+        if not answer["num_masks"]:
+            expected = f"a text with {MASK} among the tokens that the model reads"
+            raise InputError(f"{text!r:.200}", expected, "write it for the word to guess")
+        guesses = zip(answer["pieces"], answer["probabilities"], strict=True)
+        for number, (pieces, shares) in enumerate(guesses, 1):
+            pairs = zip(pieces, shares, strict=True)
+            listed = "  ".join(f"{piece} {percent(share)}" for piece, share in pairs)
+            print(f"  [MASK] {number}: {listed}")
+
+
+def percent(probability: float) -> str:
+    """With one decimal; small ones with two digits.
+
+    >>> percent(0.6082), percent(0.000123)
+    ('60.8%', '0.012%')
+    """
+    return f"{probability:.1%}" if probability >= 0.001 else f"{100 * probability:.2g}%"

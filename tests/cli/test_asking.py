@@ -1,0 +1,72 @@
+"""The options of the verbs that ask a model: what they refuse, and what they hand on."""
+
+import doctest
+
+import pytest
+from walking import parsed
+
+from bert_tf.cli import fill_mask, serve
+from bert_tf.errors import InputError
+from bert_tf.serving.options import ServingOptions
+
+
+@pytest.mark.parametrize("module", [fill_mask, serve])
+def test_examples_in_docstrings(module):
+    assert doctest.testmod(module) == (0, 1)
+
+
+GIVEN = {
+    "bert_config_file": "c.json", "vocab_file": "v.txt", "do_lower_case": False,
+    "task": "regression", "labels": ("a", "b,c"), "pairs": True, "max_seq_length": 17,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", ["predict", "serve"])
+def test_what_a_folder_does_not_say_is_handed_on(verb):
+    """By the names that a `Predictor` has; nothing is None."""
+    words, flags = (["m"], {}) if verb == "serve" else ([], {"model": "m"})
+    assert {*parsed(verb, *words, **flags).weights.arguments().values()} == {None}
+    flags |= {name: GIVEN[name] for name in ("bert_config_file", "vocab_file", "task")}
+    words += ["--nodo_lower_case", '--labels=a,"b,c"', "--pairs", "--max_seq_length=17"]
+    assert parsed(verb, *words, **flags).weights.arguments() == GIVEN
+    fields = {*ServingOptions.__dataclass_fields__, "bert_config_file", "vocab_file"}
+    assert fields | {"do_lower_case"} >= GIVEN.keys()
+
+
+def test_words_outside_flags():
+    assert parsed("serve", "models/m", name="n").path == "models/m"
+    for words in ((), ("a", "b")):
+        with pytest.raises(InputError, match=f"{len(words)} words outside any flag\n.*one, PATH"):
+            parsed("serve", *words)
+    assert parsed("fill-mask", "a [MASK]", "b", init_checkpoint="m").texts == ("a [MASK]", "b")
+    assert parsed("score", init_checkpoint="m").texts == ()
+    assert parsed("score", "a", init_checkpoint="m").texts == ("a",)
+    with pytest.raises(InputError, match=r"--input_file with the text 'a'\n.*one source"):
+        parsed("score", "a", init_checkpoint="m", input_file="f")
+    assert parsed("evaluate-squad", "d", "p").files == ("d", "p")
+    for words, received in (((), "0 files"), (("d",), "1 file d"), (("d", "p", "x"), "3 files d")):
+        with pytest.raises(InputError, match=f"Received: {received}"):
+            parsed("evaluate-squad", *words)
+
+
+@pytest.mark.parametrize(
+    ("verb", "ending", "is_taken"),
+    [("predict", "csv", True), ("predict", "TSV", True), ("predict", "parquet", False),
+     ("predict", "npz", False), ("score", "jsonl", True), ("score", "csv", False)],
+)  # fmt: skip
+def test_the_format_of_the_output(verb, ending, is_taken):
+    flags = {"predict": {"model": "m"}, "score": {"init_checkpoint": "m"}}[verb]
+    flags["output_file"] = f"out.{ending}"
+    if is_taken:
+        assert parsed(verb, **flags).files.output_file == f"out.{ending}"
+        return
+    with pytest.raises(InputError, match=rf"--output_file=out\.{ending}"):
+        parsed(verb, **flags)
+
+
+def test_probabilities_need_a_table():
+    for ending in ("csv", "TSV"):
+        assert parsed("predict", "--probabilities", model="m", output_file=f"o.{ending}")
+    for flags in ({}, {"output_file": "o.jsonl"}):
+        with pytest.raises(InputError, match="--probabilities without --output_file="):
+            parsed("predict", "--probabilities", model="m", **flags)
