@@ -45,6 +45,7 @@ from bert_tf.heads import OUTPUT
 from bert_tf.heads.head import Head
 from bert_tf.heads.labels import Labels, Tags
 from bert_tf.modeling.names import checkpoint_name
+from bert_tf.options import Settings
 from bert_tf.tasks.examples import OWN_FORMATS
 from bert_tf.tasks.features import (
     classifier_record,
@@ -199,10 +200,12 @@ class TextRun(Run):
         """Examples; with windows, each of them."""
         return len(self.prepare(train).files if self.doc_stride else train.examples)
 
-    def settings_of(self, config: TrainingConfig, train: TextData, dev: TextData | None) -> dict:
+    def settings_of(
+        self, config: TrainingConfig, train: TextData, dev: TextData | None
+    ) -> Settings:
         """As of `Run`, with the weights of classes."""
-        weights = [*self.class_weights]
-        return super().settings_of(config, train, dev) | {"class_weights": weights}
+        settings = super().settings_of(config, train, dev)
+        return settings.with_values(class_weights=[*self.class_weights])
 
     # ------------------------------------------------------------------------ the model
 

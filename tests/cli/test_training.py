@@ -63,7 +63,10 @@ def test_strategies_of_options(made, words, expected):
         (["--use_tpu", "--tpu_name=a", "--output_dir=run"], "--output_dir=run with the TPU a"),
         (["--tpu=grpc://b", "--input_file=gs://b/1,2"], "--input_file=2 with the TPU grpc://b"),
         (["--tpu=b", "--output_dir=run"], "--output_dir=run with the TPU b"),
-        (["--strategy=tpu", "--export_dir=e"], r"--export_dir=e with the TPU \(none named\)"),
+        (
+            ["--strategy=tpu", "--export_dir=e", "--vocab_file=v"],
+            r"--export_dir=e with the TPU \(none named\)",
+        ),
         (["--tpu=a", "--tpu_name=b", "--output_dir=gs://b"], "--tpu=a and --tpu_name=b"),
     ],
 )

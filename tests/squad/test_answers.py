@@ -34,7 +34,10 @@ def golden_predictions(goldens_dir, uncased):
         examples, found = inputs[version, length]
         logits = np.load(goldens_dir / version / f"logits_{length}.npz")
         config = AnswerConfig(
-            n_best_size, max_answer_length, version == "squad_v2", legacy_alignment
+            n_best_size=n_best_size,
+            max_answer_length=max_answer_length,
+            version_2_with_negative=version == "squad_v2",
+            legacy_alignment=legacy_alignment,
         )
         align = answers.make_alignment(found, uncased, config)
         columns = logits["start"], logits["end"]
