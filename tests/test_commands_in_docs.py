@@ -8,7 +8,7 @@ import unittest.mock
 import pytest
 from absl import flags as absl_flags
 from documents import DOCUMENTS, ROOT, command_of, commands, commands_of_blocks, read
-from walking import in_process, module_of
+from walking import flags_of, in_process, module_of
 
 from bert_tf.__main__ import VERBS
 
@@ -32,14 +32,18 @@ WRITTEN = written_down()
 
 def known_flags(command: str) -> set[str]:
     """The flags of a script or verb, with absl's negations."""
-    if command not in VERBS and "define_flags" not in read(command):
+    if not is_command(command):
         calls = [node for node in ast.walk(ast.parse(read(command))) if isinstance(node, ast.Call)]
         calls = [call for call in calls if getattr(call.func, "id", "") == "parse_options"]
         options = {option.arg for call in calls for option in call.keywords}
         return options | set(re.findall(r'"--(\w+)"', read(command)))
-    with in_process(command):
-        names = {*absl_flags.FLAGS}
+    names = {*absl_flags.FLAGS, *flags_of(command)}
     return names | {f"no{name}" for name in names} | {"help"}
+
+
+def is_command(name: str) -> bool:
+    """Whether it is a verb or a script that runs as one, not a program with argparse."""
+    return name in VERBS or "from bert_tf.cli.main import run" in read(name)
 
 
 def test_commands_are_found():
@@ -59,7 +63,7 @@ def test_commands_and_flags_exist_and_are_accepted(command):
     assert command in VERBS or (ROOT / command).is_file(), f"neither verb nor file: {command}"
     known = known_flags(command)
     assert WRITTEN[command] <= known, f"unknown: {WRITTEN[command] - known}"
-    if command not in VERBS and "define_flags" not in read(command):
+    if not is_command(command):
         return  # it declares its flags to argparse
     words = [words for name in DOCUMENTS for words in commands_of_blocks(read(name))]
     calls = [command_of(words) for words in words if words[1] != "pairs.py"]  # which has own tasks

@@ -28,7 +28,6 @@ import math
 import random
 import types
 import unittest.mock
-from collections.abc import Callable
 
 import keras
 import numpy as np
@@ -36,33 +35,20 @@ import pytest
 import small
 import tensorflow as tf
 from scripted_run import DEV, ScriptedRun
-from walking import eagerly, in_process, module_of, parsed
+from walking import eagerly, parsed
 
 from bert_tf.checkpoints import tf1
-from bert_tf.cli import fine_tuning, from_flags
-from bert_tf.cli.flags import FLAGS, of_flags
+from bert_tf.cli import training
+from bert_tf.cli.training_options import FineTuningCommand, TrainingCommand
 from bert_tf.data import SEQUENCES
-from bert_tf.data.packing import BatchingConfig
 from bert_tf.heads.head import Head
-from bert_tf.training import distribution
+from bert_tf.training import distribution, pretraining
 from bert_tf.training.fine_tuning import BestCheckpoint, Run, optimizer_of
+from bert_tf.training.options import FineTuningSchedule
 from bert_tf.training.trainer import StopTraining, Trainer
 from data_gen.documents import Corpus, Counts
 from data_gen.instances import InstanceMaker
 from data_gen.pipeline import settings_of
-
-
-def with_flags(script: str, words: str, build: Callable):
-    """What `build` makes of the script's module, with the flags of a command line."""
-    module, made = module_of(script), []
-
-    def main(_):
-        made.append(build(module))
-
-    with in_process(script) as call, unittest.mock.patch.object(module, "main", main):
-        call(*words.split())
-    return made[0]
-
 
 # ---------------------------------------------------------------------------- weights after steps
 
@@ -123,20 +109,21 @@ class Squares(Head):
         return {"squares": tf.square(outputs["sum"][:, 0] - batch["label"]) / 2}
 
 
-def fine_tuned(_) -> Trainer:
+def fine_tuned(options: FineTuningCommand) -> Trainer:
     """The trainer of a run that fine-tunes."""
     source = types.SimpleNamespace(shapes={})
     model = types.SimpleNamespace(config=small.CONFIG, source=source)
-    one, how = distribution.make_strategy("one"), from_flags.step_config()
-    batching = of_flags(BatchingConfig)
-    run = Run(model=model, strategy=one, batching=batching, output_dir="", step_config=how)
+    one = distribution.make_strategy("one")
+    run = Run(**training.run_arguments(options, model, one, max_seq_length=17))
     run.head = Squares()
-    config = fine_tuning.training_config(run, np.ravel(FLAGS.learning_rate)[0].item())
+    is_squad = isinstance(options.schedule, FineTuningSchedule)
+    schedule = options.schedule if is_squad else options.schedule.at(options.learning_rate[0])
+    config = training.training_config(options, run, schedule)
     optimizer = optimizer_of(config.schedule, config.schedule.num_train_steps(EXAMPLES))
     return run.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
 
 
-def pretrained(script) -> Trainer:
+def pretrained(options: TrainingCommand) -> Trainer:
     """The trainer of a run that pre-trains."""
     facts = types.SimpleNamespace(config=small.CONFIG, data=None)
 
@@ -144,8 +131,15 @@ def pretrained(script) -> Trainer:
         head = Squares()
         return Trainer(lambda: head.model(None), head, optimizer, **how)
 
-    with unittest.mock.patch.object(script, "Trainer", trainer):
-        return script.make_trainer(facts, distribution.make_strategy("one"))
+    with unittest.mock.patch.object(pretraining, "Trainer", trainer):
+        return pretraining.make_trainer(
+            facts,
+            options.data.task,
+            options.schedule,
+            strategy=distribution.make_strategy("one"),
+            seed=options.training.seed,
+            step_config=training.step_of_devices(options.step),
+        )
 
 
 def batches(steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -245,7 +239,7 @@ def test_weights_after_some_steps(case, record_property):
     (script, given), words, rates, otherwise = STEPS[case]
     build = pretrained if script == "run_pretraining.py" else fine_tuned
     with eagerly():
-        trainer = with_flags(script, given + words, build)
+        trainer = build(parsed(script, *f"{given} {words}".split()))
         assert trainer.optimizer.schedule.num_train_steps == len(rates)
         start = weights_of(trainer)
         found, reports = trained(trainer, len(rates))

@@ -82,7 +82,7 @@ INSIDE = [
 
 def test_there_is_something_to_compare():
     assert len(INSIDE) > 60
-    assert imported(ROOT / "run_squad.py") >= {"bert_tf.cli.flags", "bert_tf.squad.windows"}
+    assert imported(ROOT / "run_squad.py") >= {"bert_tf.cli.main", "bert_tf.squad.options"}
     assert {folder_of(name) for name in INSIDE} == RANKS.keys()
 
 
@@ -131,7 +131,7 @@ def test_only_commands_read_flags():
 
 
 def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks_the_clock():
-    assert len(list((ROOT / "bert_tf").glob("*.py"))) <= 9
+    assert len(list((ROOT / "bert_tf").glob("*.py"))) <= 10
     assert len(SCRIPTS) == 5
     text = "".join(path.read_text(encoding="utf-8") for path in MODULES.values())
     assert text.count("tf.data.TFRecordDataset(") == text.count("untuned(tf.data.TFRecordDataset(")
@@ -139,13 +139,13 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 
 # ------------------------------------------------------------------------------ files reached
 
-# Files with code that a script reaches by imports at the top of its modules. Whoever needs more
-# says so here.
+# Files with code that a script reaches by imports at the top of modules, and anywhere in itself and
+# in commands, which import late. Whoever needs more says so here.
 MOST_FILES = {
-    "run_pretraining.py": 40,
-    "run_classifier.py": 52,
-    "run_squad.py": 48,
-    "create_pretraining_data.py": 21,
+    "run_pretraining.py": 49,
+    "run_classifier.py": 59,
+    "run_squad.py": 54,
+    "create_pretraining_data.py": 22,
 }
 
 
@@ -171,7 +171,7 @@ def loaded(path: pathlib.Path) -> set[pathlib.Path]:
     while todo:
         path = todo.pop()
         found.add(path)
-        for node in tree_of(path).body:
+        for node in imports_of(path):
             names = [alias.name for alias in getattr(node, "names", []) if hasattr(alias, "name")]
             if isinstance(node, ast.ImportFrom):
                 names = [node.module, *(f"{node.module}.{name}" for name in names)]
@@ -184,6 +184,14 @@ def loaded(path: pathlib.Path) -> set[pathlib.Path]:
                 files = [f for p in places for f in (p.with_suffix(".py"), p / "__init__.py")]
                 todo += [file for file in files if file.is_file() and file not in found]
     return found
+
+
+def imports_of(path: pathlib.Path) -> list[ast.stmt]:
+    """The statements that import: those of the top; of commands all but for type checkers."""
+    body = [node for node in tree_of(path).body if not isinstance(node, ast.If)]
+    if path.parent.name == "cli" or path.parent == ROOT:
+        return [node for statement in body for node in ast.walk(statement)]
+    return body
 
 
 @pytest.mark.parametrize("script", MOST_FILES)

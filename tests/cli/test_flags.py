@@ -5,13 +5,16 @@ import pathlib
 import re
 
 import pytest
-from absl import flags as absl_flags
 from answering import answers
-from walking import in_process, write_config
+from walking import in_process, module_of, write_config
 
 from bert_tf.__main__ import VERBS
-from bert_tf.cli import flags
+from bert_tf.cli.command_line import written
+from bert_tf.cli.flags import _Parser
+from bert_tf.cli.main import options_class
+from bert_tf.cli.paths import format_of
 from bert_tf.errors import InputError
+from bert_tf.options import Option, options_of
 
 ROOT = pathlib.Path(__file__).parents[2]
 COMMANDS = (*VERBS,)
@@ -27,7 +30,7 @@ ORIGINAL = {
         max_predictions_per_seq=20 do_eval=False eval_batch_size=8 learning_rate=5e-05
         num_train_steps=100000 num_warmup_steps=10000 max_eval_steps=100""",
     "run_classifier.py": f"""{DEVICES} {MODEL} {FINE_TUNING} data_dir=None task_name=None
-        max_seq_length=128 do_eval=False eval_batch_size=8 learning_rate=[5e-05]""",
+        max_seq_length=128 do_eval=False eval_batch_size=8 learning_rate=(5e-05,)""",
     "run_squad.py": f"""{DEVICES} {MODEL} {FINE_TUNING} train_file=None predict_file=None
         max_seq_length=384 doc_stride=128 max_query_length=64 learning_rate=5e-05 n_best_size=20
         max_answer_length=30 verbose_logging=False version_2_with_negative=False
@@ -49,17 +52,27 @@ CONFLICTS = {
 }
 
 
+def options_of_command(command: str) -> dict[str, Option]:
+    """The options of a script or verb that are flags, by name."""
+    listed = options_of(options_class(module_of(command).main))
+    return {option.flag: option for option in listed if not option.says("words")}
+
+
 @pytest.mark.parametrize("script", ORIGINAL)
 def test_flags_and_defaults_are_the_originals(script):
-    own = set(absl_flags.FLAGS)
-    with in_process(script):
-        found = [absl_flags.FLAGS[name] for name in set(absl_flags.FLAGS) - own]
-        assert {*ORIGINAL[script].split()} <= {f"{flag.name}={flag.default}" for flag in found}
+    options = options_of_command(script)
+    found = {f"{name}={option.shown}" for name, option in options.items()}
+    assert {*ORIGINAL[script].split()} <= found
+    of_original = {word.partition("=")[0] for word in ORIGINAL[script].split()}
+    assert all(options[name].says("original") for name in of_original)
 
 
-def test_all_flags_of_the_original_are_known_as_its_own():
+def test_no_other_flag_counts_as_the_originals():
     words = " ".join(ORIGINAL.values()).split()
-    assert {word.partition("=")[0] for word in words} == flags.ORIGINALS
+    of_original = {word.partition("=")[0] for word in words}
+    for command in COMMANDS:
+        for name, option in options_of_command(command).items():
+            assert bool(option.says("original")) == (name in of_original), (command, name)
 
 
 USUAL = {"train_batch_size": "65536", "seed": "4294967295", "keep_checkpoint_max": "0",
@@ -68,23 +81,20 @@ USUAL = {"train_batch_size": "65536", "seed": "4294967295", "keep_checkpoint_max
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_number_has_bounds(command):
-    """Nor is any default or usual value outside of them; every flag has its line of help."""
-    own = set(absl_flags.FLAGS)
-    with in_process(command):
-        flags_of_it = [absl_flags.FLAGS[name] for name in set(absl_flags.FLAGS) - own]
-        for flag in flags_of_it:
-            assert flag.help
-            kind = flag.flag_type()
-            refused = {"int": ["1" + "0" * 20, "-1" + "0" * 20], "float": ["nan"]}.get(kind, [])
-            if kind == "float" and flag.name != "na_prob_thresh":  # there all answers count
-                refused.append("inf")
-            for word in refused:
-                with pytest.raises(absl_flags.IllegalFlagValueError, match=f"--{flag.name}={word}"):
-                    flag.parse(word)
-            if flag.name in USUAL:
-                flag.parse(USUAL[flag.name])
-            if flag.default is not None and refused:
-                assert flag.parser.parse(str(flag.default)) == flag.default
+    """Nor is any default or usual value outside of them; every option has its line of help."""
+    for name, option in options_of_command(command).items():
+        assert option.help
+        parse = _Parser(option).parse
+        refused = {int: ["1" + "0" * 20, "-1" + "0" * 20, "1.5"], float: ["nan"]}
+        if option.kind is float and not option.says("infinite"):
+            refused[float].append("inf")
+        for word in refused.get(option.kind, []):
+            with pytest.raises(InputError, match=f"--{name}={word}\n"):
+                parse(word)
+        if name in USUAL:
+            assert parse(USUAL[name]) == int(USUAL[name])
+        if option.shown is not None and option.kind in (int, float):
+            assert parse(written(option.shown)) == option.shown
 
 
 PATHS = re.compile(r".*_(file|dir)|init_checkpoint|model|from|to|(class_)?weights|data")
@@ -101,19 +111,16 @@ OF_FILES = {"~/m1/": "/home/ada/m1/", "m//": None, "./": None, "a~/~b": None, "g
 def test_a_path_is_taken_as_a_shell_would(command, monkeypatch):
     """Every flag that names one: a shell leaves the ~ behind an equals sign."""
     monkeypatch.setenv("HOME", "/home/ada")
-    own = set(absl_flags.FLAGS)
-    with in_process(command):
-        names = set(absl_flags.FLAGS) - own
-        is_path = {name: absl_flags.FLAGS[name].flag_type() == "string"
-                   and bool(PATHS.fullmatch(name)) for name in names}  # fmt: skip
-        for name in names:
-            if absl_flags.FLAGS[name].flag_type() == "string":
-                parse = absl_flags.FLAGS[name].parser.parse
-                wanted = TAKEN if is_path[name] else dict.fromkeys(TAKEN)
-                wanted = TAKEN | OF_FILES if name.endswith("_file") else wanted
-                assert {given: parse(given) for given in TAKEN} == {
-                    given: given if path is None else path for given, path in wanted.items()
-                }, name
+    for name, option in options_of_command(command).items():
+        if option.kind is not str or option.says("choices"):
+            continue
+        assert bool(option.says("path")) == bool(PATHS.fullmatch(name)), name
+        wanted = TAKEN if option.says("path") else dict.fromkeys(TAKEN)
+        wanted = TAKEN | OF_FILES if name.endswith("_file") else wanted
+        parse = _Parser(option).parse
+        assert {given: parse(given) for given in TAKEN} == {
+            given: given if path is None else path for given, path in wanted.items()
+        }, name
 
 
 def words_of(command: str) -> list[str]:
@@ -125,14 +132,10 @@ REFUSED = {  # what is said of a command line
     "run_squad.py --init_chekpoint=x": "To do: did you mean --init_checkpoint?",
     "bert-tf vocab --output_fle=x": "To do: did you mean --output_file?",
     "bert-tf predict --xyzzy": "Received: --xyzzy, which is unknown\nExpected: the flags",
-    "run_classifier.py --legacy_shuffle": "To do: leave it out: fine-tuning shuffles all",
-    "run_squad.py --max_restarts=3": "To do: leave it out: let a supervisor start all",
-    "run_pretraining.py --clip_per_replica": "To do: leave it out: the gradients of all",
     "run_squad.py --nolegacy_shuffle": "Received: --nolegacy_shuffle, which is unknown",
-    "bert-tf plan --device_tflops=15.7": "To do: leave it out: bert-tf plan tells memory alone",
     "run_squad.py --xla=maybe": "Expected: true or false\nTo do: correct it",
-    "run_squad.py --seed=x": "Expected: an integer in the range [0, 4294967295]",
-    "run_squad.py --strategy=all": "Expected: one of <auto|",
+    "run_squad.py --seed=x": "Expected: a whole number, at least 0, at most 4294967295",
+    "run_squad.py --strategy=all": "Expected: one of auto, one,",
     "run_squad.py --output_dir": "Received: Missing value for flag --output_dir",
     f"{CLASSIFY} --num_train_epochs=0": "Received: --num_train_epochs=0",
     "run_classifier.py --output_dir=x --task_name=mrpc --data_dir=/etc --do_eval --dev_file=my.tsv "
@@ -146,7 +149,6 @@ REFUSED = {  # what is said of a command line
     "bert-tf data --flagfile=/no/flags": "Received: a --flagfile that cannot be read ([Errno 2]",
     "bert-tf plan --flagfile=/bin/sh": "Expected: a text file in UTF-8, a flag a line",
 }
-DEMO = "in a clone of the repository: make demo, or examples/demo.sh [FOLDER [STEPS]]\n"
 ANSWERED = {  # what: the command line, the exit code, what is said
     **{f"{c} --help": ([*words_of(c), "--help"], 0, "--") for c in (*ORIGINAL, *COMMANDS)},
     **{f"{c} conflict": ([*words_of(c), *w], 1, "To do: ") for c, w in CONFLICTS.items()},
@@ -159,8 +161,6 @@ ANSWERED = {  # what: the command line, the exit code, what is said
     "verbs": (["bert-tf", "--help"], 0, "evaluate-squad"),
     "no verb": (["bert-tf"], 0, "usage: bert-tf VERB"),
     "a misspelt verb": (["bert-tf", "exprot"], 1, "did you mean bert-tf export?"),
-    "a verb that has moved": (["bert-tf", "demo", "--output_dir=x"], 1, DEMO),
-    "one that is gone": (["bert-tf", "help", "reproduce"], 1, "bert-tf classify and bert-tf squad"),
     "an unknown verb": (["bert-tf", "xyzzy"], 1, "bert-tf --help lists them"),
     "a word": (
         [
@@ -250,13 +250,11 @@ def test_lines_fit_a_terminal(columns):
 
 def test_a_number_may_be_minus_infinity_but_not_nan():
     """--null_score_diff_threshold=-inf answers no question."""
-    parser = flags._FloatParser()
-    assert parser.parse("-inf") == float("-inf")
-    for word in ("nan", "inf"):
-        with pytest.raises(ValueError, match="not a finite number"):
-            parser.parse(word)
-    with pytest.raises(ValueError, match="not"):
-        flags._FloatParser(lower_bound=0.0).parse("-inf")
+    parse = _Parser(options_of_command("squad")["null_score_diff_threshold"]).parse
+    assert parse("-inf") == float("-inf")
+    for word in ("nan", "inf", "x"):
+        with pytest.raises(InputError, match="a number, below inf"):
+            parse(word)
 
 
 @pytest.mark.parametrize(
@@ -279,13 +277,13 @@ def test_an_output_whose_ending_is_of_another_format_is_refused(command, names, 
 
 
 def test_the_format_of_a_file_is_that_of_its_ending():
-    assert flags.format_of("a/x.NPZ", ("jsonl", "npz")) == "npz"
-    assert flags.format_of("/dev/stdout", ("jsonl", "npz")) == "jsonl"
+    assert format_of("a/x.NPZ", ("jsonl", "npz")) == "npz"
+    assert format_of("/dev/stdout", ("jsonl", "npz")) == "jsonl"
 
 
 def test_several_numbers():
-    parser = flags._FloatsParser(flags.ABOVE_0)
-    assert parser.parse("5e-5,3e-5,5e-5") == [5e-5, 3e-5]
+    parse = _Parser(options_of_command("classify")["learning_rate"]).parse
+    assert parse("5e-5,3e-5,5e-5") == (5e-5, 3e-5)
     for word in ("0", "1,nan", "x", ""):
-        with pytest.raises(ValueError, match=r"number|range|convert"):
-            parser.parse(word)
+        with pytest.raises(InputError, match=rf"--learning_rate={word}\n.*number, above 0"):
+            parse(word)

@@ -200,6 +200,12 @@ def module_of(script: str) -> Any:
     return importlib.import_module(name)
 
 
+def flags_of(script: str) -> set[str]:
+    """The names of the flags of a script or verb, but for absl's own."""
+    listed = options_of(options_class(module_of(script).main))
+    return {option.flag for option in listed if not option.says("words")}
+
+
 def parsed(script: str, *words: str, **flags: Any) -> Any:
     """The options of a script or verb that a command line gives."""
     given = command(script, *words, **flags)

@@ -14,13 +14,13 @@ import matrix_functions
 import matrix_models
 import matrix_pairs
 import pytest
-from absl import flags
-from walking import in_process
+from walking import module_of
 
 import bert_tf
 from bert_tf.__main__ import VERBS
 from bert_tf.checkpoints import metadata
-from bert_tf.cli.flags import PathParser
+from bert_tf.cli.main import options_class
+from bert_tf.options import options_of
 from bert_tf.serving import options
 
 pytestmark = pytest.mark.walk
@@ -98,8 +98,8 @@ def test_samples_of_all_seeds_are_the_matrix():
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_path_flag_is_given(verb):
     """In some call of a verb each flag that is a path is given with a path of the matrix."""
-    with in_process(verb):
-        declared = {n for n in flags.FLAGS if isinstance(flags.FLAGS[n].parser, PathParser)}
+    listed = options_of(options_class(module_of(verb).main))
+    declared = {option.flag for option in listed if option.says("path")}
     calls = [call for name, call in matrix_calls.VERBS.items() if name.split()[0] == verb]
     words = " ".join(f"{call.words} {call.further}" for call in calls)
     lacking = [name for name in sorted(declared) if f"--{name}=" not in words]
