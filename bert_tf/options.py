@@ -27,13 +27,23 @@ import fnmatch
 import functools
 import types
 import typing
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform, overload
+from collections.abc import Iterator, Mapping, Sequence
+from typing import (
+    Any,
+    ClassVar,
+    NamedTuple,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    dataclass_transform,
+    overload,
+)
 
 from bert_tf.declarations import check
 
-T = TypeVar("T")
-_hints = functools.cache(typing.get_type_hints)
+Value = TypeVar("Value")
+Group = TypeVar("Group", bound="Options")
 LONGEST = 10**6  # tokens of a sequence
 LARGEST_SEED = 2**32 - 1
 _MOST = 10**9  # of what an option counts: far beyond any use, and an int32
@@ -44,42 +54,64 @@ _HELP = "help"  # the key of an option's text in the metadata of its field
 # ---------------------------------------------------------------------------- a declaration
 
 
-@overload
-def option(text: str, *, default: T, **metadata: Any) -> T: ...
+class Metadata(TypedDict, total=False):
+    """What may be known of an option besides its text and its default.
+
+    Attributes:
+      shown: the default that help shows in the place of None; `recorded` takes it too.
+      low, high, above, below, choices, distinct, filled: as for `declarations.typed`: bounds of
+        every number in it, the only values, whether they must differ, or may not be empty. A whole
+        number with `low` is at most 10**9 unless `high` says otherwise.
+      infinite: whether a float may be infinite.
+      path: whether it is a path of files or folders, also several with commas between: ~ is the
+        home folder.
+      words: what the words outside flags are called, which it takes: a tuple all, a text one.
+      acts: the options of which one must be set for this one to do anything: "do_eval or report",
+        "task_name=ner", "output_file=*.csv"; with "and" between, one of each part; or NEVER.
+        Default: it always acts.
+      recorded: whether it affects the result of a training: checkpoints record it, and a resumed or
+        finished run is compared with it.
+      may_change: whether a recorded one may differ when a finished run is trained further.
+      original: whether google-research/bert has it. Where it does not act, a warning says so; where
+        another option does not act it is refused.
+      of_tpu: whether it is a path that a TPU of another machine must reach.
+    """
+
+    shown: Any
+    low: float
+    high: float
+    above: float
+    below: float
+    choices: Sequence[str]
+    distinct: bool
+    filled: bool
+    infinite: bool
+    path: bool
+    words: str
+    acts: str
+    recorded: bool
+    may_change: bool
+    original: bool
+    of_tpu: bool
 
 
 @overload
-def option(text: str, **metadata: Any) -> Any: ...
+def option(text: str, *, default: Value, **metadata: Unpack[Metadata]) -> Value: ...
 
 
-def option(text: str, **metadata: Any) -> Any:
+@overload
+def option(text: str, **metadata: Unpack[Metadata]) -> Any: ...
+
+
+def option(text: str, *, default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
     """The field of an option.
 
     Args:
       text: what it does, in a sentence or two, for people who read --help.
-      **metadata: what else is known of it:
-
-        default      its value where none is given; without it the option is required. None: it
-                     depends on others, and its help says "Default: ..." unless `shown` does
-        shown        the default that help shows in the place of None; `recorded` takes it too
-        low, high, above, below, choices, distinct
-                     bounds of every number in it, the only values, whether they must differ, as
-                     for `declarations.typed`; a whole number with `low` is at most 10**9 unless
-                     `high` says otherwise
-        infinite     a float that may be infinite
-        path         a path of files or folders, also with commas between: ~ is the home folder
-        words        what the words outside flags are called; a tuple takes all, a text one
-        acts         the options of which one must be set for this one to do anything:
-                     "do_eval or report", "task_name=ner", "output_file=*.csv"; with "and" between,
-                     one of each part; NEVER; default: it always acts
-        recorded     it affects the result of a training, so checkpoints record it, and a resumed
-                     or finished run is compared with it
-        may_change   recorded, and may differ when a finished run is trained further
-        original     google-research/bert has it: where it does not act, a warning says so. Where
-                     another option does not act it is refused
-        of_tpu       a path that a TPU of another machine must reach
+      default: its value where none is given; without it the option is required. None: it depends on
+        others, and the text says "Default: ..." unless `shown` does.
+      **metadata: see `Metadata`.
     """
-    default = metadata.pop("default", dataclasses.MISSING)
     if isinstance(metadata.get("low"), int):
         metadata.setdefault("high", _MOST)
     return dataclasses.field(default=default, metadata={_HELP: text, **metadata})
@@ -88,6 +120,7 @@ def option(text: str, **metadata: Any) -> Any:
 @dataclass_transform(
     kw_only_default=True, frozen_default=True, field_specifiers=(option, dataclasses.field)
 )
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
     """A base of groups of options: subclasses are frozen dataclasses with checked values.
 
@@ -125,7 +158,7 @@ class Options:
         """Raises `InputError` if options of a command contradict each other."""
 
 
-def replaced(options: T, **values: Any) -> T:
+def replaced(options: Group, **values: Any) -> Group:
     """A copy of options with other values, wherever in its groups they are."""
     changed = {}
     for field in dataclasses.fields(options):
@@ -177,13 +210,18 @@ class Option(NamedTuple):
         return self.metadata.get(role)
 
 
-@functools.cache
 def options_of(cls: type[Options]) -> tuple[Option, ...]:
     """The options of a command or group, those of its groups included.
 
     Raises:
       TypeError: two have one name.
     """
+    hashable: Any = cls  # which type checkers doubt of classes whose instances are compared
+    return _listed(hashable)
+
+
+@functools.cache
+def _listed(cls: Any) -> tuple[Option, ...]:
     listed: list[Option] = []
     kinds = _hints(cls)
     for field in dataclasses.fields(cls):
@@ -198,6 +236,14 @@ def options_of(cls: type[Options]) -> tuple[Option, ...]:
     return tuple(listed)
 
 
+def _hints(cls: Any) -> dict[str, Any]:
+    """The types of the fields of a class."""
+    return _cached_hints(cls)
+
+
+_cached_hints = functools.cache(typing.get_type_hints)
+
+
 def is_group(kind: Any) -> bool:
     """Whether a type is a class of options."""
     return isinstance(kind, type) and issubclass(kind, Options)
@@ -205,7 +251,8 @@ def is_group(kind: Any) -> bool:
 
 def _option_of(cls: type[Options], field: dataclasses.Field, kind: Any) -> Option:
     """The option of a field."""
-    home = next(base for base in cls.__mro__ if field.name in vars(base).get("__annotations__", ()))
+    bases = [base for base in cls.__mro__ if issubclass(base, Options)]
+    home = next(base for base in bases if field.name in vars(base).get("__annotations__", ()))
     own = _modes(field.metadata.get("acts", ""))
     return Option(
         name=field.name,
@@ -235,7 +282,7 @@ def _without_none(kind: Any) -> Any:
 # ---------------------------------------------------------------------------- values
 
 
-def made(cls: type[T], given: Mapping[str, Any]) -> T:
+def made(cls: type[Group], given: Mapping[str, Any]) -> Group:
     """Options with the values that are given by name; of the others the defaults.
 
     Raises:
@@ -266,7 +313,7 @@ def _flat(options: Options) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def resolved(options: T, **found: Any) -> T:
+def resolved(options: Group, **found: Any) -> Group:
     """Options with values in the place of those that were left empty.
 
     Args:

@@ -161,10 +161,25 @@ def with_signature(directive: re.Match) -> str:
                 one.annotation = None
         lines = textwrap.wrap(f"{node.name}({ast.unparse(given)})", 88, subsequent_indent="    ")
     else:
-        lines = source.splitlines()[fields[0].lineno - 1 : fields[-1].end_lineno] if fields else []
-        lines = [DECLARED.sub(r"\1", line).replace(" =   #", "  #") for line in (node.name, *lines)]
+        lines = [node.name]
+        for field in fields:
+            written = source.splitlines()[field.lineno - 1 : field.end_lineno]
+            plain = [DECLARED.sub(r"\1", line).replace(" =   #", "  #") for line in written]
+            lines += as_option(field) or plain
     block = "```python\n" + "\n".join(lines) + "\n```" if lines != [node.name] else ""
     return f"[](){{#{directive[1]}}}\n\n{block}\n\n{directive[0]}"
+
+
+def as_option(field: ast.AnnAssign) -> list[str]:
+    """The lines of an option: its text as a comment, its type and default; of others none."""
+    call = field.value
+    if not isinstance(call, ast.Call) or getattr(call.func, "id", "") != "option":
+        return []
+    comment = textwrap.wrap(text_of(call.args[0]), 80)
+    default = [ast.unparse(word.value) for word in call.keywords if word.arg == "default"]
+    declared = f"{ast.unparse(field.target)}: {ast.unparse(field.annotation)}"
+    lines = [*(f"# {line}" for line in comment), " = ".join([declared, *default])]
+    return [f"    {line}" for line in lines]
 
 
 # ---------------------------------------------------------------------------- errors

@@ -48,7 +48,7 @@ def groups_of(cls: type[Options]) -> dict[str, list[Option]]:
 def entry(option: Option, cls: type[Options], width: int) -> str:
     """The lines of an option: its flag and default, and what it does; a long list below them."""
     first, *listed = text_of(option, cls).splitlines()
-    name = f"--[no]{option.flag}" if option.kind is bool else f"--{option.flag}={_default(option)}"
+    name = f"--[no]{option.flag}" if option.kind is bool else f"--{option.flag}={default_of(option)}"
     margin = " " * (NAME_WIDTH + 4)
     lines = textwrap.fill(first, width, initial_indent=margin, subsequent_indent=margin)
     fits = len(name) <= NAME_WIDTH
@@ -71,7 +71,7 @@ def text_of(option: Option, cls: type[Options]) -> str:
     return text
 
 
-def _default(option: Option) -> str:
+def default_of(option: Option) -> str:
     """The default as a flag would give it; empty where the text says it."""
     if option.shown is None or _SAYS_DEFAULT.search(option.help):
         return ""

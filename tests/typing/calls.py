@@ -7,11 +7,22 @@ from keras import Input, losses
 
 import bert_tf
 from bert_tf import BertConfig, BertModel, FullTokenizer, InputError, Predictor, heads, layers
+from bert_tf.options import Options, option
+from bert_tf.training.options import Intervals
 
 
 class Own(heads.Classification):
     name = "own"
     terms = ("classifier",)
+
+
+class OwnOptions(Options):
+    """As a command of one's own declares them."""
+
+    words: str = option("Text.", path=True)
+    length: int = option("Tokens.", default=128, low=1)
+    layers: tuple[int, ...] = option("Numbers.", default="all")  # error: a wrong default
+    intervals: Intervals = Intervals(eval_steps=7)
 
 
 def right(texts: list[str], config: BertConfig) -> list[dict[str, object]]:
@@ -32,6 +43,8 @@ def right(texts: list[str], config: BertConfig) -> list[dict[str, object]]:
     print(layers.Tokenizer("vocab.txt", length=64)(texts)["input_ids"], model.config)
     pretraining = bert_tf.make_model("pretraining", config, with_losses=True)
     print(bert_tf.Scorer(pretraining, tokenizer, max_seq_length=128).score("a text").perplexity)
+    own = OwnOptions(words="a.txt", length=64, layers=(1, 2))
+    print(own.intervals.eval_steps + own.length, own.words.strip(), OwnOptions.of(own).layers[0])
     try:
         heads.register(Own())
     except InputError as error:
@@ -70,3 +83,8 @@ def wrong(tokenizer: FullTokenizer, model: BertModel, config: BertConfig) -> Non
     heads.Clasification()  # error: a misspelt head
     heads.register("own")  # error: a name as a head
     InputError("received")  # error: missing arguments
+    OwnOptions(length=64)  # error: a missing required option
+    OwnOptions(words="a.txt", lenght=64)  # error: a misspelt option
+    OwnOptions(words="a.txt", length="64")  # error: text as a number
+    OwnOptions(words="a.txt").length = 64  # error: an option that is written to
+    OwnOptions(words="a.txt").eval_steps  # error: an option of a group, not of the command
