@@ -51,7 +51,7 @@ def main(options: Export) -> None:
         model.config,
         model.tokenizer,
         options.export_dir,
-        options=options.serving,
+        options=ServingOptions.of(options.serving),
         file_format=options.format,
         int8=options.int8,
     )

@@ -134,12 +134,13 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
 def write_lines(file: BinaryIO, answers: Iterable[Mapping[str, Any]]) -> int:
     """Writes answers as they come, a line of JSON each; returns how many there were."""
     count = 0
+    is_awaited = file is getattr(sys.stdout, "buffer", None)  # none in a notebook
     for count, answer in enumerate(answers, 1):  # noqa: B007
         line = json.dumps(answer, ensure_ascii=False) + "\n"
         # A lone surrogate, which JSON may hold and UTF-8 may not, becomes its JSON escape.
         file.write(line.encode("utf-8", "backslashreplace"))
-        if file is sys.stdout.buffer:
-            file.flush()  # someone may wait for it
+        if is_awaited:
+            file.flush()
     return count
 
 
