@@ -246,7 +246,7 @@ def open_output(*tables: str) -> Iterator[BinaryIO]:
         return
     shared_flags.written_format(FLAGS.output_file, ("jsonl", *tables))
     with (
-        files.whole_file(FLAGS.output_file) as temporary,
+        files.published(FLAGS.output_file) as temporary,
         tf.io.gfile.GFile(temporary, "wb") as file,
     ):
         yield file

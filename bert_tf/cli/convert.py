@@ -93,7 +93,6 @@ from bert_tf.checkpoints.loading import (
     refuse_other_pieces,
     tokenizer_of,
 )
-from bert_tf.checkpoints.saving import save_weights
 from bert_tf.terminal import Progress
 from bert_tf.tokenization.wordpiece import read_vocabulary
 
@@ -121,17 +120,24 @@ def convert(verb: str) -> None:
     with Progress("compute with what was read"):
         before = saving.outputs_of(source, inputs)  # refuses what does not fit
     changed = edited(source)
+    differences: dict[str, float] = {}
+
+    def prove(folder: str) -> None:
+        with Progress("compute with what was written"):
+            after = saving.outputs_of(open_weights(folder), inputs)
+        differences.update(saving.difference_of_outputs(before, after, rows=rows))
+        refuse_difference(differences)
+
     with Progress(f"write {FLAGS.to}"):
-        saved = save_weights(changed, FLAGS.to, format=written_format)
+        saving.write_weights(changed, FLAGS.to, written_format, prove=prove)
     print(f"Wrote {FLAGS.to} in the format {written_format}: {len(changed.names)} weights")
     if written_format == "hugging_face":  # which has no place for the rest
         for name in filter(lambda name: not hugging_face_name(name), changed.names):
             print(f"  left out: {name}")
         if slots := changed.slots:
             print(f"  left out: {len(slots)} slots of the optimizer, such as {slots[0]}")
-    with Progress("compute with what was written"):
-        after = saving.outputs_of(open_weights(saved), inputs)
-    report_difference(saving.difference_of_outputs(before, after, rows=rows))
+    for name, difference in differences.items():
+        print(f"  {name}: greatest difference {difference:.3g}")
 
 
 def complete(source: Weights) -> Weights:
@@ -204,18 +210,18 @@ def listed(values: Mapping[str, object] | None) -> str:
     return ", ".join(f"{name} {value}" for name, value in (values or {}).items()) or "none"
 
 
-def report_difference(differences: Mapping[str, float]) -> None:
-    """Prints the greatest difference of each output between what was read and what was written.
+def refuse_difference(differences: Mapping[str, float]) -> None:
+    """Raises `InputError` if an output of what was written differs by more than rounding explains.
 
-    Raises:
-      InputError: one is greater than rounding explains.
+    Args:
+      differences: the greatest of each output.
     """
-    for name, difference in differences.items():
-        print(f"  {name}: greatest difference {difference:.3g}")
-    wrong = [name for name, difference in differences.items() if not difference <= ROUNDING]
+    wrong = {name: value for name, value in differences.items() if not value <= ROUNDING}
     if wrong:
-        received, expected = f"{', '.join(wrong)} that differ", f"differences up to {ROUNDING}"
-        raise InputError(received, expected, f"do not use {FLAGS.to}, and report this")
+        outputs = ", ".join(f"{name} by {value:.3g}" for name, value in wrong.items())
+        received = f"a written model whose outputs differ: {outputs}"
+        remedy = "report this, with both formats; nothing was left"
+        raise InputError(received, f"differences up to {ROUNDING}", remedy)
 
 
 if __name__ == "__main__":

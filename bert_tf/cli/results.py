@@ -52,7 +52,7 @@ def plot(_: Sequence[str]) -> None:
     if not panels:
         received = f"{FLAGS.output_dir}, where there are no summaries"
         raise InputError(received, "the output folder of a training run", "check --output_dir")
-    with files.whole_file(FLAGS.output_file) as temporary:
+    with files.published(FLAGS.output_file) as temporary:
         draw(panels, temporary, kind=os.path.splitext(FLAGS.output_file)[1][1:] or "png")
     print(f"Wrote {FLAGS.output_file}")
 
