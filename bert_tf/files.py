@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -461,7 +462,11 @@ def hidden_sibling(path: str, ending: str) -> str:
 
 def _is_special(path: str) -> bool:
     """Whether a path is a pipe, a socket or a device."""
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    try:
+        mode = os.stat(path).st_mode  # once: another process may replace it meanwhile
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 def is_stream(path: str) -> bool:
