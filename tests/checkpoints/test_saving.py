@@ -165,10 +165,9 @@ def test_a_failure_in_the_middle(tmp_path, tensors, file_format, error):
 
 def test_leftovers_of_a_killed_process(tmp_path, tensors):
     """They go; a folder of the user's with a similar name stays."""
-    (tmp_path / ".a.lock").touch()
-    for folder in ("a.incomplete", killed.left_name("a")):
-        (tmp_path / folder / "incomplete").mkdir(parents=True)
-        (tmp_path / folder / "model.safetensors").write_text("half")
+    for folder in (tmp_path / "a.incomplete", killed.leave(tmp_path / "a", None) / "a"):
+        (folder / "incomplete").mkdir(parents=True)
+        (folder / "model.safetensors").write_text("half")
     path = save_weights(weights_of(tensors), f"{tmp_path}/a", format="tf1")
     model_files.assert_same(model_files.all_tensors(open_weights(path)), tensors)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a.incomplete"]
