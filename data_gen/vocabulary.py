@@ -71,6 +71,9 @@ def write_vocabulary(
     output_file = output(output_file, paths)
     folder = os.path.dirname(output_file)
     config_file = output(os.path.join(folder, "bert_config.json"), paths)
+    if output_file == config_file:
+        expected = "another name: the sizes of a model for the vocabulary are written there"
+        raise InputError(f"{output_file} for a vocabulary", expected, "choose another name")
     make_folder(folder or ".")
     reader = DocumentReader(paths, input_format=input_format)
     if do_lower_case:

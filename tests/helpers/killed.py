@@ -13,10 +13,10 @@ def left_name(output: str) -> str:
 def leave(output: pathlib.Path, text: str | None = "begun") -> pathlib.Path:
     """Makes that folder, with its lock and the output: a file of this text, or a folder."""
     folder = output.with_name(left_name(output.name))
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / LOCK).touch()
     if text is None:
-        (folder / output.name).mkdir()
+        (folder / output.name).mkdir(exist_ok=True)
     else:
         (folder / output.name).write_text(text)
     return folder
