@@ -65,13 +65,14 @@ def main(options: Features) -> None:
     from absl import logging
 
     from bert_tf.checkpoints.loading import complete_model, open_weights
-    from bert_tf.files import locked
+    from bert_tf.files import locked, output
     from bert_tf.serving import pretrained
     from bert_tf.serving.rows import num_lines
     from bert_tf.terminal import counted, number_of
 
     written = written_format(options.output_file, FEATURE_FORMATS)
-    with locked(options.output_file):
+    path = output(options.output_file, [options.input_file])
+    with locked(path):
         model = complete_model(open_weights(options.model.init_checkpoint), options.model)
         default = ALL_LAYERS if options.pooling == "none" else LAST_LAYER
         default = ",".join(default.split(",")[: model.config.num_hidden_layers])
@@ -90,8 +91,8 @@ def main(options: Features) -> None:
         lines = pretrained.read_lines(options.input_file, jsonl=read == "jsonl")
         total = num_lines(options.input_file)
         vectors = counted(extractor.extract(lines), "extract", total, "lines")
-        count = pretrained.WRITERS[written](options.output_file, vectors, layers)
-    logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), options.output_file)
+        count = pretrained.WRITERS[written](path, vectors, layers)
+    logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), path)
 
 
 if __name__ == "__main__":

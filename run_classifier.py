@@ -111,6 +111,7 @@ class Classify(
 
     def check(self) -> None:
         """Refuses options that contradict each other."""
+        super().check()
         require_one_of(do_train=self.do_train, do_eval=self.do_eval, do_predict=self.do_predict)
         self.data.check()
         num_runs = self.do_train * len(self.learning_rate) * self.num_trials

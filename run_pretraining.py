@@ -43,6 +43,7 @@ class Pretrain(
 
     def check(self) -> None:
         """Refuses options that lack others."""
+        super().check()
         require_one_of(do_train=self.do_train, do_eval=self.do_eval)
         require("export_dir", self.export_dir, vocab_file=self.model.vocab_file)
 

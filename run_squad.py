@@ -96,6 +96,7 @@ class Squad(
 
     def check(self) -> None:
         """Refuses options that contradict each other."""
+        super().check()
         require_one_of(do_train=self.do_train, do_predict=self.do_predict)
         require("do_eval", self.do_eval, do_predict=self.do_predict)
         tfds_name = self.datasets.tfds_name

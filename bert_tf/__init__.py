@@ -25,16 +25,30 @@ and sets nothing; the first use of a name loads what it needs. keras.models.load
 of ours once a model, a layer or an optimizer of ours was used.
 """
 
-import ast as _ast
 import importlib as _importlib
-import pathlib as _pathlib
 
 __version__ = "0.1.0"
-# The public names are declared in __init__.pyi, where editors and type checkers look for them.
-_STUB = _ast.parse(_pathlib.Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-_FROMS = [node for node in _STUB.body if isinstance(node, _ast.ImportFrom)]
-_HOMES = {alias.name: node.module for node in _FROMS for alias in node.names}
-_MODULES = {"heads": "bert_tf.heads", "layers": "bert_tf.layers"}
+# The public names and their modules; __init__.pyi has the same for editors and type checkers.
+_HOMES = {
+    "heads": "bert_tf.heads",
+    "layers": "bert_tf.layers",
+    "open_weights": "bert_tf.checkpoints.loading",
+    "load_checkpoint": "bert_tf.checkpoints.matching",
+    "save_weights": "bert_tf.checkpoints.saving",
+    "BertConfig": "bert_tf.config",
+    "InputError": "bert_tf.errors",
+    "make_model": "bert_tf.heads",
+    "classifier": "bert_tf.library.fit_models",
+    "question_answerer": "bert_tf.library.fit_models",
+    "token_classifier": "bert_tf.library.fit_models",
+    "load": "bert_tf.library.models",
+    "add_lora": "bert_tf.modeling.lora",
+    "BertModel": "bert_tf.modeling.models",
+    "Predictor": "bert_tf.serving.predictor",
+    "Scorer": "bert_tf.serving.pretrained",
+    "FullTokenizer": "bert_tf.tokenization.wordpiece",
+    "make_optimizer": "bert_tf.training.optimization",
+}
 __all__ = [*_HOMES]
 
 
@@ -46,6 +60,7 @@ def __getattr__(name: str) -> object:
     """Loads a public name from its module at its first use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _importlib.import_module(_MODULES.get(name, _HOMES[name]))
-    globals()[name] = module if name in _MODULES else getattr(module, name)
+    module = _importlib.import_module(_HOMES[name])
+    is_module = module.__name__ == f"{__name__}.{name}"
+    globals()[name] = module if is_module else getattr(module, name)
     return globals()[name]

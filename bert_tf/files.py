@@ -13,9 +13,10 @@ import os
 import pathlib
 import re
 import shutil
+import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -66,26 +67,17 @@ def own_path(path: str | os.PathLike) -> str:
     return re.sub("(?<=[^/:])/+$", "", os.path.expanduser(os.fspath(path)))
 
 
-@contextlib.contextmanager
-def without_pattern(path: str) -> Iterator[str]:
-    """Gives another name of a folder, or beginning of names of files, where it would be a pattern.
-
-    TensorFlow takes the path of a checkpoint as a pattern, and so that of a SavedModel.
+def refuse_pattern(path: str) -> None:
+    """Refuses the path of a checkpoint or SavedModel that TensorFlow takes for a pattern.
 
     Raises:
-      InputError: the path is remote, and has square brackets or a backslash in it.
+      InputError: it has square brackets or a backslash in it.
     """
-    if not re.search(r"\[.*\]|\\", path, re.DOTALL):
-        yield path
-        return
-    if is_remote(path):
-        expected = "a path without square brackets and backslashes, which TensorFlow cannot read"
+    if re.search(r"\[.*\]|\\", path, re.DOTALL):
+        expected = (
+            "a path without square brackets and backslashes: TensorFlow takes it for a pattern"
+        )
         raise InputError(path, expected, "rename the folder, or choose another one")
-    with tempfile.TemporaryDirectory() as folder:
-        home, name = os.path.split(os.path.abspath(path))
-        for found in paths_in(home, f"^{re.escape(name)}"):
-            os.symlink(found, f"{folder}/model{found.removeprefix(f'{home}/{name}')}")
-        yield f"{folder}/model"
 
 
 def paths_in(folder: str, pattern: str) -> list[str]:
@@ -97,6 +89,34 @@ def paths_in(folder: str, pattern: str) -> list[str]:
 def is_file(path: str) -> bool:
     """Whether a file (not a folder) exists, local or remote."""
     return bool(path) and gfile(path).exists(path) and not gfile(path).isdir(path)
+
+
+def output(path: str | os.PathLike, inputs: Iterable[str | os.PathLike | None]) -> str:
+    """The `own_path` of a file to write, which must not be one that is read; writes nothing.
+
+    Args:
+      path: of the file; a stream may be anything.
+      inputs: the files that are read, no patterns; those that are None or empty are left out.
+
+    Raises:
+      InputError: it is an input, under whatever name. Remote paths are compared as texts.
+    """
+    path = own_path(path)
+    for source in map(own_path, filter(None, inputs)):
+        if not is_stream(path) and (path == source or _is_same_file(path, source)):
+            received = f"{path} as the output, which is the input {source}"
+            raise InputError(received, "an output that is no input", "choose another output")
+    return path
+
+
+def _is_same_file(path: str, other: str) -> bool:
+    """Whether two names, which may be links, are of one existing file or folder."""
+    if is_remote(path) or is_remote(other):
+        return False
+    try:
+        return os.path.samefile(path, other)
+    except OSError:  # one does not exist
+        return False
 
 
 @contextlib.contextmanager
@@ -318,14 +338,14 @@ def read_blocks(path: str) -> Iterator[bytes]:
 
 # ---------------------------------------------------------------------------- locks
 
-# A lock is a hidden, empty file beside an output, or in the folder of a run, that a process has
-# locked. The kernel ends the lock with the process. Who takes that of a folder next removes what a
-# killed process has left there under temporary names.
+# A process locks the folder of a run, or the hidden folder beside any other output in which that is
+# made. The lock is that of an empty file there, which the kernel ends with the process. What a
+# killed process has left in such a folder is removed by the next one that locks it.
 
-INCOMPLETE = "bert_tf-incomplete"  # the end of a temporary name
-IN_FOLDER = ".lock"  # the name of a folder's lock, in it; that of a file stands beside it
+INCOMPLETE = "bert_tf-incomplete"  # the end of the name of a hidden folder
+LOCK = ".lock"  # the name of the file
 _NOT_SUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # by a file system
-_held: dict[str, int] = {}  # the lock files of this process, and their descriptors
+_held: dict[str, int] = {}  # the folders that this process has locked, and descriptors of the files
 
 
 @contextlib.contextmanager
@@ -343,79 +363,88 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
     Raises:
       InputError: another process is writing it, or nothing can be written there.
     """
-    own = f"{path}/{IN_FOLDER}" if folder else hidden_sibling(path.rstrip("/"), "lock")
-    name = os.path.abspath(own)
-    if is_remote(path) or not runtime.is_chief() or is_stream(path) or name in _held:
+    home = os.path.abspath(path if folder else hidden_sibling(path.rstrip("/"), INCOMPLETE))
+    if is_remote(path) or not runtime.is_chief() or is_stream(path) or home in _held:
         yield
         return
-    homes = pathlib.Path(name).parents if folder or parents else ()
-    new = [home for home in homes if not os.path.isdir(home)]  # the innermost first
-    was_killed = folder and os.path.exists(name)
+    above = pathlib.Path(home).parents if folder or parents else ()
+    new = [name for name in above if not name.is_dir()]  # the innermost first
+    if not (folder and os.path.isdir(home)):
+        new.insert(0, pathlib.Path(home))
+    was_killed = folder and os.path.exists(f"{home}/{LOCK}")
     try:
         with path_errors(path, "written"):
-            if new:
-                new[0].mkdir(parents=True, exist_ok=True)
-            _held[name] = _take_lock(name, path)
-            for left in pathlib.Path(path).rglob(f".*.{INCOMPLETE}") if was_killed else ():
-                if not _has_other_lock(left, path):
-                    remove(left)
+            if new[1:]:
+                new[1].mkdir(parents=True, exist_ok=True)
+            if not folder and (os.path.islink(home) or os.path.isfile(home)):
+                os.unlink(home)  # only a folder of that name is ours
+            _held[home] = _lock(home, path)
+            if not folder:
+                _empty(home)
+            elif was_killed:
+                _remove_leftovers(home)
         yield
     finally:
-        if opened := _held.pop(name, None):
-            with contextlib.suppress(OSError):
-                if _is_in_place(name, opened) and not os.path.getsize(name):
-                    os.unlink(name)  # before the lock ends: it is nobody else's
-            os.close(opened)
+        if home in _held:
+            _unlock(home, empty=not folder)
         with contextlib.suppress(OSError):  # where something was written
-            for home in new:
-                home.rmdir()
+            for name in new:
+                name.rmdir()
 
 
-def _has_other_lock(left: pathlib.Path, folder: str) -> bool:
-    """Whether a temporary name in a folder is of another lock: its output's, or a folder's inside.
-
-    Its holder may be writing it.
-    """
-    homes = [home for home in left.parents if pathlib.Path(folder) in home.parents]
-    own = f"{left}".removesuffix(INCOMPLETE) + "lock"
-    return any(map(os.path.exists, [own, *(home / IN_FOLDER for home in homes)]))
-
-
-def _take_lock(name: str, output: str) -> int:
-    """Locks the file `name`; returns its descriptor."""
-    opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(opened)
-        remedy = f"wait until it has ended (fuser {name} names it), or choose another output"
-        received = f"{output}, which another process is writing"
-        raise InputError(received, "one process for one output", remedy) from None
-    except OSError as error:
-        if error.errno not in _NOT_SUPPORTED:
-            raise
-    if _is_in_place(name, opened):
-        return opened
-    os.close(opened)  # its last holder has removed it meanwhile
-    return _take_lock(name, output)
-
-
-def _is_in_place(name: str, opened: int) -> bool:
-    """Whether neither a lock file nor its folder was removed or replaced."""
-    try:
-        return os.path.samestat(os.fstat(opened), os.lstat(name))
-    except OSError:
-        return False
+def _lock(home: str, output: str) -> int:
+    """Locks a folder, which is made in an existing one; returns the descriptor of its file."""
+    name = f"{home}/{LOCK}"
+    while True:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(home)
+        try:
+            opened = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except FileNotFoundError:
+            if os.path.islink(home):  # it leads nowhere
+                raise
+            continue  # its last holder has removed the folder meanwhile
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(opened)
+            remedy = f"wait until it has ended (fuser {name} names it), or choose another output"
+            received = f"{output}, which another process is writing"
+            raise InputError(received, "one process for one output", remedy) from None
+        except OSError as error:
+            if error.errno not in _NOT_SUPPORTED:
+                os.close(opened)
+                raise
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(opened), os.stat(name)):
+                return opened
+        os.close(opened)  # its last holder has removed the file meanwhile
 
 
-def _is_in_locked_folder(path: str) -> bool:
-    """Whether this process has locked a folder around a path; raises if that is another one now."""
-    folders = () if is_remote(path) else pathlib.Path(os.path.abspath(path)).parents
-    lock = next((n for folder in folders if (n := str(folder / IN_FOLDER)) in _held), None)
-    if lock and not _is_in_place(lock, _held[lock]):
-        received = f"{lock}, which was removed or replaced while this process was writing there"
-        raise InputError(received, "a folder that stays in place", "give the command again")
-    return lock is not None
+def _unlock(home: str, *, empty: bool) -> None:
+    """Ends a lock; the file goes first, while it is nobody else's."""
+    opened = _held.pop(home)
+    with contextlib.suppress(OSError):
+        if empty:
+            _empty(home)
+        if not os.fstat(opened).st_size:  # else it is a file of the user's
+            os.unlink(f"{home}/{LOCK}")
+    os.close(opened)
+
+
+def _empty(home: str) -> None:
+    """Removes all but the lock."""
+    for path in pathlib.Path(home).iterdir():
+        if path.name != LOCK:
+            remove(path)
+
+
+def _remove_leftovers(folder: str) -> None:
+    """Removes what killed processes have left in the folder of a run; what others write stays."""
+    for left in [*pathlib.Path(folder).rglob(f".*.{INCOMPLETE}")]:
+        output = left.with_name(left.name[1:].removesuffix(f".{INCOMPLETE}"))
+        with contextlib.suppress(InputError), locked(str(output)):
+            pass
 
 
 # ---------------------------------------------------------------------------- out
@@ -433,7 +462,11 @@ def hidden_sibling(path: str, ending: str) -> str:
 
 def _is_special(path: str) -> bool:
     """Whether a path is a pipe, a socket or a device."""
-    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+    try:
+        mode = os.stat(path).st_mode  # once: another process may replace it meanwhile
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 def is_stream(path: str) -> bool:
@@ -449,15 +482,17 @@ def make_folder(path: str) -> None:
 
 @contextlib.contextmanager
 def temporary(path: str, *, folder: bool = False) -> Iterator[str]:
-    """Gives a new file or folder beside an output, hidden and empty; removes it at the end.
+    """Gives a new file or folder in a hidden folder beside an output; removes both at the end.
 
-    It is replaced where a killed process has left one.
+    They are replaced where a killed process has left them. Remote, it is hidden itself.
 
     Raises:
-      InputError: another process is writing the output, or its folder has been replaced.
+      InputError: another process is writing the output, or nothing can be written there.
     """
-    with contextlib.nullcontext() if _is_in_locked_folder(path) else locked(path):
-        name = hidden_sibling(path, INCOMPLETE)
+    name = hidden_sibling(path.rstrip("/"), INCOMPLETE)
+    with locked(path):
+        if not is_remote(path):
+            name = os.path.join(name, os.path.basename(path.rstrip("/")))
         remove(name)
         try:
             if folder:
@@ -499,32 +534,82 @@ def synced(path: str) -> None:
 
 
 @contextlib.contextmanager
-def whole_file(path: str) -> Iterator[str]:
-    """Gives a temporary name to write a file under; at the end it gets its own, or is removed.
+def published(
+    path: str,
+    prove: Callable[[str], Any] | None = None,
+    *,
+    folder: bool = False,
+    last: str = "",
+) -> Iterator[str]:
+    """Gives a temporary name to write a file or a folder under; at the end it gets its own.
 
-    It is on the disk before it has its name, and has the permissions of the file that it replaces.
-    Of several processes only the chief's file is kept. Devices, pipes and open streams are written
-    as they are.
+    Then it is on the disk and proved; after any error nothing is left. A file has the permissions
+    of the one that it replaces. Of several processes only the chief's is kept. Devices, pipes and
+    open streams are written as they are, without a proof.
+
+    Args:
+      path: of the file, or of a new folder in one that is made if need be.
+      prove: is called with the temporary name once all is written; what it raises is raised.
+      folder: whether it is a folder, which exists already where its name is given.
+      last: remote, a folder is copied file by file: the file, of those in it, that makes it whole.
 
     Raises:
-      InputError: no file can be made there, or another process is making it; seen at once, not
-        after hours of work.
+      InputError: nothing can be made there, the folder exists, or another process is making it;
+        seen at once, not after hours of work.
     """
-    if not runtime.is_chief() or is_stream(path):
+    if not runtime.is_chief() and folder:
+        with tempfile.TemporaryDirectory() as name:
+            yield name
+        return
+    if not runtime.is_chief() or (is_stream(path) and not folder):
         yield path if runtime.is_chief() else os.devnull
         return
     with contextlib.ExitStack() as stack:
         with path_errors(path, "written"):
-            if gfile(path).isdir(path):
+            if folder:
+                stack.enter_context(locked(path, parents=True))
+                new_path(path)
+            elif gfile(path).isdir(path):
                 raise OSError(errno.EISDIR, "it is a folder")
-            name = stack.enter_context(temporary(path))
+            name = stack.enter_context(temporary(path, folder=folder))
         yield name
         with path_errors(path, "written"):
+            _sync_all(name)
+        if prove is not None:
+            prove(name)
+        with path_errors(path, "written"):
+            if folder and is_remote(path):
+                _copy_folder(name, path, last=last)
+                return
             if os.path.exists(path):
                 shutil.copymode(path, name)
-            synced(name)
             gfile(path).rename(name, path, overwrite=True)
             synced(os.path.dirname(path) or ".")
+
+
+def _sync_all(path: str) -> None:
+    """Returns when a local file or folder, with all that is in it, is on the disk."""
+    for folder, _, names in os.walk(path):
+        for name in names:
+            synced(os.path.join(folder, name))
+        synced(folder)
+    if not os.path.isdir(path):
+        synced(path)
+
+
+def _copy_folder(source: str, target: str, *, last: str) -> None:
+    """Copies all files of a remote folder or none; remote systems rename it file by file."""
+    join = gfile().join
+    paths = [join(folder, name) for folder, _, found in gfile().walk(source) for name in found]
+    names = [path.removeprefix(source).lstrip("/") for path in paths]
+    try:
+        for name in sorted(names, key=lambda name: (name == last, name)):
+            path = join(target, name)
+            gfile().makedirs(path.rpartition("/")[0])
+            gfile().copy(join(source, name), path)
+    except BaseException:
+        remove(target)
+        raise
 
 
 def write_text(path: str, text: str) -> None:
@@ -533,5 +618,5 @@ def write_text(path: str, text: str) -> None:
     Raises:
       InputError: it cannot be written.
     """
-    with path_errors(path, "written"), whole_file(path) as new, gfile(new).GFile(new, "wb") as file:
+    with path_errors(path, "written"), published(path) as new, gfile(new).GFile(new, "wb") as file:
         file.write(text.encode())

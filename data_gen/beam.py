@@ -57,7 +57,7 @@ def create(job: Job, *, beam_options: Sequence[str] = ()) -> dict[str, Any]:
       RuntimeError: Beam's, for what fails on a machine.
     """
     plan, reader = pipeline.prepare(job)
-    outputs.check_paths(reader.paths, [job.output_file])
+    outputs.check_paths([*reader.paths, job.vocab_file], [job.output_file])
     options = make_options(job, beam_options)
     if others := outputs.shards_there(job.output_file):
         received = f"--output_file={job.output_file}, of which {min(others)} is there"

@@ -3,7 +3,6 @@
 The report has counts, shares, and warnings of what would spoil a training.
 """
 
-import collections
 import contextlib
 import itertools
 import json
@@ -30,7 +29,7 @@ from bert_tf.data.records import (
 )
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_file, is_remote, locked, read_json
+from bert_tf.files import gfile, is_file, is_remote, locked, output, read_json
 from bert_tf.terminal import number_of
 from data_gen.documents import Counts
 
@@ -59,18 +58,23 @@ def output_paths(output_file: str, num_shards: int) -> list[str]:
 def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None:
     """Makes the folders of the outputs.
 
+    Args:
+      input_files: all that are read, the vocabulary too.
+      output_files: those of records; the files beside them are checked, too.
+
     Raises:
       InputError: a folder cannot be made; an output has no name, is there twice, or is an input.
     """
-
-    def real(paths: Iterable[str]) -> list[str]:
-        return [path if is_remote(path) else os.path.realpath(path) for path in paths]
-
-    counts = collections.Counter([*set(real(input_files)), *real(output_files)])
-    for path, real_path in zip(output_files, real(output_files), strict=True):
-        if not path or counts[real_path] > 1:
-            expected = "names of files, separated by commas, each once, none of them an input"
+    expected = "names of files, separated by commas, each once"
+    there: set[str] = set()
+    for path in output_files:
+        real_path = path if is_remote(path) else os.path.realpath(path)
+        if not path or real_path in there:
             raise InputError(f"--output_file with {path!r}", expected, f"correct {path!r}")
+        there.add(real_path)
+        for written in (path, description_path(path), index_path(path)):
+            output(written, input_files)
+    output(report_path(output_files[0]), input_files)
     for folder in dict.fromkeys(os.path.dirname(path) or "." for path in output_files):
         files.make_folder(folder)
 
@@ -137,7 +141,7 @@ def finished_shards(
     for shard, path in enumerate(paths, start=1):
         if os.path.basename(path) not in there:
             continue
-        with locked(path):  # removes the lock of a run that was killed after the shard had its name
+        with locked(path):  # removes what a run left that was killed after the shard had its name
             pass
         source = description_path(path)
         made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
@@ -170,18 +174,21 @@ def working_folder(
     if temp_dir or is_remote(output_file):
         name = output_file.replace("://", "_").replace("/", "_") + ".working"
         folder = pathlib.Path(temp_dir or tempfile.gettempdir(), name)
-    with locked(output_file, parents=True), locked(str(folder), folder=True):
-        if not (kept_with and (folder / kept_with).exists()):
-            clear(folder)
+    with locked(output_file, parents=True):
         try:
-            yield folder
-            kept_with = ""  # all is done: nothing is kept
-        finally:
-            if not (kept_with and (folder / kept_with).exists()):
-                with contextlib.suppress(OSError):  # the next run removes the rest
+            with locked(str(folder), folder=True):
+                if not (kept_with and (folder / kept_with).exists()):
                     clear(folder)
-                    files.remove(folder / files.IN_FOLDER)
-                    folder.rmdir()
+                try:
+                    yield folder
+                    kept_with = ""  # all is done: nothing is kept
+                finally:
+                    if not (kept_with and (folder / kept_with).exists()):
+                        with contextlib.suppress(OSError):  # the next run removes the rest
+                            clear(folder)
+        finally:
+            with contextlib.suppress(OSError):  # where something is kept, or of others
+                folder.rmdir()
 
 
 def clear(folder: pathlib.Path) -> None:

@@ -42,9 +42,9 @@ from bert_tf.files import (
     digest_of,
     is_file,
     path_errors,
+    published,
     read_json,
     synced,
-    whole_file,
     write_text,
 )
 from bert_tf.terminal import Progress, number_of
@@ -146,7 +146,7 @@ def create(job: Job) -> dict[str, Any]:
     """
     plan, reader = prepare(job)
     paths = outputs.output_paths(job.output_file, job.num_shards)
-    outputs.check_paths(reader.paths, paths)
+    outputs.check_paths([*reader.paths, job.vocab_file], paths)
     first = job.output_file.split(",")[0]
     report_path, kept_with = outputs.report_path(first), CORPUS_FILE if job.num_shards else ""
     with (
@@ -213,7 +213,7 @@ def make_files(
     logging.info("%.1f MB of text, %s", text_bytes / 1e6, number_of(num_workers, "workers"))
     with contextlib.ExitStack() as stack:  # files get their names when all are finished, or none
         in_turn = [] if job.num_shards else paths
-        unfinished = [stack.enter_context(whole_file(path)) for path in in_turn]
+        unfinished = [stack.enter_context(published(path)) for path in in_turn]
         workers = stack.enter_context(Workers(num_workers, BlockWorker, plan))
         counts, block_documents = kept_corpus(plan) or tokenize_text(workers, plan, reader)
         record_bytes = expected_bytes(counts["tokens"], job.settings)
@@ -473,7 +473,7 @@ class BlockWorker:
         per_shard = num_buckets // num_shards
         buckets = range(shard * per_shard, (shard + 1) * per_shard)
         records = (record for bucket in buckets for record in self.records((bucket, num_buckets)))
-        with whole_file(path) as unfinished:
+        with published(path) as unfinished:
             (index,) = outputs.write_in_turn([unfinished], records)
             outputs.write_beside(path, index, self._plan.made_with, shard + 1, num_shards)
         return path, index.num_records

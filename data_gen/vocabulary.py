@@ -21,13 +21,21 @@ from absl import logging
 from bert_tf.config import BertConfig
 from bert_tf.data.records import expand_patterns
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_stream, path_errors, read_lines, whole_file, write_text
+from bert_tf.files import (
+    gfile,
+    is_stream,
+    make_folder,
+    output,
+    path_errors,
+    published,
+    read_lines,
+    write_text,
+)
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.wordpiece import warn_of_lost_letters
 from data_gen.documents import Block, DocumentReader
-from data_gen.outputs import check_paths
 from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -59,16 +67,20 @@ def write_vocabulary(
     Raises:
       InputError: the text cannot be used, or the file cannot be written.
     """
-    config_file = os.path.join(os.path.dirname(output_file), "bert_config.json")
-    config_files = [] if is_stream(output_file) else [config_file]
     paths = expand_patterns(input_file)
-    check_paths(paths, [output_file, *config_files])
+    output_file = output(output_file, paths)
+    folder = os.path.dirname(output_file)
+    config_file = output(os.path.join(folder, "bert_config.json"), paths)
+    if output_file == config_file:
+        expected = "another name: the sizes of a model for the vocabulary are written there"
+        raise InputError(f"{output_file} for a vocabulary", expected, "choose another name")
+    make_folder(folder or ".")
     reader = DocumentReader(paths, input_format=input_format)
     if do_lower_case:
         own = DocumentReader(paths, input_format=input_format)
         lines = itertools.chain.from_iterable(next(own.blocks(BLOCK_CHARACTERS), []))
         warn_of_lost_letters(lines, "--nodo_lower_case keeps them")
-    with path_errors(output_file, "made"), whole_file(output_file) as temporary:
+    with path_errors(output_file, "made"), published(output_file) as temporary:
         words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
         with Progress("merge the pieces"):
             pieces = learn_vocabulary(words, **learned)
@@ -80,8 +92,8 @@ def write_vocabulary(
     if len(pieces) != learned["vocab_size"]:
         says = "The text gives %d pieces, not %d."
         logging.warning(says, len(pieces), learned["vocab_size"])
-    for path in config_files:
-        write_config(path, len(pieces))
+    if not is_stream(output_file):
+        write_config(config_file, len(pieces))
 
 
 def write_config(path: str, num_pieces: int) -> None:

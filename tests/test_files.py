@@ -4,10 +4,13 @@ import contextlib
 import errno
 import fcntl
 import glob
+import hashlib
 import io
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -16,7 +19,6 @@ import pytest
 import tensorflow as tf
 
 from bert_tf import files, runtime
-from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
 
 
@@ -26,19 +28,20 @@ def names(folder: pathlib.Path) -> set[str]:
 
 # ---------------------------------------------------------------------------- paths
 
-PATTERNS = (
-    "lr=[1e-4]",
-    "a\\b",
-    "[!a]*?",
-    "\\[x\\] {b,c}",
-    "a]b[",
-    "#50% ä",
-    "new\nline",
-    "x" * 200,
-)
+NAMES = {  # and whether TensorFlow takes them for a pattern
+    "lr=[1e-4]": True,
+    "a\\b": True,
+    "[!a]*?": True,
+    "\\[x\\] {b,c}": True,
+    "[new\nline]": True,
+    "a]b[": False,
+    "#50% ä": False,
+    "new\nline": False,
+    "x" * 200: False,
+}
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_no_pattern(tmp_path, name):
     """Of a folder, and of the files in it."""
     folder = tmp_path / name
@@ -47,17 +50,64 @@ def test_a_name_is_no_pattern(tmp_path, name):
     for path in (*wanted, folder / "other"):
         path.write_text(path.name)
     assert files.paths_in(str(folder), r"\.(index|data-0)$") == [*map(str, wanted)]
-    with files.without_pattern(f"{folder}/{name[:99]}") as prefix:
-        for path, end in zip(wanted, ("data-0", "index"), strict=True):
-            (found,) = tf.io.gfile.glob(f"{prefix}.{end}")
-            assert pathlib.Path(found).read_text() == path.name
     assert files.paths_in(str(folder / "none"), "") == []
 
 
-@pytest.mark.parametrize("name", PATTERNS[:4])
-def test_a_remote_name_that_would_be_a_pattern(name):
-    with pytest.raises(InputError, match="rename the folder"):
-        CheckpointFolder(f"gs://bucket/{name}")
+@pytest.mark.parametrize("home", ["", "/tmp/", "gs://bucket/"])
+@pytest.mark.parametrize(("name", "refused"), NAMES.items())
+def test_what_tensorflow_takes_for_a_pattern_is_refused(name, refused, home):
+    path = f"{home}{name}/model.ckpt-1"
+    with contextlib.ExitStack() as stack:
+        if refused:
+            says = f"Received: {re.escape(path)}\nExpected: .* brackets .*\nTo do: rename"
+            stack.enter_context(pytest.raises(InputError, match=says))
+        files.refuse_pattern(path)
+
+
+SAME = {  # names of the file "in/a": how one is made, and what it is called
+    "itself": lambda home: "in/a",
+    "relative": lambda home: "./in/../in//a",
+    "absolute": lambda home: f"{home}/in/a",
+    "home": lambda home: "~/in/a",
+    "through a folder's link": lambda home: (home / "of").symlink_to("in") or "of/a",
+    "link": lambda home: (home / "b").symlink_to("in/a") or "b",
+    "hard link": lambda home: (home / "b").hardlink_to(home / "in/a") or home / "b",
+}
+
+
+@pytest.mark.parametrize("name_of", SAME.values(), ids=SAME)
+def test_an_output_that_is_an_input_is_refused_by_any_name(tmp_path, monkeypatch, name_of):
+    """Also where another one of several inputs is meant, and in either place."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "in").mkdir()
+    for name in ("a", "other"):
+        (tmp_path / "in" / name).write_text("years of work")
+    name = name_of(tmp_path)
+    for path, inputs in ((name, ["in/other", "in/a"]), ("in/a", [None, "", name])):
+        with pytest.raises(InputError) as caught:
+            files.output(path, inputs)
+        wanted = f"{files.own_path(path)} as the output, which is the input "
+        assert caught.value.received == wanted + files.own_path(inputs[-1])
+    assert (tmp_path / "in/a").read_text() == "years of work"
+    assert files.output(name, ["in/other", "none", None]) == files.own_path(name)
+
+
+def test_outputs_that_are_no_inputs(tmp_path, monkeypatch):
+    """What is not there, a copy, remote paths but the same one, and every stream."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("the same")
+    os.mkfifo(tmp_path / "pipe")
+    inputs = [f"{tmp_path}/a", "gs://bucket/a", "/dev/stdout", f"{tmp_path}/pipe", "hf:a/b"]
+    for path in ("b", "new", "no folder/a"):
+        assert files.output(f"~/{path}/", inputs) == f"{tmp_path}/{path}"
+    for path in ("gs://bucket/b", "gs://other/a", "/dev/stdout", f"{tmp_path}/pipe"):
+        assert files.output(path, inputs) == path
+    with pytest.raises(InputError, match="gs://bucket/a as the output, which is the input gs://b"):
+        files.output("gs://bucket/a/", inputs)
+    with pytest.raises(InputError, match="none/x as the output, which is the input"):
+        files.output(tmp_path / "none/x", [f"{tmp_path}/none/x"])  # it may be made meanwhile
 
 
 # ---------------------------------------------------------------------------- in
@@ -200,38 +250,47 @@ def test_what_was_there_stays_when_writing_fails(tmp_path, monkeypatch, call, er
 
 def test_only_what_a_killed_process_left_is_removed(tmp_path):
     """In a folder that is locked: all of it; beside an output: that of the same name."""
-    kept = {"thesis", ".a.txt.incomplete", killed.left_name("b.txt")}
-    for name in kept:
+    for name in ("thesis", ".a.txt.incomplete"):
         (tmp_path / name).write_text("mine")
-    for output in ("a.txt", "run/a.txt"):
-        left = tmp_path / output
-        left.parent.mkdir(exist_ok=True)
-        left.with_name(killed.left_name("a.txt")).write_text("begun")
-        left.with_name(killed.left_name("model")).mkdir()
+    for folder in (tmp_path, tmp_path / "run", tmp_path / "run/best"):
+        killed.leave(folder / "a.txt")
+        killed.leave(folder / "model", None)
     (tmp_path / "run/.lock").touch()
     with files.locked(str(tmp_path / "run"), folder=True):
-        assert names(tmp_path / "run") == {".lock"}
+        assert names(tmp_path / "run") == {".lock", "best"}
+        assert names(tmp_path / "run/best") == set()
     files.write_text(str(tmp_path / "a.txt"), "one\n")
-    assert names(tmp_path) == kept | {"a.txt", "run", killed.left_name("model")}
+    kept = {"thesis", ".a.txt.incomplete", killed.left_name("model")}
+    assert names(tmp_path) == kept | {"a.txt", "run"}
 
 
 def test_what_another_process_writes_in_the_folder_of_a_killed_run_stays(tmp_path):
-    """A run or an export in a folder of its own there, or a file beside its lock."""
-    run, inside = tmp_path / "run", tmp_path / "run/export"
-    inside.mkdir(parents=True)
-    written = {run / killed.left_name("model.keras"), inside / killed.left_name("1")}
-    left = {run / killed.left_name("model.ckpt-1"), run / "best" / killed.left_name("a.txt")}
-    (run / "best").mkdir()
-    for path in (run / ".lock", inside / ".lock", run / ".model.keras.lock", *written, *left):
-        path.touch()
-    with files.locked(str(run), folder=True):
-        assert {*run.rglob(killed.left_name("*"))} == written
+    run = tmp_path / "run"
+    written = killed.leave(run / "export/1", None)
+    left = killed.leave(run / "model.ckpt-1", None)
+    (run / ".lock").touch()
+    with (written / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with files.locked(str(run), folder=True):
+            assert (written / "1").is_dir()
+            assert not left.exists()
+
+
+@pytest.mark.parametrize("make", [os.symlink, lambda _, path: path.write_text("mine")])
+def test_only_a_folder_of_the_hidden_name_is_ours(tmp_path, make):
+    """A link is not followed: nothing is removed where it leads."""
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis/1.tex").write_text("years of work")
+    make("thesis", tmp_path / killed.left_name("a.txt"))
+    files.write_text(str(tmp_path / "a.txt"), "one\n")
+    assert names(tmp_path) == {"a.txt", "thesis"}
+    assert names(tmp_path / "thesis") == {"1.tex"}
 
 
 LOCKS_OF_OTHERS = {  # and whether they are refused
     "text": (lambda path: path.write_text("mine"), False),
-    "another name of a file": (lambda path: path.hardlink_to(path.parent / "thesis"), False),
-    "a link": (lambda path: path.symlink_to("thesis"), True),
+    "another name of a file": (lambda path: path.hardlink_to(path.parents[1] / "thesis"), False),
+    "a link": (lambda path: path.symlink_to("../thesis"), True),
     "a folder": (lambda path: path.mkdir(), True),
 }
 
@@ -239,30 +298,26 @@ LOCKS_OF_OTHERS = {  # and whether they are refused
 @pytest.mark.parametrize(("make", "refused"), LOCKS_OF_OTHERS.values(), ids=LOCKS_OF_OTHERS)
 def test_a_lock_file_of_others_stays_as_it_is(tmp_path, make, refused):
     (tmp_path / "thesis").write_text("years of work")
-    make(tmp_path / ".out.lock")
-    what = pytest.raises(InputError, match="out, which") if refused else contextlib.nullcontext()
-    with what, files.locked(str(tmp_path / "out")):
+    (tmp_path / "run").mkdir()
+    make(tmp_path / "run/.lock")
+    what = pytest.raises(InputError, match="run, which") if refused else contextlib.nullcontext()
+    with what, files.locked(str(tmp_path / "run"), folder=True):
         assert not refused
     assert (tmp_path / "thesis").read_text() == "years of work"
-    assert names(tmp_path) == {"thesis", ".out.lock"}
+    assert names(tmp_path / "run") == {".lock"}
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["removed", "and made again by another"])
-def test_a_folder_that_is_removed_while_it_is_locked(tmp_path, again):
-    """The process ends with an error, and leaves alone what is in its place."""
+def test_a_folder_that_is_removed_while_it_is_locked(tmp_path):
+    """The process ends with an error."""
     run, path = tmp_path / "run", str(tmp_path / "run/a.txt")
     with files.locked(str(run), folder=True):
         files.write_text(path, "one\n")
         shutil.rmtree(run)
-        if again:
-            run.mkdir()
-            (run / ".lock").touch()
         with pytest.raises(
-            InputError, match=rf"Received: {run}/\.lock, which was removed or repla"
+            InputError, match=rf"Received: {path}, which cannot be written \(.*No s"
         ):
             files.write_text(path, "two\n")
-    assert run.exists() == again
-    assert not again or names(run) == {".lock"}
+    assert not run.exists()
 
 
 def test_permissions_are_those_of_the_file_before_or_the_usual(tmp_path):
@@ -270,7 +325,7 @@ def test_permissions_are_those_of_the_file_before_or_the_usual(tmp_path):
         path = tmp_path / f"{mode}.txt"
         path.touch()
         path.chmod(mode)
-        with files.whole_file(str(path)) as name:
+        with files.published(str(path)) as name:
             assert pathlib.Path(name).stat().st_mode & 0o077 == 0  # others cannot read it yet
             pathlib.Path(name).write_text("new")
         assert path.read_text() == "new"
@@ -310,12 +365,124 @@ def test_one_process_writes_an_output(tmp_path):
             assert caught.value.received == f"{path}, which another process is writing"
         process.kill()
         process.wait()
-    assert len({*tmp_path.rglob(".*")}) == 4
+    assert names(tmp_path) == {killed.left_name("it's"), "run"}
+    assert names(tmp_path / "run") == {".lock", killed.left_name("model")}
     for path, folder in outputs.items():
         with files.locked(str(path), folder=folder), files.temporary(str(path)):
             pass
     assert names(tmp_path) == {"run"}
     assert names(tmp_path / "run") == set()
+
+
+WRITER = """
+import os, sys
+from bert_tf import files
+from bert_tf.errors import InputError
+path, word, folder = sys.argv[1], sys.argv[2], sys.argv[3] == "folder"
+written = refused = 0
+print("begun", flush=True)
+sys.stdin.readline()
+while written < 40:
+    try:
+        with files.locked(path, parents=folder):
+            os.mkdir(f"{path}.alone")  # fails where two are here
+            if os.path.exists(path):
+                files.remove(path)
+            with files.published(path, folder=folder) as name:
+                with open(f"{name}/a" if folder else name, "w") as file:
+                    for _ in range(9):
+                        file.write(word)
+            os.rmdir(f"{path}.alone")
+        written += 1
+    except InputError as error:
+        if "another process is writing" not in error.received:
+            raise
+        refused += 1
+print(refused)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_two_processes_that_race_for_an_output(tmp_path, kind):
+    """One at a time has it; whoever comes while the other removes its lock gets the next one."""
+    path = tmp_path / "out"
+    commands = [[sys.executable, "-c", WRITER, path, word, kind] for word in ("one", "three", "42")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with contextlib.ExitStack() as stack:
+        processes = [stack.enter_context(subprocess.Popen(line, **pipes)) for line in commands]
+        assert [process.stdout.readline() for process in processes] == ["begun\n"] * 3
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        refused = [int(process.communicate(timeout=120)[0]) for process in processes]
+        assert [process.returncode for process in processes] == [0, 0, 0]
+    assert sum(refused) > 0
+    text = (path / "a" if kind == "folder" else path).read_text()
+    assert text in {"one" * 9, "three" * 9, "42" * 9}
+    assert names(tmp_path) == {"out"}
+
+
+PUBLISHER = """
+import os, sys, time
+from bert_tf import files, runtime
+from bert_tf.cli import main as cli
+path, when, folder = sys.argv[1], sys.argv[2], sys.argv[3] == "folder"
+
+def wait():
+    print("begun", flush=True)
+    time.sleep(60)
+
+def prove(name):
+    with open(f"{name}/a/b" if folder else name) as file:
+        assert file.read() == "whole"
+    if when == "proving":
+        wait()
+
+def renamed(before, after):
+    replace(before, after)
+    wait()
+
+def main(_):
+    with files.published(path, prove, folder=folder) as name:
+        if folder:
+            os.mkdir(f"{name}/a")
+        with open(f"{name}/a/b" if folder else name, "w") as file:
+            file.write("whole")
+            if when == "writing":
+                wait()
+    print("ended", flush=True)
+
+replace = os.replace
+if when == "renamed":
+    os.replace = renamed
+cli.parse(lambda: None, needs_tensorflow=False)
+cli.run(main)
+"""
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+@pytest.mark.parametrize("when", ["writing", "proving", "renamed"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_what_a_signal_leaves(tmp_path, number, when, kind):
+    """Nothing; after SIGKILL one hidden folder, which the next writer replaces."""
+    path, home = tmp_path / "x/out", tmp_path / "x"
+    command = [sys.executable, "-c", PUBLISHER, path, "at once", kind]
+    home.mkdir()
+    waiting = [*command[:4], when, kind]
+    with subprocess.Popen(waiting, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"begun\n", process.stderr.read()
+        assert names(home) == {killed.left_name("out"), *(["out"] if when == "renamed" else [])}
+        process.send_signal(number)
+        said = process.stderr.read().decode()
+    was_killed = number == signal.SIGKILL
+    assert process.returncode == (-number if was_killed else 128 + number), said
+    there = {"out"} if when == "renamed" else set()
+    assert names(home) == there | ({killed.left_name("out")} if was_killed else set())
+    files.remove(path)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "ended\n"), ended.stderr
+    assert names(home) == {"out"}
+    assert (path / "a/b" if kind == "folder" else path).read_text() == "whole"
 
 
 def test_folders_that_are_made_for_nothing_are_gone(tmp_path):
@@ -345,35 +512,123 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", flock)
     (tmp_path / ".lock").touch()
     for name in ("a.txt", "b.txt"):
-        (tmp_path / killed.left_name(name)).write_text("half")
+        killed.leave(tmp_path / name, "half")
     with files.locked(str(tmp_path), folder=True):
         files.write_text(str(tmp_path / "a.txt"), "one\n")
     assert names(tmp_path) == {"a.txt"}
 
 
-def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+# ---------------------------------------------------------------------------- published
+
+
+def fill(name: str, *, folder: bool) -> None:
+    """Writes a file, or a folder with one and a folder in it."""
+    if folder:
+        os.mkdir(f"{name}/in")
+        pathlib.Path(f"{name}/in/a").write_text("new")
+    pathlib.Path(f"{name}/b" if folder else name).write_text("new")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_all_is_on_the_disk_before_it_is_proved_and_has_its_name(tmp_path, monkeypatch, folder):
     calls = []
-    path, fsync, rename = str(tmp_path / "a.txt"), os.fsync, os.replace
+    path, fsync, rename = str(tmp_path / "out"), os.fsync, os.replace
 
     def synced(opened):
         calls.append(os.readlink(f"/proc/self/fd/{opened}"))
         fsync(opened)
 
     def renamed(before, after):
-        calls.append(after)
+        calls.append(f"rename {after}")
         rename(before, after)
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "replace", renamed)
-    files.write_text(path, "one\n")
-    assert calls == [f"{tmp_path}/{killed.left_name('a.txt')}", path, str(tmp_path)]
+    with files.published(path, lambda name: calls.append(f"prove {name}"), folder=folder) as new:
+        fill(new, folder=folder)
+    assert new == f"{tmp_path}/{killed.left_name('out')}/out"
+    synced_paths = {new, f"{new}/b", f"{new}/in", f"{new}/in/a"} if folder else {new}
+    assert {*calls[: len(synced_paths)]} == synced_paths
+    assert calls[len(synced_paths) :] == [f"prove {new}", f"rename {path}", str(tmp_path)]
+    assert names(tmp_path) == {"out"}
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("other answers")])
+def test_what_is_not_proved_leaves_nothing(tmp_path, folder, error):
+    """The file from before stays; the folders that were made go."""
+    path = tmp_path / "x/y/out" if folder else tmp_path / "out"
+    if not folder:
+        path.write_text("old")
+
+    def fail(name):
+        assert os.path.exists(f"{name}/in/a" if folder else name)
+        raise error
+
+    with (
+        pytest.raises(type(error)) as caught,
+        files.published(str(path), fail, folder=folder) as new,
+    ):
+        fill(new, folder=folder)
+    assert caught.value is error
+    assert names(tmp_path) == (set() if folder else {"out"})
+    assert folder or path.read_text() == "old"
+
+
+def test_a_folder_that_is_there_is_not_replaced(tmp_path):
+    for path in (tmp_path, tmp_path / "file"):
+        (tmp_path / "file").write_text("mine")
+        with (
+            pytest.raises(InputError, match=f"Received: {path}, which already exists"),
+            files.published(str(path), folder=True),
+        ):
+            pytest.fail("the work was begun")
+    assert names(tmp_path) == {"file"}
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_only_the_chief_publishes(tmp_path, monkeypatch, folder):
+    monkeypatch.setattr(runtime, "is_chief", lambda: False)
+    with files.published(str(tmp_path / "out"), pytest.fail, folder=folder) as new:
+        fill(new, folder=folder)
+    assert names(tmp_path) == set()
+    assert folder != os.path.exists(new)  # /dev/null is
+
+
+def test_a_remote_folder_is_copied_and_what_makes_it_whole_comes_last(monkeypatch):
+    """If that fails nothing is left."""
+    copy, copied, proved = tf.io.gfile.copy, [], []
+
+    def noting(source, target, **more):
+        copied.append(target)
+        if len(copied) == number:
+            raise tf.errors.UnavailableError(None, None, "gone")
+        copy(source, target, **more)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", noting)
+    path = "ram://published/model"
+    for number in (3, 0):
+        fails = pytest.raises(InputError, match=r"model, which cannot be written \(gone")
+        with (
+            fails if number else contextlib.nullcontext(),
+            files.published(path, proved.append, folder=True, last="a.index") as new,
+        ):
+            for name in ("a.index", "b", "in/a"):
+                files.make_folder(os.path.dirname(f"{new}/{name}"))
+                files.write_text(f"{new}/{name}", name)
+        assert [name.removeprefix(f"{path}/") for name in copied] == ["b", "in/a", "a.index"]
+        assert tf.io.gfile.exists(path) == (not number)
+        copied.clear()
+    assert proved == [f"ram://published/{killed.left_name('model')}"] * 2
+    assert tf.io.gfile.listdir("ram://published") == ["model"]
+    assert files.digest_of(f"{path}/in/a") == hashlib.sha256(b"in/a").hexdigest()
 
 
 def test_what_is_written_as_it_is(tmp_path):
     """Pipes and devices: nothing can be made in their folder."""
     for path in ("/dev/stdout", "/dev/null", "/dev/fd/1"):
         with files.locked(path):
-            assert not glob.glob(f"{os.path.dirname(path)}/.*lock")
+            assert not glob.glob(f"{os.path.dirname(path)}/.*")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -386,10 +641,11 @@ def test_what_is_written_as_it_is(tmp_path):
 def test_a_file_that_cannot_be_made_is_refused_before_the_work(tmp_path):
     (tmp_path / "file").write_text("text")
     for context, reason in (
-        (files.whole_file("/nothing/a"), "No such file"),
-        (files.whole_file(str(tmp_path)), "it is a folder"),
-        (files.locked(str(tmp_path / "file"), folder=True), "File exists"),
-        (files.whole_file(str(tmp_path / "file" / "a")), "Not a directory"),
+        (files.published("/nothing/a"), "No such file"),
+        (files.published(str(tmp_path)), "it is a folder"),
+        (files.published(str(tmp_path / "file" / "a")), "Not a directory"),
+        (files.published(str(tmp_path / "file" / "a"), folder=True), "File exists"),
+        (files.locked(str(tmp_path / "file"), folder=True), "Not a directory"),
     ):
         says = rf"which cannot be written \(.*{reason}"
         with pytest.raises(InputError, match=says), context:

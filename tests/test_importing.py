@@ -101,6 +101,32 @@ def test_a_command_computes_in_float32_on_tensorflow(tmp_path):
     assert not state["memory is given back"]
 
 
+def test_editors_know_the_public_names():
+    """The stub has the names that the package has, from the same modules."""
+    tree = ast.parse((ROOT / "bert_tf/__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    pairs = [(node.module, alias) for node in imports for alias in node.names]
+    assert all(alias.asname == alias.name for _, alias in pairs)  # else it is no public name
+    home = {alias.name: module for module, alias in pairs}
+    home |= {name: f"bert_tf.{name}" for name, module in home.items() if module == "bert_tf"}
+    assert home == bert_tf._HOMES
+
+
+def test_the_import_is_quick():
+    """It loads nothing but itself: 0.1 s and more is what a library costs."""
+    program = """
+import json, sys, time
+before = {*sys.modules}
+begun = time.process_time()
+import bert_tf
+seconds = time.process_time() - begun
+print(json.dumps([seconds, sorted({*sys.modules} - before)]))
+"""
+    seconds, modules = run(program)
+    assert seconds < 0.1
+    assert modules == ["bert_tf"]
+
+
 def test_editors_know_the_names_of_heads():
     """What type checkers read is what the first use of a name loads; and `dir` lists it."""
     tree = ast.parse((ROOT / "bert_tf/heads/__init__.py").read_text())

@@ -37,7 +37,7 @@ from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, POOLER, heads_of
 from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
-from bert_tf.files import is_remote, locked, new_path, path_errors, synced, temporary
+from bert_tf.files import new_path, path_errors, published, refuse_pattern
 from bert_tf.heads import head_named
 
 _PREFIX = TF1_INDEX.removesuffix(tf1.INDEX)
@@ -69,66 +69,57 @@ def save_weights(
       The path to give to `open_weights`.
 
     Raises:
-      InputError: the folder is there or cannot be written, the format is unknown or cannot hold
-        the model, the model is quantized, or model and path are swapped.
+      InputError: the folder is there or cannot be written, TensorFlow takes its path for a pattern,
+        the format is unknown or cannot hold the model, the model is quantized, or model and path
+        are swapped.
     """
     refuse_swapped("save_weights", model, path)
     check("format", format, str, choices=WRITTEN)
     weights = model if isinstance(model, Weights) else weights_of(model)
+    return write_weights(weights, os.fspath(path), format)
+
+
+def write_weights(
+    weights: Weights,
+    path: str,
+    file_format: str,
+    *,
+    prove: Callable[[str], None] | None = None,
+) -> str:
+    """Writes weights as `save_weights` does.
+
+    Args:
+      weights: with all that belongs to them.
+      path: a folder that is not there yet.
+      file_format: one of `WRITTEN`.
+      prove: is called with the folder under a temporary name; what it raises leaves nothing.
+
+    Returns:
+      The path to give to `open_weights`.
+
+    Raises:
+      InputError: as `save_weights`.
+    """
     path = new_path(path)
+    how = FORMATS[file_format]
+    if how.file == TF1_INDEX:
+        refuse_pattern(path)
     config = config_of(weights)
     if weights.pieces is not None:
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
-    if format == "tf1":
+    if file_format == "tf1":
         _check_original_can_compute(config, weights.path)
-    how = FORMATS[format]
     writer = importlib.import_module(how.writer)
     texts = writer.texts_of(weights)  # raises InputError if the format cannot hold them
     with (
-        locked(path, parents=True),
         path_errors(path, "written"),
-        temporary(path, folder=True) as folder,
+        published(path, prove, folder=True, last=how.file) as folder,
     ):
         for name, text in texts.items():
             with tf.io.gfile.GFile(os.path.join(folder, name), "w") as file:
                 file.write(text)
         writer.write_tensors(folder, weights)
-        publish_folder(folder, path, last=how.file)
     return os.path.join(path, _PREFIX) if how.file == TF1_INDEX else path
-
-
-def publish_folder(temporary: str, path: str, *, last: str) -> None:
-    """Gives a complete folder its name, once it is on the disk.
-
-    Remote file systems rename a folder file by file: there it is copied, and the file `last`, which
-    makes it a model, after all others.
-    """
-    if is_remote(path):
-        _copy_folder(temporary, path, last=last)
-        return
-    for folder, _, names in os.walk(temporary):
-        for name in (*names, ""):
-            synced(os.path.join(folder, name))
-    tf.io.gfile.rename(temporary, path)
-    synced(os.path.dirname(path) or ".")
-
-
-def _copy_folder(source: str, target: str, *, last: str) -> None:
-    """Copies all files or none."""
-    names = [
-        tf.io.gfile.join(folder, name).removeprefix(source).lstrip("/")
-        for folder, _, found in tf.io.gfile.walk(source)
-        for name in found
-    ]
-    try:
-        for name in sorted(names, key=lambda name: (name == last, name)):
-            path = tf.io.gfile.join(target, name)
-            tf.io.gfile.makedirs(path.rpartition("/")[0])
-            tf.io.gfile.copy(tf.io.gfile.join(source, name), path)
-    except BaseException:
-        if tf.io.gfile.exists(target):
-            tf.io.gfile.rmtree(target)
-        raise
 
 
 def texts_of(weights: Weights) -> dict[str, str]:

@@ -5,7 +5,6 @@ Variables have the original's names and shapes, the optimizer's moments are <var
 """
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -94,21 +93,25 @@ class CheckpointReader:
     """
 
     def __init__(self, path: str | os.PathLike):
-        """Opens a checkpoint given as `find_checkpoint` takes it."""
+        """Opens a checkpoint given as `find_checkpoint` takes it.
+
+        Raises:
+          InputError: there is none, it is damaged, or TensorFlow takes its path for a pattern.
+        """
         self.prefix = find_checkpoint(path)
+        files.refuse_pattern(self.prefix)
         folder, name = os.path.split(self.prefix)
         for file in files.paths_in(folder or ".", rf"^{re.escape(name)}\.(index|data-.*)$"):
             files.check_regular(file)
-        with self._damage_errors(), files.without_pattern(self.prefix) as prefix:
-            # It opens files late: under a name that is gone by then there must be a new one.
-            self._reader = functools.lru_cache(1)(tf.compat.v1.train.NewCheckpointReader)
-            shapes = self._reader(prefix).get_variable_to_shape_map()
+        with self._damage_errors():
+            self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
+            shapes = self._reader.get_variable_to_shape_map()
             self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, from the file."""
-        with self._damage_errors(), files.without_pattern(self.prefix) as prefix:
-            return self._reader(prefix).get_tensor(name)
+        with self._damage_errors():
+            return self._reader.get_tensor(name)
 
     def run_settings(self) -> dict[str, Any]:
         """The settings of the run that wrote the checkpoint; empty if it was not one of ours."""
@@ -181,15 +184,16 @@ class CheckpointFolder:
           keep_max: how many checkpoints are kept; 0 keeps all.
 
         Raises:
-          InputError: the folder cannot be made or written, or nothing could be read in it.
+          InputError: the folder cannot be made or written, or TensorFlow takes its path for a
+            pattern.
         """
         self.path = files.own_path(output_dir)
+        files.refuse_pattern(self.path)
         self._keep_max = keep_max
         self._thread = futures.ThreadPoolExecutor(max_workers=1)
         self._saving: futures.Future | None = None
         if runtime.is_chief():
-            with files.without_pattern(self.path):
-                files.make_folder(self.path)
+            files.make_folder(self.path)
 
     def latest(self) -> str | None:
         """The prefix of the latest checkpoint, or None.

@@ -48,7 +48,9 @@ def groups_of(cls: type[Options]) -> dict[str, list[Option]]:
 def entry(option: Option, cls: type[Options], width: int) -> str:
     """The lines of an option: its flag and default, and what it does; a long list below them."""
     first, *listed = text_of(option, cls).splitlines()
-    name = f"--[no]{option.flag}" if option.kind is bool else f"--{option.flag}={default_of(option)}"
+    name = (
+        f"--[no]{option.flag}" if option.kind is bool else f"--{option.flag}={default_of(option)}"
+    )
     margin = " " * (NAME_WIDTH + 4)
     lines = textwrap.fill(first, width, initial_indent=margin, subsequent_indent=margin)
     fits = len(name) <= NAME_WIDTH

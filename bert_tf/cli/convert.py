@@ -89,7 +89,7 @@ class Convert(Options):
 
 
 def main(options: Convert) -> None:
-    """Weights -> changed as the verb says -> saved -> compared."""
+    """Weights -> changed as the verb says -> written, compared, published."""
     from bert_tf.checkpoints.loading import open_weights
 
     if options.verb == "inspect":
@@ -117,17 +117,24 @@ def convert(source: "Weights", options: Convert) -> None:
     with Progress("compute with what was read"):
         before = saving.outputs_of(source, inputs)  # refuses what does not fit
     changed = edited(source, options)
+    differences: dict[str, float] = {}
+
+    def prove(folder: str) -> None:
+        with Progress("compute with what was written"):
+            after = saving.outputs_of(open_weights(folder), inputs)
+        differences.update(saving.difference_of_outputs(before, after, rows=rows))
+        refuse_difference(differences)
+
     with Progress(f"write {options.to}"):
-        saved = saving.save_weights(changed, options.to, format=written_format)
+        saving.write_weights(changed, options.to, written_format, prove=prove)
     print(f"Wrote {options.to} in the format {written_format}: {len(changed.names)} weights")
     if written_format == "hugging_face":  # which has no place for the rest
         for name in filter(lambda name: not hugging_face_name(name), changed.names):
             print(f"  left out: {name}")
         if slots := changed.slots:
             print(f"  left out: {len(slots)} slots of the optimizer, such as {slots[0]}")
-    with Progress("compute with what was written"):
-        after = saving.outputs_of(open_weights(saved), inputs)
-    report_difference(saving.difference_of_outputs(before, after, rows=rows), options.to)
+    for name, difference in differences.items():
+        print(f"  {name}: greatest difference {difference:.3g}")
 
 
 def complete(source: "Weights", given: ModelFiles) -> "Weights":
@@ -209,15 +216,15 @@ def listed(values: Mapping[str, object] | None) -> str:
     return ", ".join(f"{name} {value}" for name, value in (values or {}).items()) or "none"
 
 
-def report_difference(differences: Mapping[str, float], folder: str) -> None:
-    """Prints the greatest difference of each output between what was read and what was written.
+def refuse_difference(differences: Mapping[str, float]) -> None:
+    """Raises `InputError` if an output of what was written differs by more than rounding explains.
 
-    Raises:
-      InputError: one is greater than rounding explains.
+    Args:
+      differences: the greatest of each output.
     """
-    for name, difference in differences.items():
-        print(f"  {name}: greatest difference {difference:.3g}")
-    wrong = [name for name, difference in differences.items() if not difference <= ROUNDING]
+    wrong = {name: value for name, value in differences.items() if not value <= ROUNDING}
     if wrong:
-        received, expected = f"{', '.join(wrong)} that differ", f"differences up to {ROUNDING}"
-        raise InputError(received, expected, f"do not use {folder}, and report this")
+        outputs = ", ".join(f"{name} by {value:.3g}" for name, value in wrong.items())
+        received = f"a written model whose outputs differ: {outputs}"
+        remedy = "report this, with both formats; nothing was left"
+        raise InputError(received, f"differences up to {ROUNDING}", remedy)

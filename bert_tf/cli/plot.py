@@ -43,8 +43,9 @@ def main(options: Plot) -> None:
     if not panels:
         received = f"{options.output_dir}, where there are no summaries"
         raise InputError(received, "the output folder of a training run", "check --output_dir")
-    kind = os.path.splitext(options.output_file)[1][1:] or "png"
-    with files.whole_file(options.output_file) as temporary:
+    picture = files.output(options.output_file, files.paths_in(options.output_dir, ""))
+    kind = os.path.splitext(picture)[1][1:] or "png"
+    with files.published(picture) as temporary:
         draw(panels, temporary, kind=kind)
     print(f"Wrote {options.output_file}")
 

@@ -47,7 +47,8 @@ def main(options: Score) -> None:
     """Model -> score of each text -> JSON lines."""
     from bert_tf.serving.answer_files import open_output, read_texts, write_lines
 
-    with open_output(options.files.output_file) as file:  # may be refused: before the model loads
+    output_file = options.files.output_file
+    with open_output(output_file, options.files.input_file) as file:  # before the model loads
         scorer = make_scorer(options.model, batch_size=options.files.batch_size)
         texts = options.texts or read_texts(options.files.input_file)
         write_lines(file, scores(scorer, texts))

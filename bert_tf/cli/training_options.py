@@ -3,6 +3,7 @@
 from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.data.options import Batching
 from bert_tf.errors import InputError
+from bert_tf.files import refuse_pattern
 from bert_tf.options import NEVER, Options, option
 from bert_tf.training.options import (
     Devices,
@@ -48,6 +49,10 @@ class TrainingCommand(RunFolder, title="Training"):
     step: StepConfig = StepConfig()
     devices: Devices = Devices()
     ignored: WithoutEffect = WithoutEffect()
+
+    def check(self) -> None:
+        """Refuses a folder whose checkpoints TensorFlow could not read."""
+        refuse_pattern(self.output_dir)
 
 
 class InitialModel(ModelFiles, title="Model"):

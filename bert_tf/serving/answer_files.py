@@ -118,16 +118,22 @@ def _id_of(item: Any, place: str, id_key: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def open_output(path: str | None) -> Iterator[BinaryIO]:
+def open_output(path: str | None, source: str | None) -> Iterator[BinaryIO]:
     """Gives a file that appears when it is whole; without a path, standard output.
 
+    Args:
+      path: of the file.
+      source: the file that is read, if any.
+
     Raises:
-      InputError: no file can be made there, or another process is writing it.
+      InputError: it is the one that is read, no file can be made there, or another process is
+        writing it.
     """
     if not path:
         yield sys.stdout.buffer
         return
-    with files.whole_file(path) as temporary, files.gfile(temporary).GFile(temporary, "wb") as file:
+    path = files.output(path, [source])
+    with files.published(path) as temporary, files.gfile(temporary).GFile(temporary, "wb") as file:
         yield file
 
 

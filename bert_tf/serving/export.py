@@ -7,18 +7,18 @@
                  README.md, export.json                      for people and for programs
                  SHA256SUMS                                  checksums of the files but README.md
 
-EXPORT_DIR/<number> appears only when it is complete: TF Serving loads what it finds. One process
-at a time exports into a folder. (Remote file systems have no locks and move folders file by file:
-there saved_model.pb comes last.) Files for LiteRT and ONNX Runtime are laid out in the same way.
+EXPORT_DIR/<number> appears only when it is complete, was loaded and gave the model's answers: TF
+Serving loads what it finds. One process at a time makes a version. (Remote file systems have no
+locks and move folders file by file: there saved_model.pb comes last.) Files for LiteRT and ONNX
+Runtime are laid out in the same way.
 """
 
 import contextlib
 import json
 import os
 import pathlib
-import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -30,20 +30,27 @@ from bert_tf import __version__, files, runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, vocabulary_text
-from bert_tf.checkpoints.saving import publish_folder
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.runtime import import_tensorflow_text
 from bert_tf.serving import portable
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
-from bert_tf.serving.signatures import ServingTask, Signature, make_task, refuse_not_finite
+from bert_tf.serving.portable import Arrays
+from bert_tf.serving.signatures import (
+    Answers,
+    ServingTask,
+    Signature,
+    make_task,
+    refuse_not_finite,
+)
 from bert_tf.terminal import Progress
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
 METADATA_FILE, MODEL_CARD, CHECKSUMS = "export.json", "README.md", "SHA256SUMS"
+Answered = tuple[Arrays, Arrays]  # a request and its answers, by name
 # The file that makes a folder a model of its format.
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
     name: file_format.file_name for name, file_format in portable.FORMATS.items()
@@ -112,25 +119,30 @@ def export_checkpoint(
 
     Raises:
       InputError: the checkpoint is of no such task, cannot be converted or written, its answers
-        are NaN or infinite, the folder has versions of another format, or another process is
-        exporting into it.
+        are NaN or infinite, or others once it is written, the folder has versions of another
+        format, another process is exporting into it, or TensorFlow takes its path for a pattern.
     """
     if int8 and file_format == SAVED_MODEL:
         expected = f"--format={' or '.join(portable.FORMATS)}"
         raise InputError(f"--int8 with --format={SAVED_MODEL}", expected, "leave out one of both")
     activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
-    task = make_task(source, config, tokenizer, options, activations)
     export_dir = files.own_path(export_dir)
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(files.locked(export_dir, folder=True))
-        with files.path_errors(export_dir, "written"):
-            tf.io.gfile.makedirs(export_dir)
-            final = tf.io.gfile.join(export_dir, str(_next_version(export_dir, file_format)))
-            folder = stack.enter_context(files.temporary(final, folder=True))
+    if file_format == SAVED_MODEL:
+        files.refuse_pattern(export_dir)
+    task = make_task(source, config, tokenizer, options, activations)
+    answered: list[Answered] = []
+    with files.path_errors(export_dir, "written"):
+        final = tf.io.gfile.join(export_dir, str(_next_version(export_dir, file_format)))
+    with files.published(
+        final,
+        lambda folder: _prove(folder, answered),
+        folder=True,
+        last=MODEL_FILES[file_format],
+    ) as folder:
         if file_format == SAVED_MODEL:
             signatures, converted = task.signatures(), {}
             name = export_dir.rpartition("/")[2] or task.head.name
-            _write_saved_model(task, signatures, folder, model_name=name)
+            answered += _write_saved_model(task, signatures, folder, model_name=name)
         else:
             _write_vocabulary(task, folder)
             with Progress(f"convert to {file_format}"), without_chatter(logging.ERROR):
@@ -141,7 +153,6 @@ def export_checkpoint(
         with files.path_errors(export_dir, "written"):
             _write_description(folder, metadata, task.head.title)
             write_checksums(folder)
-            publish_folder(folder, final, last=MODEL_FILES[file_format])
     return final
 
 
@@ -164,19 +175,23 @@ def _next_version(export_dir: str, file_format: str) -> int:
 
 def versions(export_dir: str) -> dict[int, str]:
     """The folders of an export's versions, by their numbers."""
-    names = (name.rstrip("/") for name in tf.io.gfile.listdir(export_dir))
-    return {int(name): tf.io.gfile.join(export_dir, name) for name in names if name.isdecimal()}
+    names = tf.io.gfile.listdir(export_dir) if tf.io.gfile.isdir(export_dir) else ()
+    numbers = [name.rstrip("/") for name in names]
+    return {int(name): tf.io.gfile.join(export_dir, name) for name in numbers if name.isdecimal()}
 
 
 def _write_saved_model(
     task: ServingTask, signatures: Mapping[str, Signature], folder: str, *, model_name: str
-) -> None:
+) -> list[Answered]:
+    """Writes the files that TensorFlow reads; returns requests with the model's own answers."""
     with Progress("trace the signatures"), without_chatter():
         functions = {name: signature.traced() for name, signature in signatures.items()}
     requests = [arrays_of([row] * count) for count in WARM_UP_BATCHES for row in task.samples]
+    answered = []
     for arrays in requests[: len(task.samples)]:
-        answers = functions[DEFAULT](**{n: tf.constant(value) for n, value in arrays.items()})
-        refuse_not_finite({name: value.numpy() for name, value in answers.items()})
+        answers = _answers_of(functions[DEFAULT], arrays)
+        refuse_not_finite(answers)
+        answered.append((arrays, answers))
     # Errors up to here are the model's, not the folder's.
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as local:
         exported = tf.Module()  # what a SavedModel holds besides its functions
@@ -189,6 +204,37 @@ def _write_saved_model(
         with tf.io.TFRecordWriter(path) as writer:
             for arrays in requests:
                 writer.write(warm_up_record(arrays, model_name=model_name))
+    return answered
+
+
+def _answers_of(function: Callable[..., Answers], arrays: Arrays) -> Arrays:
+    """A signature's answers to a request."""
+    answers = function(**{name: tf.constant(value) for name, value in arrays.items()})
+    return {name: value.numpy() for name, value in answers.items()}
+
+
+def _prove(folder: str, answered: Sequence[Answered]) -> None:
+    """Loads a SavedModel, unless nothing was asked, and compares its answers.
+
+    Args:
+      folder: of the SavedModel.
+      answered: requests, with the answers of the model that it was made of.
+
+    Raises:
+      InputError: they differ by more than rounding explains.
+    """
+    if not answered:  # a file of another format was compared where it was converted
+        return
+    with Progress("load the SavedModel, and compare its answers"), without_chatter():
+        loaded = tf.saved_model.load(folder)
+        for arrays, wanted in answered:
+            found = _answers_of(loaded.signatures[DEFAULT], arrays)
+            difference, others = portable.differences(found, wanted)
+            if not difference <= portable.TOLERANCE or any(others):
+                received = f"answers of the written model that differ by {difference:.1e}"
+                received += f", and {sum(others)} that are no numbers" if any(others) else ""
+                expected = f"the model's own, with differences up to {portable.TOLERANCE:.0e}"
+                raise InputError(received, expected, "report this; nothing was left")
 
 
 def _write_vocabulary(task: ServingTask, folder: str) -> str:
@@ -339,48 +385,18 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
 
 # ---------------------------------------------------------------------------- checksums
 
-_LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
-
 
 def write_checksums(folder: str) -> None:
-    """Writes the checksums of the files in a folder, so that a damaged one is not loaded.
+    """Writes the checksums of the files in a folder, for `sha256sum -c SHA256SUMS` there.
 
-    In the format of sha256sum: `cd /serving/mrpc/1 && sha256sum -c SHA256SUMS`. They show damage
-    and files of another export, not intent: who can change a file can change the list.
+    They show damage and files of another export, not intent: who can change a file can change the
+    list.
 
     Raises:
       InputError: a file cannot be read, or the list not written.
     """
     lines = [f"{digest}  {name}\n" for name, digest in sorted(_digests(folder).items())]
     files.write_text(tf.io.gfile.join(folder, CHECKSUMS), "".join(lines))
-
-
-def check_files(folder: str) -> None:
-    """Compares the files of a folder with its list; a folder without one is not checked.
-
-    Hidden files, such as those of file managers, need not be in the list.
-
-    Raises:
-      InputError: a file is missing, changed or not in the list, or the list is damaged.
-    """
-    path = tf.io.gfile.join(folder, CHECKSUMS)
-    with files.path_errors(folder):
-        if not tf.io.gfile.exists(path):
-            logging.info("%s has no %s, so its files are not checked for damage", folder, CHECKSUMS)
-            return
-    found = _digests(folder)
-    matches = (_LINE.fullmatch(line.removesuffix("\n")) for line in files.read_text_lines(path))
-    listed = {match[2]: match[1] for match in matches if match}
-    for name in sorted((listed.keys() | found.keys()) - {MODEL_CARD}):
-        is_hidden = name not in listed and "/." in f"/{name}"
-        if listed.get(name) != found.get(name) and not is_hidden:
-            problem = "has another checksum" if name in found else "is missing"
-            raise InputError(
-                f"{folder.rstrip('/')}/{name}, which {problem}",
-                f"the files of an export as {CHECKSUMS} lists them",
-                "copy the folder again, or export the model again; if you changed it on purpose, "
-                f"remove {CHECKSUMS}",
-            )
 
 
 def _digests(folder: str) -> dict[str, str]:

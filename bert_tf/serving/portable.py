@@ -159,21 +159,37 @@ def compare(answer: Answer, signature: Any, task: ServingTask) -> tuple[float, f
       size; infinite if shapes differ or an answer is missing or NaN. And the share of other whole
       numbers among the rest.
     """
-    greatest, is_other = 0.0, []
+    greatest = 0.0
+    is_other: list[bool] = []
     for features in sample_features(task):
-        wanted = signature(**{name: tf.constant(value) for name, value in features.items()})
-        answers = answer(features)
-        refuse_not_finite({name: value.numpy() for name, value in wanted.items()})
-        for name, value in wanted.items():
-            found, value = np.asarray(answers.get(name)), value.numpy()
-            if found.shape != value.shape or not np.isfinite(found).all():
-                greatest = np.inf
-            elif value.dtype.kind == "f":
-                size = max(1.0, np.abs(value).max() / MOST_USUAL)  # of prices, say
-                greatest = max(greatest, float(np.abs(found - value).max() / size))
-            else:
-                is_other += (found != value).ravel().tolist()
+        answers = signature(**{name: tf.constant(value) for name, value in features.items()})
+        wanted = {name: value.numpy() for name, value in answers.items()}
+        refuse_not_finite(wanted)
+        difference, others = differences(answer(features), wanted)
+        greatest = max(greatest, difference)
+        is_other += others
     return greatest, float(np.mean(is_other or [False]))
+
+
+def differences(answers: Mapping[str, Any], wanted: Arrays) -> tuple[float, list[bool]]:
+    """Answers beside those that are wanted, by name.
+
+    Returns:
+      The greatest difference of floating-point answers, as `compare` has it, and of each other
+      value whether it is another one.
+    """
+    greatest, is_other = 0.0, []
+    for name, value in wanted.items():
+        found = np.asarray(answers.get(name))
+        is_wrong = found.dtype.kind == "f" and not np.isfinite(found).all()
+        if found.shape != value.shape or is_wrong:
+            greatest = np.inf
+        elif value.dtype.kind == "f":
+            size = max(1.0, np.abs(value).max(initial=0) / MOST_USUAL)  # of prices, say
+            greatest = max(greatest, float(np.abs(found - value).max(initial=0) / size))
+        else:
+            is_other += (found != value).ravel().tolist()
+    return greatest, is_other
 
 
 def sample_features(task: ServingTask) -> Iterator[Arrays]:

@@ -154,9 +154,10 @@ def open_export(folder: str) -> ServedModel:
     """Loads one version of an export.
 
     Raises:
-      InputError: `bert-tf export` has not written it, or it is damaged.
+      InputError: `bert-tf export` has not written it, it is damaged, or TensorFlow takes its path
+        for a pattern.
     """
-    export.check_files(folder)
+    files.refuse_pattern(folder)
     path = tf.io.gfile.join(folder, METADATA_FILE)
     metadata = files.read_json(
         path,
@@ -167,8 +168,8 @@ def open_export(folder: str) -> ServedModel:
         with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
             tf.saved_model.experimental.read_fingerprint(folder)
         # Nothing is logged, not even tracebacks.
-        with export.without_chatter(logging.FATAL), files.without_pattern(folder) as name:
-            loaded = tf.saved_model.load(name)
+        with export.without_chatter(logging.FATAL):
+            loaded = tf.saved_model.load(folder)
         signatures = loaded.signatures
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
         metadata["signatures"] = export.specs_of(inputs)

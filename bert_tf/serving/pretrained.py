@@ -233,7 +233,7 @@ def write_jsonl(path: str, vectors: Iterable[Vectors], layers: Sequence[int | st
         return {"layers": [{"index": layer, "values": value} for layer, value in both]}
 
     count = 0
-    with files.whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
+    with files.published(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
         for count, (tokens, values) in enumerate(vectors, 1):
             content: dict[str, Any] = {"linex_index": count - 1}
             if values.ndim == 2:
@@ -267,7 +267,7 @@ def write_npz(path: str, vectors: Iterable[Vectors], layers: Sequence[int | str]
         arrays |= {"tokens": np.array(tokens), "row_splits": np.array(splits, np.int64)}
     archive = io.BytesIO()  # np.savez seeks, which remote files cannot
     np.savez(archive, **arrays)
-    with files.whole_file(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
+    with files.published(path) as temporary, tf.io.gfile.GFile(temporary, "wb") as file:
         file.write(archive.getvalue())
     return len(splits) - 1
 
@@ -280,7 +280,7 @@ def write_tfrecord(path: str, vectors: Iterable[Vectors], layers: Sequence[int |
     """
     names = [str(layer).encode() for layer in layers]
     count = 0
-    with files.whole_file(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
+    with files.published(path) as temporary, tf.io.TFRecordWriter(temporary) as writer:
         for count, (tokens, values) in enumerate(vectors, 1):
             example = tf.train.Example()
             feature = example.features.feature

@@ -38,7 +38,7 @@ from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles
 from bert_tf.declarations import names_with, typed
 from bert_tf.errors import InputError
-from bert_tf.files import BEST, digest_of, path_errors, read_json, whole_file, write_text
+from bert_tf.files import BEST, digest_of, path_errors, published, read_json, write_text
 from bert_tf.heads.head import Head
 from bert_tf.options import Settings
 from bert_tf.terminal import counted
@@ -428,7 +428,7 @@ def write_records(
     count = checksum = 0
     with (
         path_errors(path, "written"),
-        whole_file(path) as temporary,
+        published(path) as temporary,
         tf.io.TFRecordWriter(temporary) as writer,
     ):
         label = f"write {os.path.basename(path)}"

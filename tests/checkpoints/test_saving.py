@@ -23,6 +23,7 @@ from bert_tf.checkpoints.saving import (
     random_inputs,
     save_weights,
     without_slots,
+    write_weights,
 )
 from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, head_weights
 from bert_tf.cli.convert import default_format, description
@@ -165,15 +166,45 @@ def test_a_failure_in_the_middle(tmp_path, tensors, file_format, error):
 
 def test_leftovers_of_a_killed_process(tmp_path, tensors):
     """They go; a folder of the user's with a similar name stays."""
-    (tmp_path / ".a.lock").touch()
-    for folder in ("a.incomplete", killed.left_name("a")):
-        (tmp_path / folder / "incomplete").mkdir(parents=True)
-        (tmp_path / folder / "model.safetensors").write_text("half")
+    for folder in (tmp_path / "a.incomplete", killed.leave(tmp_path / "a", None) / "a"):
+        (folder / "incomplete").mkdir(parents=True)
+        (folder / "model.safetensors").write_text("half")
     path = save_weights(weights_of(tensors), f"{tmp_path}/a", format="tf1")
     model_files.assert_same(model_files.all_tensors(open_weights(path)), tensors)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "a.incomplete"]
     assert not (tmp_path / "a/model.safetensors").exists()
     assert (tmp_path / "a.incomplete/model.safetensors").exists()
+
+
+@pytest.mark.parametrize("file_format", WRITTEN)
+def test_the_proof_comes_before_the_name(tmp_path, tensors, file_format):
+    """It reads the whole model under a temporary name; without it nothing is left."""
+    weights, path, read = weights_of(tensors), tmp_path / "x/a", []
+
+    def prove(folder: str) -> None:
+        assert not path.exists()
+        read.append(model_files.all_tensors(open_weights(folder)))
+        if len(read) == 1:
+            raise InputError("other outputs", "the same", "report it")
+
+    with pytest.raises(InputError, match="other outputs"):
+        write_weights(weights, str(path), file_format, prove=prove)
+    assert not list(tmp_path.iterdir())
+    written = write_weights(weights, str(path), file_format, prove=prove)
+    model_files.assert_same(model_files.all_tensors(open_weights(written)), read[0])
+    model_files.assert_same(read[1], read[0])
+    assert [p.name for p in (tmp_path / "x").iterdir()] == ["a"]
+
+
+def test_a_path_that_only_tensorflow_takes_for_a_pattern(tmp_path, tensors):
+    """Of Hugging Face's format it is one like any other."""
+    path, weights = tmp_path / "lr=[1e-4]", weights_of(tensors)
+    for file_format in ("tf1", "bert_tf"):
+        with pytest.raises(InputError, match="without square brackets"):
+            save_weights(weights, path, format=file_format)
+    assert not path.exists()
+    written = open_weights(save_weights(weights, path))
+    assert written.names == open_weights(save_weights(weights, tmp_path / "a")).names
 
 
 # ---------------------------------------------------------------------------- strip

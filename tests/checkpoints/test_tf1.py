@@ -148,10 +148,23 @@ def test_save_and_latest(tmp_path):
     assert find_checkpoint(folder.path) == folder.latest()
 
 
-@pytest.mark.parametrize("name", ["lr=[1e-4]", "a\\b", "[!a]*?", "\\[x\\]", "~", "x y", "ä#%"])
-def test_no_name_of_a_folder_is_taken_for_a_pattern(tmp_path, monkeypatch, name):
-    """As TensorFlow takes it; nor is ~ in the middle of a path anything but a name."""
-    (tmp_path / "lr=1").mkdir()  # which the first would match
+@pytest.mark.parametrize("name", ["lr=[1e-4]", "a\\b", "[!a]*?", "\\[x\\]"])
+def test_a_name_that_tensorflow_takes_for_a_pattern_is_refused(tmp_path, name):
+    """Before anything is made or read."""
+    write(tmp_path / "a/model.ckpt", {"x": np.float32(3)})
+    (tmp_path / "a").rename(tmp_path / name)
+    for call in (CheckpointReader, tf1.open_tf1, CheckpointFolder):
+        with pytest.raises(InputError, match=r"Expected: a path without square brackets and backs"):
+            call(tmp_path / name)
+    with pytest.raises(InputError, match=r"Received: .*/new\n"):
+        CheckpointFolder(tmp_path / name / "new")
+    assert names(tmp_path / name) == {"model.ckpt.index", f"model.ckpt{DATA}"}
+
+
+@pytest.mark.parametrize("name", ["~", "x y", "ä#%", "a]b", "a[b", "{b,c}", "b*?"])
+def test_no_other_name_of_a_folder_is_taken_for_a_pattern(tmp_path, monkeypatch, name):
+    """Nor is ~ in the middle of a path anything but a name."""
+    (tmp_path / "bcd").mkdir()  # which the last would match
     folder = CheckpointFolder(tmp_path / name)
     for step in (5, 10):
         save(folder, step)
@@ -268,17 +281,15 @@ def test_a_checkpoint_elsewhere_is_read_and_never_removed(tmp_path):
     assert names(tmp_path / "original") == before
 
 
-def test_nothing_is_written_where_the_folder_was_replaced(tmp_path):
+def test_a_folder_that_is_removed_meanwhile_is_not_made_again(tmp_path):
     run = tmp_path / "run"
-    run.mkdir()
     with locked(str(run), folder=True):
         folder = CheckpointFolder(run)
         save(folder, 1)
         run.rename(tmp_path / "moved")
-        run.mkdir()
-        with pytest.raises(InputError, match=r"run/.lock, which was removed or replaced"):
+        with pytest.raises(InputError, match=rf"{run}/model\.ckpt-2, which cannot be written"):
             save(folder, 2)
-    assert names(run) == set()
+    assert names(tmp_path) == {"moved"}
     assert names(tmp_path / "moved") == files_of(1) | {"checkpoint", ".lock"}
 
 
@@ -338,7 +349,8 @@ def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatc
     of_files = [(f"sync TEMPORARY/checkpoint{suffix}", f"rename model.ckpt-3{suffix}")
                 for suffix in suffixes]  # fmt: skip
     of_names = ["sync TEMPORARY", "rename checkpoint", "sync ."]
-    calls = [re.sub(r"\.(model|checkpoint)\S+-incomplete", "TEMPORARY", call) for call in calls]
+    hidden = r"\.(model\.ckpt-3|checkpoint)\.\S+-incomplete/\1"
+    calls = [re.sub(hidden, "TEMPORARY", call) for call in calls]
     assert calls == [*of_files[0], *of_files[1], "sync .", *of_names]
 
 

@@ -4,6 +4,7 @@ import doctest
 import os
 import shutil
 
+import killed
 import pytest
 from generation import SETTINGS, names, serialized
 
@@ -11,7 +12,7 @@ from bert_tf.data.records import BlockIndex, description_path, index_path
 from bert_tf.data.shards import read_description
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.files import read_json, whole_file
+from bert_tf.files import published, read_json
 from data_gen import documents, masking, outputs, vocabulary
 from data_gen.documents import Counts
 from data_gen.outputs import (
@@ -54,9 +55,23 @@ def test_names_of_outputs(tmp_path):
     check_paths([str(tmp_path / "text")], paths)
     assert names(tmp_path) == ["new"]
     same = f"{tmp_path}/new/../new/x-00001-of-00003"
-    for texts, files in (([], [*paths, same]), ([same], paths)):
-        with pytest.raises(InputError, match=r"/x-00001-of-00003'\n.*none of them an input"):
-            check_paths(texts, files)
+    for files in ([*paths, same], [*paths, ""]):
+        with pytest.raises(InputError, match=rf"--output_file with {files[-1]!r}\n.* each once"):
+            check_paths([], files)
+
+
+@pytest.mark.parametrize("beside", ["{}", "info_{}.json", "index_{}.json", "report_x-0.json"])
+def test_an_output_that_is_an_input_or_would_be_replaced_with_it(tmp_path, beside):
+    """Under another name, too, and of any of several shards; the folder is not made."""
+    (tmp_path / "in").mkdir()
+    paths = [f"{tmp_path}/in/x-{shard}" for shard in range(3)]
+    read = tmp_path / "in" / beside.format("x-1")
+    read.write_text("years of work")
+    (tmp_path / "linked").symlink_to(read)
+    for name in (read, tmp_path / "linked"):
+        with pytest.raises(InputError, match=rf"{read} as the output, which is the input {name}\n"):
+            check_paths([str(tmp_path / "other"), str(name)], [*paths, f"{tmp_path}/new/x-3"])
+    assert names(tmp_path) == ["in", "linked"]
 
 
 # ------------------------------------------------------------------------- working folder
@@ -75,7 +90,7 @@ def test_what_no_run_has_left_stays_in_a_working_folder(tmp_path):
 def test_working_folder_elsewhere(tmp_path):
     with working_folder("gs://bucket/out", str(tmp_path / "t")) as folder:
         assert folder.parent == tmp_path / "t"
-    assert names(tmp_path / "t") == []
+    assert names(tmp_path) == []  # its home was made for it
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(InputError, match=r"file/out\.working, which cannot be written"),
@@ -126,7 +141,7 @@ def test_a_folder_that_is_half_removed_is_not_kept(tmp_path, monkeypatch, kept_w
 def write_shards(prefix: str, *shards: int, of: int, **changes) -> list[str]:
     paths = output_paths(prefix, of)
     for shard in shards:
-        with whole_file(paths[shard]) as path:
+        with published(paths[shard]) as path:
             (index,) = write_in_turn([path], (b"%d" % number for number in range(10 + shard)))
             write_beside(paths[shard], index, MADE_WITH | changes, shard + 1, of)
     return paths
@@ -136,8 +151,7 @@ def test_finished_shards_are_found(tmp_path):
     prefix = str(tmp_path / "x")
     assert finished_shards(prefix, 4, MADE_WITH) == {}
     paths = write_shards(prefix, 0, 2, of=4)
-    dead = tmp_path / ".x-00002-of-00004.lock"  # of a run that was killed when the shard was whole
-    dead.touch()
+    dead = killed.leave(tmp_path / "x-00002-of-00004")  # when the shard was whole
     assert finished_shards(prefix, 4, MADE_WITH) == {paths[0]: 10, paths[2]: 12}
     assert not dead.exists()
 

@@ -240,7 +240,7 @@ BAD_INPUTS = {
     "output below a file": ({"output_file": "{0}/text/x"}, "cannot be written"),
     "the same output twice": ({"output_file": "{0}/x,{0}/x"}, "each once"),
     "no output": ({"output_file": ""}, "names of files"),
-    "output is input": ({"input_file": "{0}/text", "output_file": "{0}/./text"}, "none of them"),
+    "output is input": ({"input_file": "{0}/text", "output_file": "{0}/./text"}, "is the input"),
 }
 
 
@@ -256,6 +256,20 @@ def test_bad_input_is_refused_and_leaves_no_file(tmp_path, vocab_file, case):
     assert named in error.value.received + error.value.expected
     assert names(tmp_path) == sorted(BAD_FILES)
     assert {name: (tmp_path / name).read_bytes() for name in BAD_FILES} == BAD_FILES
+
+
+def test_the_vocabulary_is_not_replaced(tmp_path, vocab_file):
+    """By records, under whatever name."""
+    vocabulary = tmp_path / "vocab.txt"
+    vocabulary.write_bytes(pathlib.Path(vocab_file).read_bytes())
+    (tmp_path / "text").write_bytes(b"one two three\n")
+    (tmp_path / "records").symlink_to(vocabulary)
+    job = make_job(tmp_path, str(vocabulary), input_file=f"{tmp_path}/text")
+    job = dataclasses.replace(job, output_file=f"{tmp_path}/records")
+    with pytest.raises(InputError, match=r"records as the output, which is the input .*vocab\.txt"):
+        create(job)
+    assert vocabulary.read_bytes() == pathlib.Path(vocab_file).read_bytes()
+    assert names(tmp_path) == ["records", "text", "vocab.txt"]
 
 
 def test_bad_input_of_several_blocks(tmp_path, vocab_file, monkeypatch):

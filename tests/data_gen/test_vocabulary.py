@@ -138,8 +138,20 @@ def test_own_sizes_of_a_model_stay(tmp_path, caplog, size):
     write_vocabulary(*files, input_format="text", **learn)
     assert "bert_config.json stays as it is" in caplog.text
     assert (tmp_path / "bert_config.json").read_text() == "{"
-    with pytest.raises(InputError, match="each once"):
+    with pytest.raises(InputError, match="another name: the sizes"):
         write_vocabulary(files[0], str(tmp_path / "bert_config.json"), input_format="text", **learn)
+
+
+@pytest.mark.parametrize("name", ["text", "bert_config.json"])
+def test_a_text_is_not_replaced_by_its_vocabulary(tmp_path, name):
+    """Nor by the sizes beside it; whatever a pattern matches is an input."""
+    (tmp_path / name).write_text("a b c\n", encoding="utf-8")
+    path = str(tmp_path / ("vocab.txt" if name != "text" else "./text"))
+    with pytest.raises(InputError, match=rf"{name} as the output, which is the input .*/{name}\n"):
+        write_vocabulary(
+            f"{tmp_path}/*t*", path, input_format="text", **LEARN, do_lower_case=True, num_workers=1
+        )
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 def test_a_pipe_has_no_sizes_beside_it(tmp_path):

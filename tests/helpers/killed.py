@@ -1,8 +1,22 @@
 """What a process leaves that is killed while it writes an output."""
 
-from bert_tf.files import INCOMPLETE
+import pathlib
+
+from bert_tf.files import INCOMPLETE, LOCK
 
 
 def left_name(output: str) -> str:
-    """The temporary name for an output; the empty file of its lock stays, too."""
+    """The name of the hidden folder beside an output, in which that is made."""
     return f".{output}.{INCOMPLETE}"
+
+
+def leave(output: pathlib.Path, text: str | None = "begun") -> pathlib.Path:
+    """Makes that folder, with its lock and the output: a file of this text, or a folder."""
+    folder = output.with_name(left_name(output.name))
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / LOCK).touch()
+    if text is None:
+        (folder / output.name).mkdir(exist_ok=True)
+    else:
+        (folder / output.name).write_text(text)
+    return folder

@@ -264,6 +264,8 @@ def judged(pair: Pair, place: Place, ended: Ended, expected: tuple[str, Any]) ->
         if written := place.written():
             return f"refused, but files were written: {sorted(written)}\n{end}"
         found = place.without_paths(parts[0])
+        if pair.style == "brackets" and "a path without square brackets" in found:
+            return REFUSED  # of a checkpoint or a SavedModel
         same = is_refused and found.split() == expected[1].split()
         is_right = same if call.refused else not pair.must_answer
         return REFUSED if is_right else f"refused: {found}\nExpected: {expected}"

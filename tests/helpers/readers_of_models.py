@@ -23,7 +23,6 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
 from bert_tf.serving import predictor, rows
-from bert_tf.serving.export import CHECKSUMS
 from bert_tf.tasks import text_run
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import fine_tuning
@@ -191,7 +190,6 @@ def run_settings(folder: pathlib.Path) -> Reader:
 def export(folder: pathlib.Path) -> Reader:
     """export.json and the vocabulary of an export; its SavedModel is loaded once."""
     made = pathlib.Path(served_models.export("pairs", folder / "made"))
-    names = ("export.json", "assets/vocab.txt", CHECKSUMS)
     load = functools.cache(tf.saved_model.load)
 
     def read(_: pathlib.Path) -> None:
@@ -200,7 +198,7 @@ def export(folder: pathlib.Path) -> Reader:
         assert list(rows.text_inputs(model.metadata)) == ["text_a", "text_b"]
         assert isinstance(model.config, BertConfig)
 
-    return Reader(made, {**dict.fromkeys(names, "lines"), "export.json": "json"}, read)
+    return Reader(made, {"assets/vocab.txt": "lines", "export.json": "json"}, read)
 
 
 MAKERS = {

@@ -20,8 +20,7 @@ from exported_answers import weights_beside
 from saved_models import SERVED_OPERATIONS, TEXT_OPERATIONS, operations_of
 from served_models import CONFIG, KINDS, LENGTH, THRESHOLD, TOKENIZER
 
-from bert_tf import FullTokenizer, Predictor, runtime
-from bert_tf.checkpoints import saving
+from bert_tf import FullTokenizer, Predictor, files, runtime
 from bert_tf.checkpoints.loading import Weights
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
@@ -167,48 +166,14 @@ def test_sha256sum_checks_every_file(copied):
         assert subprocess.run(check, cwd=copied, stdout=subprocess.DEVNULL).returncode == 0
 
 
-def flip(path: pathlib.Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 3] ^= 1
-    path.write_bytes(content)
-
-
-ZEROS = "0" * 64
-
-
-@pytest.mark.parametrize(
-    ("change", "name", "says"),
-    [
-        (flip, "saved_model.pb", "has another checksum"),
-        (pathlib.Path.unlink, "variables/variables.index", "which is missing"),
-        (pathlib.Path.touch, "assets.extra/saved_model.cpb", "has another checksum"),
-        ("/etc/passwd", CHECKSUMS, ""),
-        (lambda path: path.write_text("hello\n"), CHECKSUMS, ""),  # all others are not listed
-    ],
-)
-def test_a_changed_file_is_named(copied, change, name, says):
-    if isinstance(change, str):  # a name elsewhere in the list
-        with (copied / CHECKSUMS).open("a") as file:
-            file.write(f"{ZEROS}  {change}\n")
-        name, says = change, "which is missing"
-    else:
-        change(copied / name)
-    with pytest.raises(InputError, match=rf"{re.escape(name)}.*{says}"):
-        Predictor(copied.parent)
-
-
-def test_what_is_not_checked(copied, caplog):
-    """Hidden files and the model card; and an export without a list, which is logged."""
-    (copied / ".DS_Store").write_text("x")
+def test_who_loads_an_export_does_not_read_it_twice(copied):
+    """Checksums are for `sha256sum`; the model card may be edited."""
+    wanted = Predictor(copied).predict(["it"])
     (copied / "README.md").write_text("Our model of 2026.")
-    with open(copied / CHECKSUMS, "a") as listed:  # as `sha256sum *` would
-        listed.write(f"{ZEROS}  README.md\n")
-    assert Predictor(copied).predict(["it"])
+    (copied / CHECKSUMS).write_text("of another export")
+    assert Predictor(copied).predict(["it"]) == wanted
     (copied / CHECKSUMS).unlink()
-    with caplog.at_level("INFO", logger="absl"):
-        export_module.check_files(str(copied))
-    logged = [one.getMessage() for one in caplog.records if CHECKSUMS in one.getMessage()]
-    assert logged == [f"{copied} has no {CHECKSUMS}, so its files are not checked for damage"]
+    assert Predictor(copied.parent).predict(["it"]) == wanted
 
 
 # ---------------------------------------------------------------------------- versions
@@ -245,19 +210,46 @@ def test_versions_are_counted_and_nothing_unfinished_is_left(weights, tmp_path, 
     shutil.rmtree(tmp_path / "other")
     for name in ("1", "7", *mine):
         (tmp_path / name).mkdir()
-    (tmp_path / ".lock").touch()
-    (tmp_path / killed.left_name("8")).mkdir()  # of a process that was killed
+    killed.leave(tmp_path / "8", None)
     assert export(weights, tmp_path).name == "8"
     assert names_in(tmp_path) == sorted(["1", "7", "8", *mine])
     monkeypatch.setattr(tf.saved_model, "save", failing("no space left"))
     with pytest.raises(InputError, match="no space left"):
         export(weights, tmp_path)
-    with (tmp_path / ".lock").open("w") as lock:
+    assert names_in(tmp_path) == sorted(["1", "7", "8", *mine])
+    left = killed.leave(tmp_path / "9", None)
+    with (left / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(InputError, match="one process for one output"):
             export(weights, tmp_path)
-        (tmp_path / ".lock").unlink()
-    assert names_in(tmp_path) == sorted(["1", "7", "8", *mine])
+    assert names_in(left) == [".lock", "9"]
+
+
+def test_answers_are_proved_before_a_version_has_its_name(weights, tmp_path, monkeypatch):
+    """Those of the SavedModel as it was written, on texts."""
+    save = tf.saved_model.save
+
+    def save_other(exported: tf.Module, folder: str, **more) -> None:
+        table = exported.model.word_embeddings
+        table.assign(table[::-1])
+        save(exported, folder, **more)
+        table.assign(table[::-1])
+
+    monkeypatch.setattr(tf.saved_model, "save", save_other)
+    with pytest.raises(InputError, match=r"answers of the written model that differ by \d"):
+        export(weights, tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+def test_a_path_that_tensorflow_takes_for_a_pattern(weights, tmp_path, exports):
+    """Is refused before any work, where the export is made and where it is loaded."""
+    folder = tmp_path / "lr=[1e-4]"
+    with pytest.raises(InputError, match=r"Received: .*lr=.*\nExpected: a path without square"):
+        export(dataclasses.replace(weights, read=None), folder)
+    assert not folder.exists()
+    shutil.copytree(exports["classification"], folder / "1")
+    with pytest.raises(InputError, match=r"/1\nExpected: a path without square brackets"):
+        Predictor(folder)
 
 
 def test_on_a_remote_file_system_what_makes_it_a_model_comes_last(weights, tmp_path, monkeypatch):
@@ -271,12 +263,12 @@ def test_on_a_remote_file_system_what_makes_it_a_model_comes_last(weights, tmp_p
         copy(source, target, **more)
 
     monkeypatch.setattr(tf.io.gfile, "copy", noting)
-    monkeypatch.setattr(saving, "is_remote", lambda _: True)
+    monkeypatch.setattr(files, "is_remote", lambda _: True)
     should_fail = True
     with pytest.raises(InputError, match="a changed generation"):
         export(weights, tmp_path / "export")
     assert len(copied) == 3  # and not tried again under another number
-    assert not (tmp_path / "export").exists()
+    assert not [*(tmp_path / "export").iterdir()]
     should_fail = False
     copied.clear()
     path = export(weights, tmp_path / "export")

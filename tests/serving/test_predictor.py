@@ -90,11 +90,9 @@ DATA = "variables/variables.data-00000-of-00001"
 
 
 @pytest.fixture
-def unlisted(pairs_folder, tmp_path) -> pathlib.Path:
-    """A copy of an export without checksums."""
-    folder = pathlib.Path(shutil.copytree(pairs_folder / "export/1", tmp_path / "1"))
-    (folder / "SHA256SUMS").unlink()
-    return folder
+def copied(pairs_folder, tmp_path) -> pathlib.Path:
+    """A copy of an export, to be damaged."""
+    return pathlib.Path(shutil.copytree(pairs_folder / "export/1", tmp_path / "1"))
 
 
 @pytest.mark.parametrize(
@@ -106,14 +104,14 @@ def unlisted(pairs_folder, tmp_path) -> pathlib.Path:
         ("export.json", 0.5, "export.json, which is not JSON"),
     ],
 )
-def test_a_cut_file_is_said_in_three_parts(unlisted, capfd, caplog, name, share, says):
-    content = (unlisted / name).read_bytes()
-    (unlisted / name).unlink()
+def test_a_cut_file_is_said_in_three_parts(copied, capfd, caplog, name, share, says):
+    content = (copied / name).read_bytes()
+    (copied / name).unlink()
     if share is not None:
-        (unlisted / name).write_bytes(content[: int(share * len(content))])
+        (copied / name).write_bytes(content[: int(share * len(content))])
     with pytest.raises(InputError, match=re.escape(says)) as caught:
-        Predictor(unlisted)
-    assert str(unlisted) in caught.value.received
+        Predictor(copied)
+    assert str(copied) in caught.value.received
     assert caught.value.remedy
     assert "Traceback" not in capfd.readouterr().err + caplog.text
 

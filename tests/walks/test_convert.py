@@ -1,5 +1,7 @@
 """bert-tf convert and extract_features.py: whole walks, and bad input of every kind."""
 
+import dataclasses
+import importlib
 import os
 import pathlib
 import shutil
@@ -13,6 +15,7 @@ from walking import TINY, read_tensors, write_config, write_vocabulary
 
 from bert_tf import BertConfig, BertModel, Predictor, load, load_checkpoint
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
+from bert_tf.checkpoints.metadata import Weights
 from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk
@@ -109,6 +112,29 @@ def test_weights_that_do_not_fit(model, tmp_path, convert):
     with pytest.raises(InputError, match=rf"{BIAS} has the shape \(13,\)"):
         convert(**{"from": source, "to": tmp_path / "made"})
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("file_format", ["tf1", "hugging_face"])
+def test_a_model_that_computes_something_else_is_not_kept(
+    model, tmp_path, convert, monkeypatch, file_format
+):
+    """What is written is compared before the folder has its name."""
+    module = "saving" if file_format == "tf1" else "hugging_face"
+    module = importlib.import_module(f"bert_tf.checkpoints.{module}")
+    write = module.write_tensors
+
+    def write_others(folder: str, weights: Weights) -> None:
+        def read(name: str) -> np.ndarray:
+            by = np.arange(12, dtype=np.float32) if name == BIAS else np.float32(0)
+            return weights.read(name) + by
+
+        write(folder, dataclasses.replace(weights, read=read))
+
+    monkeypatch.setattr(module, "write_tensors", write_others)
+    says = r"outputs differ: .*sequence_output by \S+\n.*0\.0001\nTo do: report this"
+    with pytest.raises(InputError, match=says):
+        convert(**{"from": model, "to": tmp_path / "new/made"}, format=file_format)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

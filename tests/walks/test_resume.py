@@ -1,6 +1,7 @@
 """kill -9 while a run trains, the same command again: it ends as if nothing had happened."""
 
 import pathlib
+import shutil
 import signal
 import subprocess
 
@@ -36,12 +37,13 @@ FLAGS = {
 
 def leave_half_written(folder: pathlib.Path, step: int) -> None:
     """What a kill leaves behind if it comes while a checkpoint and texts are written."""
-    incomplete = folder / killed.left_name(f"model.ckpt-{step}")
-    incomplete.mkdir(exist_ok=True)
+    shutil.rmtree(folder / killed.left_name(f"model.ckpt-{step}"), ignore_errors=True)
+    name = f"model.ckpt-{step}"
+    incomplete = killed.leave(folder / name, None) / name
     (incomplete / "checkpoint.data-00000-of-00001").write_bytes(b"begun")
     (folder / f"model.ckpt-{step}.data-00000-of-00001").write_bytes(b"renamed before its index")
     for name in ("checkpoint", "bert_config.json", "vocab.txt"):
-        (folder / killed.left_name(name)).write_text("beg")
+        killed.leave(folder / name)
 
 
 def test_killed_and_started_again(tmp_path, caplog):
