@@ -27,7 +27,7 @@ import fnmatch
 import functools
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import (
     Any,
     ClassVar,
@@ -44,6 +44,7 @@ from bert_tf.declarations import check
 
 Value = TypeVar("Value")
 Group = TypeVar("Group", bound="Options")
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 LONGEST = 10**6  # tokens of a sequence
 LARGEST_SEED = 2**32 - 1
 _MOST = 10**9  # of what an option counts: far beyond any use, and an int32
@@ -234,14 +235,6 @@ def _listed(cls: Any) -> tuple[Option, ...]:
     if twice := {name for name in names if names.count(name) > 1}:
         raise TypeError(f"{cls.__name__} has two options {', '.join(sorted(twice))}")
     return tuple(listed)
-
-
-def _hints(cls: Any) -> dict[str, Any]:
-    """The types of the fields of a class."""
-    return _cached_hints(cls)
-
-
-_cached_hints = functools.cache(typing.get_type_hints)
 
 
 def is_group(kind: Any) -> bool:
