@@ -3,7 +3,7 @@
 import doctest
 
 import pytest
-from walking import parsed
+from walking import in_process, parsed
 
 from bert_tf.cli import fill_mask, serve
 from bert_tf.errors import InputError
@@ -70,3 +70,29 @@ def test_probabilities_need_a_table():
     for flags in ({}, {"output_file": "o.jsonl"}):
         with pytest.raises(InputError, match="--probabilities without --output_file="):
             parsed("predict", "--probabilities", model="m", **flags)
+
+
+READERS = {
+    "predict": {"model": "no/such"},
+    "score": {"init_checkpoint": "no/such"},
+    "features": {"init_checkpoint": "no/such"},
+}
+
+
+@pytest.mark.parametrize("verb", READERS)
+@pytest.mark.parametrize("link", ["", "symbolic", "hard"])
+def test_no_command_writes_what_it_reads(verb, link, tmp_path, monkeypatch):
+    """By whatever name, and before a model is looked for."""
+    monkeypatch.chdir(tmp_path)
+    source = tmp_path / "texts.txt"
+    source.write_text("a text\n")
+    written = tmp_path / "out"
+    if link == "symbolic":
+        written.symlink_to(source)
+    elif link == "hard":
+        written.hardlink_to(source)
+    name = "out" if link else "./texts.txt"
+    with in_process(verb) as call, pytest.raises(InputError, match=f"{name} as the output, which"):
+        call(**READERS[verb], input_file=source, output_file=name)
+    assert source.read_text() == "a text\n"
+    assert {path.name for path in tmp_path.iterdir()} == {"texts.txt", *(["out"] if link else [])}
