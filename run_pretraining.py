@@ -24,8 +24,12 @@ from bert_tf.training.options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from bert_tf.checkpoints.companions import Companions
+    from bert_tf.checkpoints.tf1 import CheckpointFolder
     from bert_tf.data.batches import Batches
+    from bert_tf.training.trainer import Trainer
 
 
 class Pretrain(
@@ -84,16 +88,7 @@ def main(options: Pretrain) -> None:
         # Cached: the last evaluation of training is that of --do_eval.
         evaluate = functools.cache(lambda _: trainer.evaluate(eval_batches))
         if options.do_train:
-            settings = training.settings_of(options, model.config)
-            trainer.train(
-                batches,
-                num_train_steps=options.schedule.last_step,
-                folder=folder,
-                intervals=options.intervals,
-                run_settings=settings.with_values(**pretraining.data_settings(batches)),
-                on_begin=lambda: model.write(folder.path),
-                evaluate=evaluate,
-            )
+            train(options, trainer, batches, folder, model, evaluate)
         if options.do_eval:
             step = trainer.restore(folder, {})
             results = {"global_step": step, **evaluate(step)}
@@ -106,6 +101,30 @@ def main(options: Pretrain) -> None:
         if is_run:
             write_record(options.output_dir, given)
     logging.info("Wrote %s", options.output_dir)
+
+
+def train(
+    options: Pretrain,
+    trainer: "Trainer",
+    batches: "Batches",
+    folder: "CheckpointFolder",
+    model: "Companions",
+    evaluate: "Callable[[int], Mapping[str, float]]",
+) -> None:
+    """Trains from the first weights, or from the last checkpoint of the folder."""
+    from bert_tf.cli.training import settings_of
+    from bert_tf.training.pretraining import data_settings
+
+    settings = settings_of(options, model.config).with_values(**data_settings(batches))
+    trainer.train(
+        batches,
+        num_train_steps=options.schedule.last_step,
+        folder=folder,
+        intervals=options.intervals,
+        run_settings=settings,
+        on_begin=lambda: model.write(folder.path),
+        evaluate=evaluate,
+    )
 
 
 def with_model(options: Pretrain) -> "tuple[Pretrain, Companions]":

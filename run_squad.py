@@ -12,17 +12,20 @@ nbest_predictions.json, null_odds.json (v2.0), eval_results.txt (--do_eval), rep
 """
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_tf.cli.main import run
 from bert_tf.cli.training_options import FineTuningCommand, require, require_one_of
 from bert_tf.data.options import Datasets
 from bert_tf.errors import InputError
 from bert_tf.options import option
-from bert_tf.squad.options import Answers, Windows
+from bert_tf.squad.options import NULL_THRESHOLD, Answers, Windows
 from bert_tf.training.options import FineTuningSchedule
 
 if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_tf.checkpoints.loading import PretrainedModel
     from bert_tf.squad.run import QuestionData, SquadRun
 
 
@@ -83,7 +86,7 @@ class Squad(
         "Default: what --do_eval found for this model and stored with it, else (and with "
         "--do_train) 0.",
         default=None,
-        shown=0.0,
+        shown=NULL_THRESHOLD,
         infinite=True,
         below=math.inf,
         acts="do_predict or export_dir",
@@ -104,11 +107,16 @@ class Squad(
             require("do_train", self.do_train, train_file=self.train_file)
             require("do_predict", self.do_predict, predict_file=self.predict_file)
             return
-        reads_no_training_data = self.train_file or not self.do_train
-        reads_no_questions = self.predict_file or not self.do_predict
-        if reads_no_training_data and reads_no_questions:
+        has_training_file = self.train_file or not self.do_train
+        has_questions_file = self.predict_file or not self.do_predict
+        if has_training_file and has_questions_file:
             received = f"--tfds_name={tfds_name} with files of all questions"
             raise InputError(received, "questions from one source", "leave out --tfds_name")
+
+    @property
+    def may_have_no_answer(self) -> bool:
+        """--version_2_with_negative, which is off where it is not given."""
+        return bool(self.version_2_with_negative)
 
 
 def main(options: Squad) -> None:
@@ -121,14 +129,10 @@ def main(options: Squad) -> None:
 
     sizes = options.windows.sizes()  # refuses those that leave no room for the context
     strategy = training.make_strategy(options)
-    predict_batch_size = training.shared_size(
-        "predict_batch_size", options.predict_batch_size, strategy
-    )
     with locked(options.output_dir, folder=True):
-        asked, train = read_questions(options, predict_batch_size)
+        train, asked = read_questions(options, strategy)
         model = training.open_initial_model(options, sizes.max_seq_length)
-        run_of_model = training.run_arguments(options, model, strategy, sizes.max_seq_length)
-        squad_run = make_run(options, **run_of_model)
+        squad_run = make_run(options, model, strategy)
         if options.do_train:
             config = training.training_config(options, squad_run, options.schedule)
             squad_run.train(config, train, asked)
@@ -142,45 +146,49 @@ def main(options: Squad) -> None:
 
 
 def read_questions(
-    options: Squad, predict_batch_size: int
+    options: Squad, strategy: "tf.distribute.Strategy"
 ) -> "tuple[QuestionData | None, QuestionData | None]":
-    """The questions to answer and those to train on, as far as they are asked for."""
+    """The questions to train on and those to answer, as far as they are asked for."""
+    from bert_tf.cli.training import shared_size
     from bert_tf.squad.run import questions_to_answer, training_questions
 
-    asked = train = None
+    train = asked = None
     if options.do_predict:
         asked = questions_to_answer(
             options.predict_file,
             options.datasets.tfds_name,
             have_answers=options.do_eval,
-            batch_size=predict_batch_size,
+            batch_size=shared_size("predict_batch_size", options.predict_batch_size, strategy),
         )
     if options.do_train:
         train = training_questions(
             options.train_file,
             options.datasets.tfds_name,
-            version_2_with_negative=bool(options.version_2_with_negative),
+            version_2_with_negative=options.may_have_no_answer,
         )
-    return asked, train
+    return train, asked
 
 
-def make_run(options: Squad, **run_of_model: Any) -> "SquadRun":
+def make_run(
+    options: Squad, model: "PretrainedModel", strategy: "tf.distribute.Strategy"
+) -> "SquadRun":
     """The run of a model on questions."""
+    from bert_tf.cli.training import run_arguments
     from bert_tf.squad.answers import AnswerConfig
     from bert_tf.squad.run import SquadRun, null_threshold
 
-    version_2 = bool(options.version_2_with_negative)
+    sizes = options.windows.sizes()
     threshold = null_threshold(
         options.null_score_diff_threshold,
-        run_of_model["model"].source,
+        model.source,
         is_trained=options.do_train,
-        is_used=version_2,
+        is_used=options.may_have_no_answer,
     )
     return SquadRun(
-        sizes=options.windows.sizes(),
-        config=AnswerConfig.of(options.answers, version_2_with_negative=version_2),
+        sizes=sizes,
+        config=AnswerConfig.of(options.answers, version_2_with_negative=options.may_have_no_answer),
         threshold=threshold,
-        **run_of_model,
+        **run_arguments(options, model, strategy, sizes.max_seq_length),
     )
 
 
@@ -192,7 +200,7 @@ def export(options: Squad, run: "SquadRun") -> None:
     from bert_tf.cli import training
 
     threshold = {}
-    if options.version_2_with_negative:  # else every question is answered, there as here
+    if options.may_have_no_answer:  # else every question is answered, there as here
         threshold = {"null_score_diff_threshold": options.null_score_diff_threshold}
     training.export(
         options,

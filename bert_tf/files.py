@@ -67,8 +67,12 @@ def own_path(path: str | os.PathLike) -> str:
     return re.sub("(?<=[^/:])/+$", "", os.path.expanduser(os.fspath(path)))
 
 
-def refuse_pattern(path: str) -> None:
+def refuse_pattern(path: str, name: str = "") -> None:
     """Refuses the path of a checkpoint or SavedModel that TensorFlow takes for a pattern.
+
+    Args:
+      path: of it.
+      name: what gave it, for messages: "--output_dir=", say.
 
     Raises:
       InputError: it has square brackets or a backslash in it.
@@ -77,7 +81,7 @@ def refuse_pattern(path: str) -> None:
         expected = (
             "a path without square brackets and backslashes: TensorFlow takes it for a pattern"
         )
-        raise InputError(path, expected, "rename the folder, or choose another one")
+        raise InputError(f"{name}{path}", expected, "rename the folder, or choose another one")
 
 
 def paths_in(folder: str, pattern: str) -> list[str]:
@@ -92,7 +96,7 @@ def is_file(path: str) -> bool:
 
 
 def output(path: str | os.PathLike, inputs: Iterable[str | os.PathLike | None]) -> str:
-    """The `own_path` of a file to write, which must not be one that is read; writes nothing.
+    """The path of a file to write, without `~`, which must not be one that is read.
 
     Args:
       path: of the file; a stream may be anything.
@@ -101,22 +105,35 @@ def output(path: str | os.PathLike, inputs: Iterable[str | os.PathLike | None]) 
     Raises:
       InputError: it is an input, under whatever name. Remote paths are compared as texts.
     """
-    path = own_path(path)
+    (written,) = outputs([path], inputs)
+    return written
+
+
+def outputs(
+    paths: Iterable[str | os.PathLike], inputs: Iterable[str | os.PathLike | None]
+) -> list[str]:
+    """As `output`, for several files, however many inputs there are."""
+    written = [os.path.expanduser(os.fspath(path)) for path in paths]
+    sources: dict[Any, str] = {}  # each by its path and, if it exists, by its file
     for source in map(own_path, filter(None, inputs)):
-        if not is_stream(path) and (path == source or _is_same_file(path, source)):
+        sources[source] = sources[_identity(source)] = source
+    for path in written:
+        source = sources.get(own_path(path)) or sources.get(_identity(path))
+        if source and not is_stream(path):
             received = f"{path} as the output, which is the input {source}"
             raise InputError(received, "an output that is no input", "choose another output")
-    return path
+    return written
 
 
-def _is_same_file(path: str, other: str) -> bool:
-    """Whether two names, which may be links, are of one existing file or folder."""
-    if is_remote(path) or is_remote(other):
-        return False
+def _identity(path: str) -> tuple[int, int] | str:
+    """What all names of a local file or folder have in common; of others the path."""
+    if is_remote(path):
+        return path
     try:
-        return os.path.samefile(path, other)
-    except OSError:  # one does not exist
-        return False
+        found = os.stat(path)
+    except OSError:  # it does not exist
+        return path
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager

@@ -126,9 +126,10 @@ class Options:
     """A base of groups of options: subclasses are frozen dataclasses with checked values.
 
     Attributes:
-      title: under which --help shows the options that the class declares.
+      title: under which --help shows the options that the class declares, not those of its bases.
       most_used: names of options, also of other groups, that --help shows first.
-      acts: as of `option`, for all options of the class; its title should say it.
+      acts: as of `option`, for all options of the class and of those that derive from it; the title
+        should say it.
 
     Raises:
       InputError: a value is not as declared.
@@ -141,7 +142,7 @@ class Options:
     def __init_subclass__(cls, *, title: str = "", most_used: str = "", acts: str = ""):
         cls.title = title or "Of this command"
         cls.most_used = tuple(most_used.split())
-        cls.acts = acts
+        cls.acts = acts or getattr(cls, "acts", "")
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     def __post_init__(self):
@@ -161,15 +162,15 @@ class Options:
 
 def replaced(options: Group, **values: Any) -> Group:
     """A copy of options with other values, wherever in its groups they are."""
-    changed = {}
+    groups = {}
     for field in dataclasses.fields(options):
-        value = getattr(options, field.name)
-        if isinstance(value, Options):
-            names = {name for name, _ in _flat(value)} & values.keys()
+        group = getattr(options, field.name)
+        if isinstance(group, Options):
+            names = {name for name, _ in _flat(group)} & values.keys()
             if names:
-                inner = {name: values.pop(name) for name in names}
-                changed[field.name] = replaced(value, **inner)
-    return dataclasses.replace(options, **changed, **values)
+                of_group = {name: values.pop(name) for name in names}
+                groups[field.name] = replaced(group, **of_group)
+    return dataclasses.replace(options, **groups, **values)
 
 
 # ---------------------------------------------------------------------------- reading declarations
@@ -228,7 +229,9 @@ def _listed(cls: Any) -> tuple[Option, ...]:
     for field in dataclasses.fields(cls):
         kind = kinds[field.name]
         if is_group(kind):
-            listed += options_of(kind)
+            values = {} if field.default is dataclasses.MISSING else values_of(field.default)
+            for option in options_of(kind):
+                listed.append(option._replace(default=values.get(option.name, option.default)))
         elif _HELP in field.metadata:
             listed.append(_option_of(cls, field, kind))
     names = [option.flag for option in listed]
@@ -286,7 +289,12 @@ def made(cls: type[Group], given: Mapping[str, Any]) -> Group:
     for field in dataclasses.fields(cls):
         kind = _hints(cls)[field.name]
         if is_group(kind):
-            values[field.name] = made(kind, given)
+            names = {option.name for option in options_of(kind)}
+            given_here = {name: value for name, value in given.items() if name in names}
+            if field.default is dataclasses.MISSING:
+                values[field.name] = made(kind, given_here)
+            else:
+                values[field.name] = replaced(field.default, **given_here)
         elif field.name in given:
             values[field.name] = given[field.name]
     return cls(**values)

@@ -38,7 +38,8 @@ _has_bars = False
 def prepare() -> None:
     """Formats all log lines of this process, TensorFlow's too; a terminal gets bars from now on."""
     global _has_bars
-    _has_bars = sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    is_shown = sys.stderr is not None and sys.stderr.isatty()
+    _has_bars = is_shown and os.environ.get("TERM", "dumb") != "dumb"
     logging.use_absl_handler()
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(LineFormatter())

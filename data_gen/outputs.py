@@ -29,7 +29,7 @@ from bert_tf.data.records import (
 )
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
-from bert_tf.files import gfile, is_file, is_remote, locked, output, read_json
+from bert_tf.files import gfile, is_file, is_remote, locked, outputs, read_json
 from bert_tf.terminal import number_of
 from data_gen.documents import Counts
 
@@ -67,14 +67,14 @@ def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None
     """
     expected = "names of files, separated by commas, each once"
     there: set[str] = set()
+    written = [report_path(output_files[0])]
     for path in output_files:
         real_path = path if is_remote(path) else os.path.realpath(path)
         if not path or real_path in there:
             raise InputError(f"--output_file with {path!r}", expected, f"correct {path!r}")
         there.add(real_path)
-        for written in (path, description_path(path), index_path(path)):
-            output(written, input_files)
-    output(report_path(output_files[0]), input_files)
+        written += [path, description_path(path), index_path(path)]
+    outputs(written, input_files)
     for folder in dict.fromkeys(os.path.dirname(path) or "." for path in output_files):
         files.make_folder(folder)
 

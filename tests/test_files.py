@@ -425,8 +425,11 @@ def test_two_processes_that_race_for_an_output(tmp_path, kind):
 PUBLISHER = """
 import os, sys, time
 from bert_tf import files, runtime
-from bert_tf.cli import main as cli
+from bert_tf.cli.main import run
+from bert_tf.options import Options
+LOADS_TENSORFLOW = False
 path, when, folder = sys.argv[1], sys.argv[2], sys.argv[3] == "folder"
+del sys.argv[1:]
 
 def wait():
     print("begun", flush=True)
@@ -442,7 +445,7 @@ def renamed(before, after):
     replace(before, after)
     wait()
 
-def main(_):
+def main(options: Options):
     with files.published(path, prove, folder=folder) as name:
         if folder:
             os.mkdir(f"{name}/a")
@@ -455,8 +458,7 @@ def main(_):
 replace = os.replace
 if when == "renamed":
     os.replace = renamed
-cli.parse(lambda: None, needs_tensorflow=False)
-cli.run(main)
+run(main)
 """
 
 

@@ -53,6 +53,24 @@ class Brief(Command):
     steps: FewSteps = FewSteps()
 
 
+class Late(Options):
+    """A command whose group has other defaults."""
+
+    steps: Steps = Steps(seed=9)
+
+
+class OfTraining(Options, acts="do_train"):
+    """All act together."""
+
+    rate: float = option("Rate.", default=0.5, above=0.0)
+
+
+class OfFineTuning(OfTraining):
+    """With another default."""
+
+    rate: float = option("Rate.", default=0.25, above=0.0)
+
+
 class Counted(Steps):
     """What takes a group, and more."""
 
@@ -70,6 +88,20 @@ def test_the_options_of_a_command_are_its_own_and_those_of_its_groups():
     few = {one.name: one for one in options_of(Brief)}
     assert (few["every"].default, few["every"].title) == (2, "Of this command")
     assert (few["seed"].default, few["seed"].title) == (5, "Training")
+
+
+def test_the_defaults_of_a_group_are_those_of_the_command_that_has_it():
+    listed = {one.name: one.default for one in options_of(Late)}
+    assert listed == {"seed": 9, "every": 7}
+    assert made(Late, {}) == Late()
+    assert made(Late, {"every": 3}).steps == Steps(seed=9, every=3)
+    assert changed(Late()) == {}
+    assert recorded(Late()).defaults == {"seed": 9, "every": 7}
+
+
+def test_what_a_class_says_of_all_its_options_holds_where_one_is_declared_again():
+    (rate,) = options_of(OfFineTuning)
+    assert (rate.default, rate.acts, rate.shown_acts) == (0.25, (("do_train",),), ())
 
 
 def test_two_options_of_one_name_are_a_mistake_of_the_command():

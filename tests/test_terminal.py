@@ -41,10 +41,12 @@ BAR_SCRIPT = """
 import sys, time
 from absl import logging
 from bert_tf import terminal
-from bert_tf.cli import main as cli
+from bert_tf.cli.main import run
+from bert_tf.options import Options
 from bert_tf.terminal import Progress
+LOADS_TENSORFLOW = False
 
-def main(_):
+def main(options: Options):
     with Progress("load"):
         time.sleep(0.2)
     with Progress("read", 8, "files") as files:
@@ -58,8 +60,7 @@ def main(_):
 
 terminal.SECONDS_TO_BAR, terminal.SECONDS_TO_REPORT = 0.05, 0.3
 terminal.SECONDS_BETWEEN_LINES = 0.05
-cli.parse(lambda: None, needs_tensorflow=False)
-cli.run(main)
+run(main)
 """
 READ = r"read: 4 of 8 files, [0-9.]+ a second, 0 s left, loss 0\.5"
 

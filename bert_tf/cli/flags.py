@@ -92,34 +92,42 @@ class _Parser(flags.ArgumentParser):
         Raises:
           InputError: the option has no such value.
         """
-        kind, metadata = self.option.kind, self.option.metadata
+        flag, kind, metadata = f"--{self.option.flag}", self.option.kind, self.option.metadata
         value = taken(word, kind)
         if metadata.get("path"):
             value = path_of(word, of_file=self.option.name.endswith("_file"))
         try:
-            declarations.check(self.option.flag, value, kind, **metadata)
+            declarations.check(flag, value, kind, **metadata)
         except InputError as error:
-            received = f"--{self.option.flag}={word}"
-            raise InputError(received, error.expected, "correct it") from None
+            is_one_of_several = isinstance(value, tuple) and value
+            which = f", with {error.received}" if is_one_of_several else ""
+            raise InputError(f"{flag}={word}{which}", error.expected, "correct it") from None
         return value
 
 
 def taken(word: str, kind: Any) -> Any:
     """A word as a value of that type; one that is none as it is, to be refused."""
     if kind == tuple[str, ...]:
-        return tuple(text.strip() for text in _cells(word))
+        return _words_between_commas(word)
     if kind == tuple[float, ...]:
         numbers = [taken(text, float) for text in word.split(",")]
         return tuple(dict.fromkeys(numbers))  # each once
     try:
-        return kind(word)
+        return _INTEGERS.convert(word) if kind is int else kind(word)
     except ValueError:
         return word
 
 
-def _cells(word: str) -> list[str]:
-    """The words between commas; quotes keep a comma within one."""
-    return next(csv.reader([word]), []) if word else []
+_INTEGERS = flags.IntegerParser()  # takes 0x10, too
+
+
+def _words_between_commas(word: str) -> Any:
+    """The words; quotes keep a comma within one. A word of which that is not true as it is."""
+    try:
+        cells = next(csv.reader([word], strict=True), [])
+    except csv.Error:
+        return word
+    return tuple(text.strip() for text in cells)
 
 
 def path_of(word: str, *, of_file: bool) -> str:

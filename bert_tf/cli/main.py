@@ -138,6 +138,8 @@ def end(code: int, message: str = "") -> None:
 
 def flush_messages() -> None:
     """Writes what standard error holds back; what cannot be written is lost, without an error."""
+    if sys.stderr is None:
+        return
     try:
         sys.stderr.flush()
     except OSError:

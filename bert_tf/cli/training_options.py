@@ -51,8 +51,9 @@ class TrainingCommand(RunFolder, title="Training"):
     ignored: WithoutEffect = WithoutEffect()
 
     def check(self) -> None:
-        """Refuses a folder whose checkpoints TensorFlow could not read."""
-        refuse_pattern(self.output_dir)
+        """Refuses folders that TensorFlow could not read."""
+        refuse_pattern(self.output_dir, "--output_dir=")
+        refuse_pattern(self.export_dir or "", "--export_dir=")
 
 
 class InitialModel(ModelFiles, title="Model"):

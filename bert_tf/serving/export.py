@@ -131,14 +131,18 @@ def export_checkpoint(
         files.refuse_pattern(export_dir)
     task = make_task(source, config, tokenizer, options, activations)
     answered: list[Answered] = []
-    with files.path_errors(export_dir, "written"):
-        final = tf.io.gfile.join(export_dir, str(_next_version(export_dir, file_format)))
-    with files.published(
-        final,
-        lambda folder: _prove(folder, answered),
-        folder=True,
-        last=MODEL_FILES[file_format],
-    ) as folder:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(files.locked(export_dir, folder=True))
+        with files.path_errors(export_dir, "written"):
+            final = tf.io.gfile.join(export_dir, str(_next_version(export_dir, file_format)))
+        folder = stack.enter_context(
+            files.published(
+                final,
+                lambda folder: _prove(folder, answered),
+                folder=True,
+                last=MODEL_FILES[file_format],
+            )
+        )
         if file_format == SAVED_MODEL:
             signatures, converted = task.signatures(), {}
             name = export_dir.rpartition("/")[2] or task.head.name

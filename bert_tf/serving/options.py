@@ -7,7 +7,7 @@ from typing import Any
 from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.declarations import size
 from bert_tf.heads import NAMES
-from bert_tf.options import Options, option, values_of
+from bert_tf.options import Options, option
 
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
 DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
@@ -43,10 +43,11 @@ class WeightsOptions(ModelFiles):
         default=None,
         choices=TASKS,
     )
-    labels: tuple[str, ...] = option(
+    labels: tuple[str, ...] | None = option(
         "Of a folder with weights: names of the classes, in order where its files do not name "
         "them.",
-        default=(),
+        default=None,
+        filled=True,
     )
     pairs: bool | None = option(
         "Of a folder with weights: it was trained on pairs of texts.", default=None
@@ -57,7 +58,7 @@ class WeightsOptions(ModelFiles):
 
     def arguments(self) -> dict[str, Any]:
         """The arguments of a `Predictor` by name; None where nothing is given."""
-        return values_of(self) | {"labels": self.labels or None}
+        return {name: getattr(self, name) for name in vars(self)}
 
 
 class ServingOptions(Options):

@@ -6,6 +6,8 @@ from bert_tf.errors import InputError
 from bert_tf.options import LONGEST, Options, option
 from bert_tf.tokenization import SPECIAL_PIECES
 
+NULL_THRESHOLD = 0.0  # of no answer, where none is given or stored with a model
+
 
 @dataclasses.dataclass(frozen=True)
 class WindowSizes:

@@ -32,6 +32,7 @@ from bert_tf.squad.data import (
     training_examples,
 )
 from bert_tf.squad.evaluation import main_scores
+from bert_tf.squad.options import NULL_THRESHOLD
 from bert_tf.squad.windows import (
     Window,
     WindowSizes,
@@ -232,7 +233,7 @@ def _read(path: str | None, tfds_name: str | None, split: str) -> SquadFile:
 def null_threshold(
     given: float | None, source: Weights, *, is_trained: bool, is_used: bool
 ) -> float:
-    """The threshold of no answer: as given, else as stored with the model, else 0.
+    """The threshold of no answer: as given, else as stored with the model, else NULL_THRESHOLD.
 
     With training a stored one is ignored: the same command gives the same answers again.
 
@@ -243,7 +244,7 @@ def null_threshold(
       is_used: whether questions may have no answer.
     """
     stored = None if is_trained else source.metadata.null_score_diff_threshold
-    threshold, origin = 0.0, "default"
+    threshold, origin = NULL_THRESHOLD, "default"
     if given is not None:
         threshold, origin = given, "as given"
     elif stored is not None:

@@ -62,7 +62,7 @@ class Intervals(Options, title="Training"):
     )
     log_steps: int | None = option(
         "Steps between two lines of progress, and points of the curves. If not given: 100, and "
-        "fewer in a run of less than 2,000 steps, for some twenty points.",
+        "fewer in a run of less than 2,000 steps, for some twenty points; 0: only the end.",
         default=None,
         low=0,
         acts="do_train",
