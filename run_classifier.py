@@ -63,6 +63,7 @@ class Classify(
         default=(5e-5,),
         above=0.0,
         acts="do_train",
+        recorded=False,  # that of each trial is
         original=True,
     )
     num_trials: int = option(
@@ -70,6 +71,7 @@ class Classify(
         default=1,
         low=1,
         acts="do_train",
+        recorded=False,
     )
     best_metric: str | None = option(
         "The result by which the best checkpoint, the end of training and the best trial are "
@@ -84,12 +86,14 @@ class Classify(
         default=None,
         path=True,
         acts="do_train",
+        recorded=False,  # the weights are
     )
     calibrate: bool = option(
         "Divide the logits by a temperature, so that the probabilities of the dev data are closer "
         "to how often predictions are right; recorded with the model.",
         default=False,
         acts="do_train and do_eval",
+        recorded=False,  # checkpoints have the weights before
     )
     doc_stride: int = option(
         "Read texts longer than --max_seq_length whole, in windows: tokens from the start of a "

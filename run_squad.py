@@ -56,6 +56,7 @@ class Squad(
         default=None,
         path=True,
         acts="do_train",
+        recorded=False,
         original=True,
     )
     predict_file: str | None = option(

@@ -3,6 +3,7 @@
 Imported when the options are read: it loads TensorFlow.
 """
 
+import dataclasses
 import importlib
 import os
 from typing import Any
@@ -81,7 +82,7 @@ def step_of_devices(step: StepConfig) -> StepConfig:
     Accelerators have more to gain from memory than they lose by computing attention again.
     """
     others = {device.device_type for device in tf.config.list_logical_devices()} - {"CPU"}
-    return StepConfig(**vars(step) | {"recompute_attention": bool(others)})
+    return dataclasses.replace(step, recompute_attention=bool(others))
 
 
 def shared_size(name: str, size: int, strategy: tf.distribute.Strategy) -> int:

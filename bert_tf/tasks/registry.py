@@ -289,9 +289,9 @@ class OwnFiles(
         return self.train_file or self.dev_file or self.test_file
 
 
-def _own_files(file_format: str, **flags) -> Task:
+def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task:
     """A user's own files; columns are names, or in files without a header positions from 0."""
-    own = OwnFiles(**flags)
+    own = own or OwnFiles(**options)
     optional = {"text_b": own.text_b_column, "id": own.id_column}
     columns: dict[str, Column] = {"text_a": own.text_a_column, "label": own.label_column}
     columns |= {field: column for field, column in optional.items() if column is not None}
@@ -366,7 +366,7 @@ def get_task(name: str, **options) -> Task:
 
     Args:
       name: one of `list_tasks()`.
-      **options: xnli: language. csv, tsv, jsonl: the fields of `OwnFiles`.
+      **options: xnli: language. csv, tsv, jsonl: own, an `OwnFiles`, or its fields.
 
     Raises:
       InputError: there is no such task, or its columns or labels are invalid.

@@ -3,6 +3,8 @@
 Loads no TensorFlow before something is read.
 """
 
+from typing import Any
+
 from absl import logging
 
 from bert_tf import files
@@ -93,11 +95,11 @@ def task_of(data: TaskData, best_metric: str) -> Task:
       InputError: there is no such task or metric.
     """
     name = registry.find_name(data.task_name) if data.task_name else own_format(data)
-    options = {}
+    options: dict[str, Any] = {}
     if name == "xnli":
         options = {"language": registry.language_of(data.task_name)}
     elif name in OWN_FORMATS:
-        options = vars(data.own)
+        options = {"own": data.own}
     task = registry.get_task(name, **options)
     if data.folder:
         task = task.with_choices_in(data.folder)

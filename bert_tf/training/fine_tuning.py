@@ -475,14 +475,13 @@ def optimizer_of(
     schedule: FineTuningSchedule, num_train_steps: int
 ) -> optimization.AdamWeightDecay:
     """The optimizer of a fine-tuning run of so many steps."""
-    return optimization.make_optimizer(
+    rates = optimization.warmed_up(
         num_train_steps,
         learning_rate=schedule.learning_rate,
         warmup_proportion=schedule.warmup_proportion,
-        layerwise_lr_decay=schedule.layerwise_lr_decay,
-        optimizer=schedule.optimizer,
-        bias_correction=schedule.bias_correction,
     )
+    decay = schedule.layerwise_lr_decay
+    return optimization.optimizer_of(schedule, rates, layerwise_lr_decay=decay)
 
 
 # ---------------------------------------------------------------------------- the best

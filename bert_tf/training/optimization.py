@@ -17,6 +17,7 @@ from bert_tf.declarations import check, check_fields, declared, size
 from bert_tf.errors import InputError
 from bert_tf.modeling.keras_private import index_of_variable
 from bert_tf.modeling.names import checkpoint_name
+from bert_tf.training.options import Updates
 
 if TYPE_CHECKING:
     from bert_tf.keywords import OptimizerOptions
@@ -235,6 +236,45 @@ class Lamb(AdamWeightDecay):
 CLASSES = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of `config.OPTIMIZERS`
 
 
+def optimizer_of(
+    updates: Updates, schedule: Schedule, *, layerwise_lr_decay: float = 1.0
+) -> AdamWeightDecay:
+    """The optimizer of a command that trains.
+
+    Args:
+      updates: the options of its updates.
+      schedule: of its learning rate.
+      layerwise_lr_decay: as of `AdamWeightDecay`.
+    """
+    return CLASSES[updates.optimizer](
+        schedule,
+        bias_correction=updates.bias_correction,
+        layerwise_lr_decay=layerwise_lr_decay,
+    )
+
+
+def warmed_up(
+    num_train_steps: int,
+    *,
+    learning_rate: float,
+    warmup_proportion: float,
+    end_learning_rate: float = 0.0,
+) -> Schedule:
+    """The schedule of fine-tuning, whose warm-up is a share of its steps.
+
+    Raises:
+      InputError: a number is out of range.
+    """
+    check("num_train_steps", num_train_steps, int, low=1)
+    check("warmup_proportion", warmup_proportion, float, low=0, high=1)
+    return Schedule(
+        learning_rate=learning_rate,
+        num_train_steps=num_train_steps,
+        num_warmup_steps=int(num_train_steps * warmup_proportion),
+        end_learning_rate=end_learning_rate,
+    )
+
+
 def make_optimizer(
     num_train_steps: int,
     *,
@@ -259,13 +299,11 @@ def make_optimizer(
     """
     given: list[Any] = [num_train_steps, learning_rate, warmup_proportion]  # also of NumPy
     steps, rate, share = (x.item() if isinstance(x, np.generic) else x for x in given)
-    check("num_train_steps", steps, int, low=1)
-    check("warmup_proportion", share, float, low=0, high=1)
     check("optimizer", optimizer, str, choices=CLASSES)
-    schedule = Schedule(
+    schedule = warmed_up(
+        steps,
         learning_rate=rate,
-        num_train_steps=steps,
-        num_warmup_steps=int(steps * share),
+        warmup_proportion=share,
         end_learning_rate=end_learning_rate,
     )
     return CLASSES[optimizer](schedule, **options)

@@ -32,11 +32,13 @@ class StepConfig(Options, title="Training"):
         default=1,
         low=1,
         acts="do_train",
+        recorded=False,
     )
     recompute: bool = option(
         "Compute encoder blocks again for their gradients: less memory.",
         default=False,
         acts="do_train",
+        recorded=False,
     )
     xla: bool = option("Compile steps with XLA.", default=True)
     recompute_attention: bool = False
@@ -58,6 +60,7 @@ class Intervals(Options, title="Training"):
         default=1000,
         low=1,
         acts="do_train",
+        recorded=False,
         original=True,
     )
     log_steps: int | None = option(
@@ -66,12 +69,14 @@ class Intervals(Options, title="Training"):
         default=None,
         low=0,
         acts="do_train",
+        recorded=False,
     )
     save_checkpoints_steps: int = option(
         "Steps between two checkpoints; 0: one at the end. Ctrl-C and SIGTERM save one more.",
         default=1000,
         low=0,
         acts="do_train",
+        recorded=False,
         original=True,
     )
     eval_steps: int = option(
@@ -79,6 +84,7 @@ class Intervals(Options, title="Training"):
         default=0,
         low=0,
         acts="do_train and do_eval",
+        recorded=False,
     )
 
     def of_run(self, num_train_steps: int) -> Self:
@@ -179,6 +185,7 @@ class PretrainingSchedule(Updates):
         default=None,
         low=1,
         acts="do_train",
+        recorded=False,
     )
 
     @property
@@ -363,7 +370,11 @@ class Training(Options, title="Training"):
         recorded=True,
     )
     keep_checkpoint_max: int = option(
-        "How many checkpoints are kept; 0 keeps all.", default=5, low=0, acts="do_train"
+        "How many checkpoints are kept; 0 keeps all.",
+        default=5,
+        low=0,
+        acts="do_train",
+        recorded=False,
     )
 
 

@@ -173,12 +173,11 @@ def make_trainer(
         num_train_steps=schedule.num_train_steps,
         num_warmup_steps=schedule.num_warmup_steps,
     )
-    optimizer = optimization.CLASSES[schedule.optimizer]
     num_sequences = model.data.sequences_per_record if model.data else 1
     return Trainer(
         lambda: head.model(model.config, with_losses=True, num_sequences=num_sequences),
         head,
-        optimizer(rates, bias_correction=schedule.bias_correction),
+        optimization.optimizer_of(schedule, rates),
         strategy=strategy,
         seed=seed,
         step_config=step_config,
