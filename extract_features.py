@@ -65,13 +65,16 @@ def main(options: Features) -> None:
     from absl import logging
 
     from bert_tf.checkpoints.loading import complete_model, open_weights
+    from bert_tf.checkpoints.metadata import model_files
     from bert_tf.files import locked, output
     from bert_tf.serving import pretrained
     from bert_tf.serving.rows import num_lines
     from bert_tf.terminal import counted, number_of
 
     written = written_format(options.output_file, FEATURE_FORMATS)
-    path = output(options.output_file, [options.input_file])
+    path = output(
+        options.output_file, [options.input_file, *model_files(options.model.init_checkpoint)]
+    )
     with locked(path):
         model = complete_model(open_weights(options.model.init_checkpoint), options.model)
         default = ALL_LAYERS if options.pooling == "none" else LAST_LAYER

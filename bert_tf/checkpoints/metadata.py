@@ -15,7 +15,7 @@ import numpy as np
 from bert_tf.config import BertConfig
 from bert_tf.declarations import check_fields, declared, size, typed
 from bert_tf.errors import InputError, first_line
-from bert_tf.files import gfile, read_json, write_text
+from bert_tf.files import gfile, is_remote, paths_in, read_json, write_text
 from bert_tf.heads import NAMES, OUTPUT
 
 if TYPE_CHECKING:
@@ -200,6 +200,27 @@ class Weights:
         done = dict.fromkeys(("score_mean", "score_deviation", "temperature"))
         metadata = dataclasses.replace(self.metadata, **done)
         return dataclasses.replace(self, read=read, metadata=metadata)
+
+
+_OF_MODELS = re.compile(
+    r"checkpoint|vocab\.txt|tokenizer.*|(.*config|model_facts|export|modules|added_tokens)\.json"
+    r"|special_tokens_map\.json|.*\.(index|data-\d+-of-\d+|meta|safetensors|bin|h5|keras|pb|tflite)"
+)
+
+
+def model_files(path: str) -> list[str]:
+    """The local files that belong to a model of any format, by their names.
+
+    Args:
+      path: a folder, with all that is in it, or a file or prefix, with what lies beside it.
+    """
+    if is_remote(path):
+        return []
+    if os.path.isdir(path):
+        inside = [os.path.join(home, name) for home, _, names in os.walk(path) for name in names]
+    else:
+        inside = paths_in(os.path.dirname(path) or ".", "")
+    return [file for file in inside if _OF_MODELS.fullmatch(os.path.basename(file))]
 
 
 def read_model_files(folder: str) -> dict[str, Any]:

@@ -93,8 +93,16 @@ def further_flags() -> str:
 # ---------------------------------------------------------------------------- what is wrong
 
 
-def flag_error(error: flags.Error | UnicodeError, cls: type[Options], program: str) -> InputError:
-    """The first thing that is wrong with a command line."""
+def flag_error(
+    error: flags.Error | LookupError | ValueError, values: flags.FlagValues, program: str
+) -> InputError:
+    """The first thing that is wrong with a command line.
+
+    Args:
+      error: of absl, or of the parser of a flag.
+      values: the flags of the command.
+      program: the command.
+    """
     if isinstance(error.__context__, InputError):  # of a value
         wrong = error.__context__
         remedy = f"{wrong.remedy}; {program} --help explains the flags"
@@ -109,7 +117,10 @@ def flag_error(error: flags.Error | UnicodeError, cls: type[Options], program: s
         expected = f"the flags that {program} --help lists"
         return InputError(f"--{error.flagname}, which is unknown", expected, remedy)
     name = given.removeprefix("--").partition("=")[0]
-    is_switch = any(option.flag == name and option.kind is bool for option in options_of(cls))
-    expected = "true or false" if is_switch else why.removeprefix("value should be ")
+    expected = why.removeprefix("value should be ")
+    if name in values and values[name].boolean:
+        expected = "true or false"
+    elif name in values:
+        expected = values[name].parser.syntactic_help or expected
     remedy = f"correct it; {program} --help explains the flags"
     return InputError(given, expected or "--flag=VALUE", remedy)

@@ -42,8 +42,8 @@ class Convert(Options):
         choices=WRITTEN,
         acts="to",
     )
-    extra_tokens: tuple[str, ...] = option(
-        "Tokens to add after the last one, commas between.", default=(), acts="to"
+    extra_tokens: tuple[str, ...] | None = option(
+        "Tokens to add after the last one, commas between.", default=None, filled=True, acts="to"
     )
     never_split: tuple[str, ...] | None = option(
         "Pieces that the model's tokenizer keeps whole wherever a text has them, such as '<e1>', "
@@ -176,7 +176,7 @@ def edited(source: "Weights", options: Convert) -> "Weights":
         changed = saving.extend_positions(changed, options.max_position_embeddings)
     if changed.config and changed.pieces:
         tokenizer = tokenizer_of(changed, changed.config)  # refuses what is not in the vocabulary
-        for piece in options.extra_tokens:
+        for piece in options.extra_tokens or ():
             parts = tokenizer.tokenize(piece)  # text is split at punctuation and lower-cased
             if not piece.startswith("##") and parts != [piece]:
                 logging.warning(

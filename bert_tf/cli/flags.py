@@ -34,8 +34,8 @@ def parse(cls: type[Command], line: Sequence[str]) -> Command:
     values = define(cls)
     try:
         words = values(without_true(line, cls))[1:]
-    except (flags.Error, UnicodeError) as error:
-        raise flag_error(error, cls, line[0]) from None
+    except (flags.Error, LookupError, ValueError) as error:
+        raise flag_error(error, values, line[0]) from None
     flags.FLAGS.mark_as_parsed()  # absl's own, which absl reads there
     declared = options_of(cls)
     given = {o.name: values[o.flag].value for o in declared if not o.says("words")}
@@ -58,7 +58,9 @@ def define(cls: type[Options]) -> flags.FlagValues:
             flags.DEFINE_bool(option.flag, None, option.help, flag_values=values)
         else:
             flags.DEFINE(_Parser(option), option.flag, None, option.help, flag_values=values)
-    for flag in {flags.FLAGS[name] for name in flags.FLAGS}:
+    for name in ("help", "helpfull"):  # answered before; here for "did you mean"
+        flags.DEFINE_bool(name, None, "", flag_values=values)
+    for flag in {flags.FLAGS[name] for name in flags.FLAGS}:  # each under its long name
         if flag.name not in values:
             values[flag.name] = flag
     return values
@@ -99,7 +101,7 @@ class _Parser(flags.ArgumentParser):
         try:
             declarations.check(flag, value, kind, **metadata)
         except InputError as error:
-            is_one_of_several = isinstance(value, tuple) and value
+            is_one_of_several = isinstance(value, tuple) and len(value) > 1
             which = f", with {error.received}" if is_one_of_several else ""
             raise InputError(f"{flag}={word}{which}", error.expected, "correct it") from None
         return value
@@ -158,12 +160,11 @@ def _words_of(cls: type[Options], words: Sequence[str]) -> dict[str, Any]:
         return {}
     if option.kind is not str:
         return {option.name: tuple(words)}
-    if len(words) != 1:
-        received = f"{len(words)} words outside any flag"
+    if len(words) != 1 or not words[0]:
         called = option.says("words")
-        raise InputError(
-            received, f"one, {called}: {option.help}", f"write {called} behind the verb"
-        )
+        received = f"{', '.join(map(repr, words))} as {called}" if words else f"no {called}"
+        remedy = f"write {called} behind the verb"
+        raise InputError(received, f"one {called}: {option.help}", remedy)
     return {option.name: words[0]}
 
 

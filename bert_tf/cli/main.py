@@ -35,8 +35,11 @@ def run(main: Callable[[Any], None]) -> None:
         needs no TensorFlow says LOADS_TENSORFLOW = False.
     """
     prepare()
+    if sys.stdout is None:
+        remedy = "leave >&- out; >/dev/null discards what is printed"
+        raise InputError("a closed standard output", "one that can be written", remedy)
     cls = options_class(main)
-    asked = {*sys.argv[1:]}
+    asked = {word.partition("=")[0] for word in sys.argv[1:]}
     if asked & (HELP | ALL_HELP):
         from bert_tf.cli.command_line import further_flags, page  # most commands do without
 
@@ -128,9 +131,9 @@ def end(code: int, message: str = "") -> None:
     Not by sys.exit: an error keeps tf.data's iterators alive, and Python's shutdown can wait for
     them for ever. Everything was cleaned up on the way here.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):  # None if it is closed
         sys.stdout.flush()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):
         sys.stderr.write(f"\n{sys.argv[0]}: {message}\n" * bool(message))
         sys.stderr.flush()
     os._exit(code)

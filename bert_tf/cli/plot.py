@@ -13,6 +13,7 @@ from bert_tf.errors import InputError
 from bert_tf.options import Options, option
 from bert_tf.runtime import import_extra
 
+PICTURES = ("png", "svg", "pdf")
 PRETRAINING_LOSSES = ("masked_lm_loss", "next_sentence_loss")  # "loss" is their sum
 
 
@@ -23,6 +24,13 @@ class Plot(Options):
     output_file: str = option(
         "Where the picture goes: .png, .svg or .pdf.", path=True, original=True
     )
+
+    def check(self) -> None:
+        """Refuses a picture of another kind."""
+        if kind_of(self.output_file) not in PICTURES:
+            received = f"--output_file={self.output_file}"
+            expected = "a name that ends in .png, .svg or .pdf"
+            raise InputError(received, expected, "correct --output_file")
 
 
 Curve = dict[int, float]  # value by step
@@ -44,10 +52,14 @@ def main(options: Plot) -> None:
         received = f"{options.output_dir}, where there are no summaries"
         raise InputError(received, "the output folder of a training run", "check --output_dir")
     picture = files.output(options.output_file, files.paths_in(options.output_dir, ""))
-    kind = os.path.splitext(picture)[1][1:] or "png"
     with files.published(picture) as temporary:
-        draw(panels, temporary, kind=kind)
+        draw(panels, temporary, kind=kind_of(picture))
     print(f"Wrote {options.output_file}")
+
+
+def kind_of(picture: str) -> str:
+    """The kind of a picture, by its ending; png without one."""
+    return os.path.splitext(picture)[1][1:].lower() or "png"
 
 
 def read_curves(output_dir: str) -> dict[str, Curve]:

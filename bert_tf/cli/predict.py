@@ -79,7 +79,7 @@ def main(options: Predict) -> None:
 
     input_file = options.files.input_file
     output_file = options.files.output_file
-    with open_output(output_file, input_file) as file:  # may be refused: before the model loads
+    with open_output(output_file, input_file, options.model) as file:  # before the model loads
         with Progress(f"load {options.model}"):
             size = options.files.batch_size
             predictor = Predictor(options.model, batch_size=size, **options.weights.arguments())

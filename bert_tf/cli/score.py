@@ -47,8 +47,9 @@ def main(options: Score) -> None:
     """Model -> score of each text -> JSON lines."""
     from bert_tf.serving.answer_files import open_output, read_texts, write_lines
 
-    output_file = options.files.output_file
-    with open_output(output_file, options.files.input_file) as file:  # before the model loads
+    input_file, output_file = options.files.input_file, options.files.output_file
+    model = options.model.init_checkpoint
+    with open_output(output_file, input_file, model) as file:  # before the model loads
         scorer = make_scorer(options.model, batch_size=options.files.batch_size)
         texts = options.texts or read_texts(options.files.input_file)
         write_lines(file, scores(scorer, texts))

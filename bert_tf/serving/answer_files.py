@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from absl import logging
 
 from bert_tf import files
+from bert_tf.checkpoints.metadata import model_files
 from bert_tf.errors import InputError
 from bert_tf.serving.options import MASK, STDIN
 from bert_tf.serving.predictor import Predictor
@@ -118,21 +119,22 @@ def _id_of(item: Any, place: str, id_key: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def open_output(path: str | None, source: str | None) -> Iterator[BinaryIO]:
+def open_output(path: str | None, source: str | None, model: str) -> Iterator[BinaryIO]:
     """Gives a file that appears when it is whole; without a path, standard output.
 
     Args:
       path: of the file.
-      source: the file that is read, if any.
+      source: the file that is read; None: standard input, which may be a file too.
+      model: the path of the model.
 
     Raises:
-      InputError: it is the one that is read, no file can be made there, or another process is
-        writing it.
+      InputError: it is one that is read, no file can be made there, or another process is writing
+        it.
     """
     if not path:
         yield sys.stdout.buffer
         return
-    path = files.output(path, [source])
+    path = files.output(path, [source or "/dev/stdin", *model_files(model)])
     with files.published(path) as temporary, files.gfile(temporary).GFile(temporary, "wb") as file:
         yield file
 

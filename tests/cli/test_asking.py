@@ -5,6 +5,7 @@ import doctest
 import pytest
 from walking import in_process, parsed
 
+from bert_tf.checkpoints.metadata import model_files
 from bert_tf.cli import fill_mask, serve
 from bert_tf.errors import InputError
 from bert_tf.serving.options import ServingOptions
@@ -35,8 +36,8 @@ def test_what_a_folder_does_not_say_is_handed_on(verb):
 
 def test_words_outside_flags():
     assert parsed("serve", "models/m", name="n").path == "models/m"
-    for words in ((), ("a", "b")):
-        with pytest.raises(InputError, match=f"{len(words)} words outside any flag\n.*one, PATH"):
+    for words in ((), ("a", "b"), ("",)):
+        with pytest.raises(InputError, match=r"(no|as) PATH\n.*one PATH"):
             parsed("serve", *words)
     assert parsed("fill-mask", "a [MASK]", "b", init_checkpoint="m").texts == ("a [MASK]", "b")
     assert parsed("score", init_checkpoint="m").texts == ()
@@ -96,3 +97,18 @@ def test_no_command_writes_what_it_reads(verb, link, tmp_path, monkeypatch):
         call(**READERS[verb], input_file=source, output_file=name)
     assert source.read_text() == "a text\n"
     assert {path.name for path in tmp_path.iterdir()} == {"texts.txt", *(["out"] if link else [])}
+
+
+@pytest.mark.parametrize("verb", READERS)
+@pytest.mark.parametrize("name", ["bert_config.json", "vocab.txt", "model.ckpt-3.index"])
+def test_no_command_writes_over_the_model_that_it_reads(verb, name, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / name).write_text("of the model")
+    (tmp_path / "texts.txt").write_text("a text\n")
+    flag = next(iter(READERS[verb]))
+    given = {flag: tmp_path / "model", "input_file": tmp_path / "texts.txt"}
+    with in_process(verb) as call, pytest.raises(InputError, match="as the output, which is the"):
+        call(**given, output_file=tmp_path / "model" / name)
+    assert (tmp_path / "model" / name).read_text() == "of the model"
+    assert model_files(f"{tmp_path}/model") == [f"{tmp_path}/model/{name}"]
+    assert model_files(f"{tmp_path}/texts.txt") == model_files("gs://bucket/model") == []
