@@ -107,7 +107,7 @@ def test_outputs_that_are_no_inputs(tmp_path, monkeypatch):
         )
     for path in ("gs://bucket/b", "gs://other/a", "/dev/stdout", f"{tmp_path}/pipe"):
         assert files.output(path, inputs) == path
-    with pytest.raises(InputError, match="gs://bucket/a as the output, which is the input gs://b"):
+    with pytest.raises(InputError, match="gs://bucket/a/ as the output, which is the input gs://b"):
         files.output("gs://bucket/a/", inputs)
     with pytest.raises(InputError, match="none/x as the output, which is the input"):
         files.output(tmp_path / "none/x", [f"{tmp_path}/none/x"])  # it may be made meanwhile

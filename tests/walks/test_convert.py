@@ -142,7 +142,6 @@ def test_a_model_that_computes_something_else_is_not_kept(
     [
         ("shrink", {}, "'shrink'"),
         ("strip inspect", {}, "'strip inspect'"),
-        ("average", {"from": "a,b"}, "To do: average in Python, as docs/"),
         ("", {"to": ""}, "convert without --to"),
         ("strip", {"from": "a,b"}, "a,b"),
         ("", {"never_split": "w3,<e1>"}, "101 pieces, without <e1>"),
