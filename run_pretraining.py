@@ -24,12 +24,9 @@ from bert_tf.training.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from bert_tf.checkpoints.companions import Companions
-    from bert_tf.checkpoints.tf1 import CheckpointFolder
     from bert_tf.data.batches import Batches
-    from bert_tf.training.trainer import Trainer
+    from bert_tf.options import Settings
 
 
 class Pretrain(
@@ -88,7 +85,15 @@ def main(options: Pretrain) -> None:
         # Cached: the last evaluation of training is that of --do_eval.
         evaluate = functools.cache(lambda _: trainer.evaluate(eval_batches))
         if options.do_train:
-            train(options, trainer, batches, folder, model, evaluate)
+            trainer.train(
+                batches,
+                num_train_steps=options.schedule.last_step,
+                folder=folder,
+                intervals=options.intervals,
+                run_settings=settings_of(options, model, batches),
+                on_begin=lambda: model.write(folder.path),
+                evaluate=evaluate,
+            )
         if options.do_eval:
             step = trainer.restore(folder, {})
             results = {"global_step": step, **evaluate(step)}
@@ -103,28 +108,13 @@ def main(options: Pretrain) -> None:
     logging.info("Wrote %s", options.output_dir)
 
 
-def train(
-    options: Pretrain,
-    trainer: "Trainer",
-    batches: "Batches",
-    folder: "CheckpointFolder",
-    model: "Companions",
-    evaluate: "Callable[[int], Mapping[str, float]]",
-) -> None:
-    """Trains from the first weights, or from the last checkpoint of the folder."""
-    from bert_tf.cli.training import settings_of
+def settings_of(options: Pretrain, model: "Companions", batches: "Batches") -> "Settings":
+    """What decides the result of the run; recorded in its checkpoints."""
+    from bert_tf.cli import training
     from bert_tf.training.pretraining import data_settings
 
-    settings = settings_of(options, model.config).with_values(**data_settings(batches))
-    trainer.train(
-        batches,
-        num_train_steps=options.schedule.last_step,
-        folder=folder,
-        intervals=options.intervals,
-        run_settings=settings,
-        on_begin=lambda: model.write(folder.path),
-        evaluate=evaluate,
-    )
+    settings = training.settings_of(options, model.config)
+    return settings.with_values(**data_settings(batches))
 
 
 def with_model(options: Pretrain) -> "tuple[Pretrain, Companions]":

@@ -102,9 +102,7 @@ def test_outputs_that_are_no_inputs(tmp_path, monkeypatch):
     inputs = [f"{tmp_path}/a", "gs://bucket/a", "/dev/stdout", f"{tmp_path}/pipe", "hf:a/b"]
     for path in ("b", "new", "no folder/a"):
         assert files.output(f"~/{path}", inputs) == f"{tmp_path}/{path}"
-        assert (
-            files.output(f"~/{path}/", inputs) == f"{tmp_path}/{path}/"
-        )
+        assert files.output(f"~/{path}/", inputs) == f"{tmp_path}/{path}/"
     for path in ("gs://bucket/b", "gs://other/a", "/dev/stdout", f"{tmp_path}/pipe"):
         assert files.output(path, inputs) == path
     with pytest.raises(InputError, match="gs://bucket/a/ as the output, which is the input gs://b"):

@@ -15,6 +15,7 @@ import yaml
 from bert_tf import BertConfig
 from bert_tf.checkpoints import loading, metadata, saving
 from bert_tf.errors import InputError
+from bert_tf.options import Options, option, options_of
 from bert_tf.tasks import registry
 from bert_tf.tasks.examples import Example
 
@@ -126,7 +127,7 @@ def test_the_image_for_serving_holds_a_whole_export(exported, tmp_path):
 
 
 GUIDE = read("CONTRIBUTING.md")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.M | re.S)
+BLOCKS = re.findall(r"^```python\n(.*?)^```", GUIDE, re.M | re.S)  # a task, an option, a format
 
 
 def test_the_files_and_names_of_the_guide_exist():
@@ -156,9 +157,19 @@ def test_the_task_of_the_guide_reads_its_data(tmp_path):
     assert BLOCKS[0] in in_docstring
 
 
+def test_the_option_of_the_guide_is_one():
+    body = "".join(f"    {line}\n" for line in BLOCKS[1].splitlines())
+    names = {"Options": Options, "option": option}
+    exec(f"class OfGuide(Options):\n{body}", names)
+    (found,) = options_of(names["OfGuide"])
+    assert (found.flag, found.kind, found.default) == ("clip_norm", float, 1.0)
+    with pytest.raises(InputError, match="at least 0"):
+        names["OfGuide"](clip_norm=-1.0)
+
+
 def test_the_format_of_the_guide_keeps_every_bit(tmp_path, monkeypatch):
     module = types.ModuleType("npz_of_the_guide")
-    exec(BLOCKS[1], vars(module))
+    exec(BLOCKS[2], vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     (entry,) = re.findall(r"^(\"npz\": Format\(.*\)),$", GUIDE, re.M)
     entry = entry.replace("bert_tf.checkpoints.npz", module.__name__)
