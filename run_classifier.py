@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from bert_tf.cli.main import run
 from bert_tf.cli.training_options import FineTuningCommand, require_one_of
 from bert_tf.errors import InputError
+from bert_tf.files import output
 from bert_tf.options import LONGEST, option, resolved
-from bert_tf.tasks.sources import TaskData
+from bert_tf.tasks.sources import DEV_FILE, TaskData
 from bert_tf.training.options import Epochs
 
 if TYPE_CHECKING:
@@ -118,6 +119,10 @@ class Classify(
         super().check()
         require_one_of(do_train=self.do_train, do_eval=self.do_eval, do_predict=self.do_predict)
         self.data.check()
+        if self.do_train and self.do_eval:
+            self.data.refuse_trained_dev_file()
+            if self.data.own.dev_share:
+                output(f"{self.output_dir}/{DEV_FILE}", self.data.own_paths().values())
         num_runs = self.do_train * len(self.learning_rate) * self.num_trials
         if num_runs > 1 and not self.do_eval:
             expected = "dev data, by which the best is chosen"
@@ -137,7 +142,7 @@ def main(options: Classify) -> None:
     from bert_tf.cli.record import write_record
     from bert_tf.files import locked
     from bert_tf.tasks.run_results import write_evaluation, write_predictions
-    from bert_tf.tasks.sources import keep_dev_rows
+    from bert_tf.tasks.sources import write_dev_rows
 
     given = options
     options = resolved(options, max_seq_length=None)
@@ -150,24 +155,19 @@ def main(options: Classify) -> None:
         calibration: dict[str, float] = {}
         if options.do_train:
             train_or_choose(options, text_run, train, dev[0] if dev else None)
+            if options.data.own.dev_share:
+                write_dev_rows(options.output_dir, dev[0].examples)
             text_run.record_temperature(None)  # of a command before
             calibration = text_run.calibrate(dev[0]) if options.calibrate else {}
         else:
             text_run.restore()
-        if options.data.own.dev_share:
-            keep_dev_rows(
-                options.output_dir,
-                dev[0].examples,
-                share=options.data.own.dev_share,
-                seed=options.training.seed,
-                is_trained=options.do_train,
-            )
         if dev:
             write_evaluation(text_run, dev, calibration, report=options.report)
         for data in test:
             write_predictions(text_run, data)
         export(text_run, given)
-        write_record(options.output_dir, given)
+        is_written = options.do_train and options.data.own.dev_share
+        write_record(options.output_dir, given, written=[DEV_FILE] if is_written else [])
     logging.info("Wrote %s", options.output_dir)
 
 
@@ -194,8 +194,10 @@ def read_data(
     options: Classify, task: "Task", model: "PretrainedModel", strategy: "tf.distribute.Strategy"
 ) -> "tuple[Task, TextData | None, list[TextData], list[TextData]]":
     """The task with its labels, and the training, dev and test data that are asked for."""
+    from bert_tf.cli.record import written_digests
     from bert_tf.cli.training import shared_size
-    from bert_tf.tasks.sources import splits_of, with_labels
+    from bert_tf.tasks.sources import check_dev_rows, splits_of, with_labels
+    from bert_tf.tasks.splits import say_equal_texts
     from bert_tf.tasks.text_run import read_split
 
     def read(split: "Split", batch_size: int) -> "TextData":
@@ -216,6 +218,18 @@ def read_data(
     test_splits = splits_of(options.data, task, "test") if options.do_predict else ()
     dev = [read(split, eval_size) for split in dev_splits]
     test = [read(split, predict_size) for split in test_splits]
+    if train:
+        scored = {data.split.name: data.examples for data in [*dev, *test] if data.has_labels}
+        say_equal_texts(train.examples, scored)
+    if options.data.own.dev_share:
+        check_dev_rows(
+            options.output_dir,
+            dev[0].examples,
+            share=options.data.own.dev_share,
+            seed=options.training.seed,
+            is_trained=options.do_train,
+            written=written_digests(options.output_dir, DEV_FILE),
+        )
     return task, train, dev, test
 
 

@@ -125,6 +125,11 @@ def outputs(
     return written
 
 
+def are_same(path: str, other: str) -> bool:
+    """Whether two paths are of one file, under whatever names; remote ones are compared as texts."""
+    return own_path(path) == own_path(other) or _identity(path) == _identity(other)
+
+
 def _identity(path: str) -> tuple[int, int] | str:
     """What all names of a local file or folder have in common; of others the path."""
     if is_remote(path):

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -18,19 +19,23 @@ from bert_tf import files
 from bert_tf.checkpoints import tf1
 from bert_tf.options import Options, changed
 
+RECORD_FILE = "run.json"  # in the folder of a run
 _BEGAN, _TIME = time.time(), "%Y-%m-%d %H:%M:%S %z"
 
 
-def write_record(output_dir: str, options: Options) -> None:
+def write_record(output_dir: str, options: Options, *, written: Iterable[str] = ()) -> None:
     """Adds this command to run.json in --output_dir.
 
     Options that are not the defaults, versions, the settings of the training (with its data's
-    checksum and number of records), scores, null where they are undefined, and the commit of the
-    current folder if it has one.
+    checksum and number of records), scores, null where they are undefined, the SHA-256 of some
+    files that it has written, and the commit of the current folder if it has one.
+
+    Args:
+      output_dir: the folder of the run.
+      options: of the command.
+      written: the names of these files, in that folder.
     """
     latest = tf1.CheckpointFolder(output_dir).latest()
-    path = f"{output_dir}/run.json"
-    earlier = files.read_json(path).get("commands", []) if files.is_file(path) else []
     packages = {"bert_tf": bert_tf, "tensorflow": tf, "keras": keras, "numpy": np}
     record = {
         "command": sys.argv,
@@ -42,8 +47,23 @@ def write_record(output_dir: str, options: Options) -> None:
         "seconds": round(time.time() - _BEGAN, 1),
         "settings": tf1.CheckpointReader(latest).run_settings() if latest else None,
         "scores": _scores(output_dir),
+        "sha256": {name: files.digest_of(f"{output_dir}/{name}") for name in written},
     }
-    files.write_text(path, json.dumps({"commands": [*earlier, record]}, indent=2) + "\n")
+    commands = [*_commands(output_dir), record]
+    path = f"{output_dir}/{RECORD_FILE}"
+    files.write_text(path, json.dumps({"commands": commands}, indent=2) + "\n")
+
+
+def written_digests(output_dir: str, name: str) -> set[str]:
+    """The SHA-256 of a file in --output_dir, as each recorded command has written it."""
+    digests = (command.get("sha256", {}).get(name) for command in _commands(output_dir))
+    return {*filter(None, digests)}
+
+
+def _commands(output_dir: str) -> list[dict]:
+    """The records of the commands so far."""
+    path = f"{output_dir}/{RECORD_FILE}"
+    return files.read_json(path).get("commands", []) if files.is_file(path) else []
 
 
 def _scores(output_dir: str) -> dict[str, dict[str, float | None]]:

@@ -23,7 +23,6 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 from absl import logging
 
 from bert_tf import files
@@ -52,12 +51,16 @@ Column = str | int  # the name in the header, or the position from 0 in a file w
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Example:
-    """A text or a pair. guid is the id in the file, or the number of the example from 0."""
+    """A text or a pair.
+
+    guid is the id in the file, or the number of the example from 0; place says where its row is.
+    """
 
     guid: str
     text_a: str
     text_b: str | None = None
     label: Label | None = None
+    place: str = dataclasses.field(default="", compare=False, repr=False)
 
     @property
     def pairs(self) -> tuple[tuple[str, str | None]]:
@@ -72,6 +75,7 @@ class ChoiceExample:
     guid: str
     pairs: tuple[tuple[str, str], ...]
     label: str | None = None
+    place: str = dataclasses.field(default="", compare=False, repr=False)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,6 +86,7 @@ class WordsExample:
     words: tuple[str, ...]
     document: int = 0
     label: tuple[str, ...] | None = None
+    place: str = dataclasses.field(default="", compare=False, repr=False)
 
 
 AnyExample = Example | ChoiceExample | WordsExample
@@ -251,7 +256,7 @@ class Layout:
                 guid = str(number if self.skip_bad_rows else len(examples))
                 if "id" in row.cells and (self.id_required or row.cells["id"] is not None):
                     guid = self._own_id(row, places)
-                examples.append(self.example(guid, *texts, label=label))
+                examples.append(self.example(guid, *texts, label=label, place=row.place))
             except InputError as flaw:
                 if flaw is row.flaw and skip_broken:
                     broken.append(row.place)
@@ -504,28 +509,6 @@ def format_of(path: str, encoding: str = "") -> str:
         return "jsonl"
     is_of_excel = next(files.read_blocks(path), b"").startswith(files.UTF_16)  # quotes its cells
     return "tsv" if "\t" in first and '"' not in first and not is_of_excel else "csv"
-
-
-def split_by_class(
-    examples: Sequence[AnyExample], share: float, seed: int
-) -> tuple[list[AnyExample], list[AnyExample]]:
-    """Training and dev examples, in their order: of each label about `share` are for dev.
-
-    Of a label with two examples or more each part has one. Scores, sets of labels and tags count
-    as one label.
-    """
-    groups: dict[Any, list[int]] = {}
-    for number, example in enumerate(examples):
-        label = example.label if isinstance(example.label, str) else None
-        groups.setdefault(label, []).append(number)
-    chosen: set[int] = set()
-    for label in sorted(groups, key=str):
-        members = groups[label]
-        count = min(max(round(share * len(members)), 1), len(members) - 1)
-        drawn = np.random.default_rng([seed, len(chosen)]).permutation(members)
-        chosen.update(drawn[:count].tolist())
-    kept = [example for number, example in enumerate(examples) if number not in chosen]
-    return kept, [examples[number] for number in sorted(chosen)]
 
 
 def refuse_header(

@@ -269,7 +269,8 @@ class OwnFiles(
     test_file: str | None = option("The test data.", default=None, path=True)
     dev_share: float = option(
         "The share of each label's training rows that is dev data instead of a file: chosen by "
-        "--seed, and written to dev.jsonl in --output_dir. 0: a file has them.",
+        "--seed, equal texts together, and written to dev.jsonl in --output_dir. 0: a file has "
+        "them.",
         default=0.0,
         low=0.0,
         high=0.9,
@@ -287,6 +288,14 @@ class OwnFiles(
     def first(self) -> str | None:
         """The first file that is named."""
         return self.train_file or self.dev_file or self.test_file
+
+    def names(self, file_format: str) -> tuple[str, str, str]:
+        """The files of train, dev and test, in a format."""
+        return (
+            self.train_file or f"train.{file_format}",
+            self.dev_file or f"dev.{file_format}",
+            self.test_file or f"test.{file_format}",
+        )
 
 
 def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task:
@@ -318,12 +327,7 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         ),
         labels=kind(names=tuple(own.labels)),
         metrics=metrics,
-        splits=splits(
-            own.train_file or f"train.{file_format}",
-            own.dev_file or f"dev.{file_format}",
-            own.test_file or f"test.{file_format}",
-            labelled=OPTIONAL,
-        ),
+        splits=splits(*own.names(file_format), labelled=OPTIONAL),
     )
 
 

@@ -3,6 +3,9 @@
 Loads no TensorFlow before something is read.
 """
 
+import hashlib
+import os
+from collections.abc import Collection
 from typing import Any
 
 from absl import logging
@@ -16,6 +19,7 @@ from bert_tf.tasks import examples, registry
 from bert_tf.tasks.examples import OWN_FORMATS, AnyExample
 from bert_tf.tasks.registry import OwnFiles
 from bert_tf.tasks.results import examples_text
+from bert_tf.tasks.splits import say_copies, split_by_label
 from bert_tf.tasks.task import Split, Task
 
 DEV_FILE = "dev.jsonl"  # in the folder of a run: the rows of --dev_share
@@ -84,6 +88,28 @@ class TaskData(Datasets):
                 raise InputError(received, "data from one source", remedy + "jsonl")
 
 
+    def own_paths(self) -> dict[str, str]:
+        """The paths of the user's own files by split; of no format yet, those that are named."""
+        if self.tfds_name or not self.is_own:
+            return {}
+        own = self.own
+        names: tuple[str | None, ...] = (own.train_file, own.dev_file, own.test_file)
+        if self.task_name:
+            names = own.names(registry.find_name(self.task_name))
+        given = zip(("train", "dev", "test"), names, strict=True)
+        return {split: os.path.join(self.folder or "", name) for split, name in given if name}
+
+    def refuse_trained_dev_file(self) -> None:
+        """Refuses a file of dev data that is the training file, under whatever name."""
+        paths = self.own_paths()
+        train, dev = paths.get("train"), paths.get("dev")
+        if train and dev and not self.own.dev_share and files.are_same(train, dev):
+            received = f"{dev} as the dev data, which is the training file {train}"
+            expected = "dev data that are not trained on: scores of others do not count"
+            remedy = "give another --dev_file, or --dev_share=0.1 instead of it"
+            raise InputError(received, expected, remedy)
+
+
 def task_of(data: TaskData, best_metric: str) -> Task:
     """The task of the options.
 
@@ -142,35 +168,58 @@ def read_examples(data: TaskData, task: Task, split: Split, *, seed: int) -> lis
     rows = task.read(data.folder, "train" if is_cut else split.name)
     if not is_cut:
         return rows
-    train, dev = examples.split_by_class(rows, share, seed)
+    train, dev = split_by_label(rows, share, seed)
     chosen = train if split.kind == "train" else dev
     text = "%s data: %d of the %d examples of the training data, by --dev_share and --seed"
     logging.info(text, split.name, len(chosen), len(rows))
+    if split.kind == "dev":  # which all commands with --dev_share read, once
+        say_copies(rows)
     return chosen
 
 
-def keep_dev_rows(
-    output_dir: str, rows: list[AnyExample], *, share: float, seed: int, is_trained: bool
+def check_dev_rows(
+    output_dir: str,
+    rows: list[AnyExample],
+    *,
+    share: float,
+    seed: int,
+    is_trained: bool,
+    written: Collection[str],
 ) -> None:
-    """Writes the rows that are not trained on; without training they must be those of before.
+    """Compares the dev data with the file of them that is in the folder of the run.
+
+    Without training they must be its rows. With training a file of other rows must be one that a
+    command has written there.
 
     Args:
       output_dir: the folder of the run.
       rows: of the dev data.
       share, seed: by which they were chosen, for messages.
       is_trained: whether the command trains.
+      written: the SHA-256 of the files that commands have written there.
 
     Raises:
-      InputError: the model was trained with others.
+      InputError: the model was trained with others, or the file is the user's own.
     """
-    path, text = f"{output_dir}/{DEV_FILE}", examples_text(rows)
-    if is_trained:
-        files.write_text(path, text)
-    elif not files.is_file(path) or "".join(files.read_text_lines(path)) != text:
+    path, digest = f"{output_dir}/{DEV_FILE}", None
+    if files.gfile(path).exists(path):
+        digest = files.digest_of(path)
+    if digest == hashlib.sha256(examples_text(rows).encode()).hexdigest():
+        return
+    if not is_trained:
         received = f"--dev_share={share} --seed={seed} without --do_train"
         expected = f"the rows of {path}, which the model was not trained on"
         remedy = f"give the flags and file of the training, or --task_name=jsonl --dev_file={path}"
         raise InputError(received, expected, remedy)
+    if digest and digest not in written:
+        received = f"{path}, a file that no command has written there"
+        expected = f"no other {DEV_FILE} where --dev_share writes its rows"
+        raise InputError(received, expected, "move it, or choose another --output_dir")
+
+
+def write_dev_rows(output_dir: str, rows: list[AnyExample]) -> None:
+    """Writes the rows that were not trained on into the folder of the run."""
+    files.write_text(f"{output_dir}/{DEV_FILE}", examples_text(rows))
 
 
 def with_labels(task: Task, train: list[AnyExample] | None, source: Weights) -> Task:
