@@ -126,7 +126,7 @@ def outputs(
 
 
 def are_same(path: str, other: str) -> bool:
-    """Whether two paths are of one file, under whatever names; remote ones are compared as texts."""
+    """Whether two paths are of one file, under whatever names; remote paths must be equal."""
     return own_path(path) == own_path(other) or _identity(path) == _identity(other)
 
 

@@ -87,7 +87,6 @@ class TaskData(Datasets):
                 remedy = "leave out one of the two; a file of your own: --task_name=csv, tsv or "
                 raise InputError(received, "data from one source", remedy + "jsonl")
 
-
     def own_paths(self) -> dict[str, str]:
         """The paths of the user's own files by split; of no format yet, those that are named."""
         if self.tfds_name or not self.is_own:

@@ -162,10 +162,10 @@ def say_equal_texts(
     """
     texts = by_text(train)
     if apart := _with_different_labels(train, texts.values()):
-        says = "%d texts of the training data have different labels (%s):\n%s"
+        says = "%d of the %d texts of the training data have different labels (%s):\n%s"
         shown = [_shown(*pair) for pair in apart[:MOST_SHOWN]]
         shown += [f"and {len(apart) - MOST_SHOWN} more"] if len(apart) > MOST_SHOWN else []
-        logging.warning(says, len(apart), ASIDE, "\n".join(shown))
+        logging.warning(says, len(apart), len(texts), ASIDE, "\n".join(shown))
     for name, examples in others.items():
         if count := sum(_folded(example) in texts for example in examples):
             says = "%d of the %d examples (%.1f %%) of the %s data repeat a text of the training "
@@ -200,8 +200,7 @@ def _shown(first: AnyExample, other: AnyExample) -> str:
         tags = zip(first.words, first.label, other.label, strict=True)
         word, *labels = next(row for row in tags if row[1] != row[2])
         word = f"{word!r} "
-    parts = [
-        f"{example.place}: {word}{label!r:.60}"
-        for example, label in zip((first, other), labels, strict=True)
-    ]
-    return "; ".join(parts)
+    source = first.place.rpartition(", ")[0]
+    places = first.place, other.place.removeprefix(f"{source}, ")
+    pairs = zip(places, labels, strict=True)
+    return "; ".join(f"{place}: {word}{label!r:.60}" for place, label in pairs)

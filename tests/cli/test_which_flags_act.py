@@ -80,7 +80,8 @@ def inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("effects")
     write_encoder(folder, num_hidden_layers=1)
     write_records(folder / "records", 8, seed=1)
-    (folder / "rows.csv").write_text(CSV)
+    for name in ("rows.csv", "dev.csv"):
+        (folder / name).write_text(CSV)
     (folder / "squad.json").write_text(json.dumps(squad_file(5, seed=2)))
     return folder
 
@@ -94,7 +95,7 @@ def given(inputs, tmp_path) -> dict[str, dict]:
         "input_file": inputs / "records",
         "bert_config_file": inputs / "bert_config.json",
     }
-    files = {"train_file": rows, "dev_file": rows, "test_file": rows}
+    files = {"train_file": rows, "dev_file": inputs / "dev.csv", "test_file": rows}
     asked = {"train_file": questions, "predict_file": questions}
     return {
         "run_pretraining.py": SIZES | model | pretraining,

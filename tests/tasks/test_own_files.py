@@ -17,7 +17,6 @@ from bert_tf.tasks import examples
 from bert_tf.tasks.examples import Example, TextColumns, WordsExample
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.results import by_confidence, calibration_error, fit_temperature
-from bert_tf.tasks.splits import split_by_label
 from bert_tf.tasks.task import Split
 from bert_tf.tasks.text_run import TextData, class_weights
 from bert_tf.tokenization.wordpiece import FullTokenizer
@@ -150,34 +149,13 @@ def test_a_label_that_only_dev_has(write):
     assert caught.value.expected.endswith("(did you mean 'Billing'?)")
 
 
-# ---------------------------------------------------------------------------- a share for dev
+# ---------------------------------------------------------------------------- unequal labels
 
 
 def texts(**counts: int) -> list[Example]:
     labels = [label for label, count in counts.items() for _ in range(count)]
     order = np.random.default_rng(1).permutation(len(labels))
     return [Example(str(n), f"text {n}", label=labels[at]) for n, at in enumerate(order)]
-
-
-def test_of_every_label_a_share_is_for_dev():
-    given = texts(a=40, b=21, c=5, d=2, e=1)
-    train, dev = split_by_label(given, 0.2, seed=3)
-    assert sorted([*train, *dev], key=lambda one: int(one.guid)) == given
-    assert collections.Counter(one.label for one in dev) == {"a": 8, "b": 4, "c": 1, "d": 1}
-    for part in (train, dev):
-        assert [int(one.guid) for one in part] == sorted(int(one.guid) for one in part)
-    assert split_by_label(given, 0.2, seed=3) == (train, dev)
-    assert split_by_label(given, 0.2, seed=4) != (train, dev)
-
-
-@pytest.mark.parametrize("label", [1.5, ("a", "b"), ("O",)])
-def test_scores_sets_and_tags_are_one_group(label):
-    kind = WordsExample if label == ("O",) else Example
-    given = [kind(str(n), ("w",), label=label) for n in range(30)]
-    assert [*map(len, split_by_label(given, 0.1, 1))] == [27, 3]
-
-
-# ---------------------------------------------------------------------------- unequal labels
 
 
 def data(examples: list) -> TextData:
