@@ -143,7 +143,7 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # in commands, which import late. Whoever needs more says so here.
 MOST_FILES = {
     "run_pretraining.py": 49,
-    "run_classifier.py": 59,
+    "run_classifier.py": 60,
     "run_squad.py": 54,
     "create_pretraining_data.py": 22,
 }

@@ -78,8 +78,13 @@ def _labels_of(example: AnyExample) -> Sequence[str | None]:
     """The labels of which an example counts as a row."""
     if isinstance(example.label, str):
         return (example.label,)
+    return _set_of(example) or (None,)
+
+
+def _set_of(example: AnyExample) -> tuple[str, ...] | None:
+    """The labels of an example that may have several; of others None."""
     is_set = isinstance(example.label, tuple) and not isinstance(example, WordsExample)
-    return (example.label if is_set else ()) or (None,)
+    return example.label if is_set else None
 
 
 class _DevTexts:
@@ -188,9 +193,8 @@ def _with_different_labels(
 
 def _meant(example: AnyExample) -> object:
     """The label; of a set of labels whatever their order."""
-    label = example.label
-    is_set = isinstance(label, tuple) and not isinstance(example, WordsExample)
-    return frozenset(label) if is_set else label
+    labels = _set_of(example)
+    return example.label if labels is None else frozenset(labels)
 
 
 def _shown(first: AnyExample, other: AnyExample) -> str:
