@@ -154,7 +154,7 @@ def test_long_texts_in_windows(inputs, briefly, tmp_path, caplog):
 def test_the_end_of_a_run_is_not_that_of_other_settings(inputs, trained, classify):
     """Else its scores would be taken for theirs."""
     before = results_of(trained)
-    for other in ({"learning_rate": "1e-3"}, {"train_file": "dev.csv"}):
+    for other in ({"learning_rate": "1e-3"}, {"train_file": "test.csv"}):
         name = "train_data" if "train_file" in other else "learning_rate"
         with pytest.raises(InputError, match=f"a finished run, with other settings: .*{name} "):
             classify(**flags(inputs, trained, do_train=True, do_eval=True) | other)
