@@ -349,7 +349,7 @@ class Scores(Labels):
 
     def spell_label(self, label: Label | None) -> str:
         """The score."""
-        return "" if label is None else f"{label:g}"
+        return "" if label is None else f"{label:.15g}"
 
 
 @dataclasses.dataclass(frozen=True)
