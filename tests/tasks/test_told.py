@@ -49,6 +49,28 @@ def test_a_label_for_each_example(caplog):
     assert "label of its own" not in caplog.text
 
 
+INVISIBLE = (
+    "\u00ad\u034f\u061c\u180e\u200b\u200d\u200e\u202a\u202e\u2060\u2066\ufe0f\ufeff\U000e0041"
+)
+
+
+@pytest.mark.parametrize("mark", INVISIBLE)
+def test_labels_that_differ_in_what_no_font_shows(mark):
+    assert Labels(names=(f"po{mark}s", "neg", "pos")).look_alikes() == [[f"po{mark}s", "pos"]]
+
+
+def test_labels_that_only_a_reader_can_tell_apart():
+    """Of other scripts: Unicode has no rule that is short enough to be kept here."""
+    assert Labels(names=("pos", "p\u043es")).look_alikes() == []
+
+
+@pytest.mark.parametrize("name", ["N/A", "NULL", "None", "#N/A"])
+def test_labels_that_are_missing_values_elsewhere(name, caplog):
+    rows = [Example(str(n), "a text", label=("yes", name)[n % 2]) for n in range(14)]
+    get_task("csv").with_labels_of(rows)
+    assert f"The label {name!r} (7) is a missing value to pandas" in caplog.text
+
+
 def test_a_score_is_written_with_all_its_digits():
     labels = Scores()
     texts = [labels.spell_label(x) for x in (1234567.89, 3.0, 0.1, -2.5e-7, None)]
