@@ -410,7 +410,7 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
         else:
             kept.append(TrainingExample(example, answer, span))
     _log_left_out(file, kept, unanswered, wrong)
-    if not kept and not wrong:
+    if unanswered and not kept and not wrong:
         received = f"{file.source}, none of whose questions has an answer"
         remedy = "add --version_2_with_negative, or give another --train_file"
         raise InputError(received, _TO_LEARN[0], remedy)
