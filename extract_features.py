@@ -27,7 +27,7 @@ class Features(Options, most_used="input_file output_file init_checkpoint layers
     input_file: str = option("Texts, one a line; local or remote.", path=True, original=True)
     output_file: str = option(
         "Where the vectors are written; its ending is the format: .npz, .tfrecord, else JSON "
-        "lines.",
+        "lines (.jsonl, or none).",
         path=True,
         original=True,
     )
@@ -58,6 +58,10 @@ class Features(Options, most_used="input_file output_file init_checkpoint layers
     use_tpu: bool = option("No effect.", default=False, acts=NEVER, original=True)
     use_one_hot_embeddings: bool = option("No effect.", default=False, acts=NEVER, original=True)
     ignored: WithoutEffect = WithoutEffect()
+
+    def check(self) -> None:
+        """Refuses an output whose ending is of another format."""
+        written_format(self.output_file, FEATURE_FORMATS)
 
 
 def main(options: Features) -> None:

@@ -76,7 +76,7 @@ class Squad(
         "Write report.html, a page to look at the answers.", default=False, acts="do_predict"
     )
     version_2_with_negative: bool | None = option(
-        "Questions may have no answer (v2.0).",
+        "Questions may have no answer (v2.0). Without it those are left out of training.",
         default=None,
         shown=False,
         recorded=True,

@@ -22,6 +22,20 @@ def printable(text: str, *, besides: str = "") -> str:
     return "".join(c if c.isprintable() or c in besides else ascii(c)[1:-1] for c in text)
 
 
+def shortened(text: str, most: int) -> str:
+    """A text of so many characters at most, cut behind a word.
+
+    >>> shortened("a text or number of its own in every row", 34)
+    'a text or number of its own in...'
+    >>> shortened("a text", 34)
+    'a text'
+    """
+    if len(text) <= most:
+        return text
+    whole_words = text[: most - 2].rpartition(" ")[0]
+    return f"{whole_words or text[: most - 3]}..."
+
+
 class InputError(ValueError):
     """Something the user gave cannot be used.
 

@@ -1,17 +1,30 @@
 """bert_tf.errors: the three parts of every message."""
 
+import doctest
 import errno
 
 import pytest
 import tensorflow as tf
 
-from bert_tf.errors import MOST_CHARACTERS, InputError, remedy_of
+from bert_tf import errors
+from bert_tf.errors import MOST_CHARACTERS, InputError, remedy_of, shortened
 
 
 def test_a_message_has_three_lines_and_is_a_wrong_value():
     error = InputError(remedy="correct --top_k", expected="1 or more", received="--top_k=0")
     assert str(error) == "Received: --top_k=0\nExpected: 1 or more\nTo do: correct --top_k"
     assert isinstance(error, ValueError)
+
+
+def test_a_text_is_cut_behind_a_word():
+    assert doctest.testmod(errors).failed == 0
+    text = "a text or number of its own in every row"
+    for most in range(5, len(text)):
+        cut = shortened(text, most)
+        assert len(cut) <= most
+        assert text.startswith(cut.removesuffix("..."))
+        assert text[len(cut) - 3] == " "
+    assert shortened("x" * 20, 9) == "xxxxxx..."
 
 
 def test_what_was_received_may_hold_anything():

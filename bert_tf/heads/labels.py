@@ -34,7 +34,14 @@ from bert_tf.files import LONE_SURROGATE
 from bert_tf.heads.tags import OUTSIDE, TAG, have_prefixes, normal_tags, tags_in
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff"))  # without width, of no script
+# What no font shows: Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt).
+INVISIBLE = re.compile(
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff]"
+)
+# What pandas and spreadsheets take for a missing value (pandas.read_csv, na_values).
+MISSING_ELSEWHERE = {"#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "None", "n/a", "null"}
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
 # Also a list, dict, tuple or vector of 0 and 1 as a program prints it.
 NO_NAME = re.compile(
@@ -163,11 +170,14 @@ class Labels:
         return {name for names in several for name in names}
 
     def look_alikes(self) -> list[list[str]]:
-        """Groups of names that differ only in case, white space or the spelling of a number."""
+        """Groups of names that differ only in case, white space or the spelling of a number.
+
+        Or in characters that no font shows, or that Unicode takes for the same (NFKC).
+        """
         groups: dict[str | decimal.Decimal, list[str]] = {}
         exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
         for name in self.names:
-            visible = unicodedata.normalize("NFKC", name.translate(INVISIBLE))
+            visible = unicodedata.normalize("NFKC", INVISIBLE.sub("", name))
             folded = " ".join(visible.casefold().split())
             key = decimal.Decimal(name, exact) if DECIMAL.fullmatch(name) else folded
             groups.setdefault(key, []).append(name)
@@ -349,7 +359,7 @@ class Scores(Labels):
 
     def spell_label(self, label: Label | None) -> str:
         """The score."""
-        return "" if label is None else f"{label:g}"
+        return "" if label is None else f"{label:.15g}"
 
 
 @dataclasses.dataclass(frozen=True)

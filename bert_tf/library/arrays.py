@@ -288,14 +288,17 @@ def _article(row: int, question: str | bytes, context: str | bytes, answer: Any)
         expected = '{"text": ["1386"], "answer_start": [24]}'
         received = f"{shown(answer)} as answer {row}, counted from 0"
         raise InputError(received, expected, "correct the answer")
-    first = {name: np.atleast_1d(given[name])[:1] for name in ("text", "answer_start")}
+    golds = {name: np.atleast_1d(given[name]) for name in ("text", "answer_start")}
+    if len(golds["text"]) != len(golds["answer_start"]):
+        received = f"{shown(answer)} as answer {row}, counted from 0"
+        raise InputError(received, "an answer_start for each text", "correct the answer")
     return article_of_row(
         {
             "id": f"{row}, counted from 0",
             "question": _as_str(question),
             "context": _as_str(context),
-            "answers": first,
-            "is_impossible": not len(first["text"]),
+            "answers": golds,
+            "is_impossible": not len(golds["text"]),
         }
     )
 

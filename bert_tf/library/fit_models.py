@@ -124,7 +124,8 @@ def question_answerer(
 
     A long context is cut into windows, as in run_squad.py, each a row of a batch. An answer is a
     dict, {"text": ["1386"], "answer_start": [24]} as in SQuAD's files by Hugging Face, of which the
-    first is trained on; without a text the question has no answer. All else is as for `classifier`.
+    first is trained on; without a text, or with only empty ones or ones at -1, the question has no
+    answer. All else is as for `classifier`.
 
     Args:
       path: as for `load`; a head for questions is kept.

@@ -8,12 +8,13 @@
                                         "is_impossible": false}]}]}]}
 
 One SquadExample for each of the `qas`. v1.1 has no is_impossible; some files leave out `answers`
-where there are none. XQuAD and other data sets of this form are read alike.
+where there are none, others write an answer that is none (`is_answer`). XQuAD and other data sets
+of this form are read alike.
 """
 
 import dataclasses
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ WHITE_SPACE = " \t\r\n\u202f"
 EXPECTED = 'SQuAD\'s format, {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}'
 TFDS_TRAIN, TFDS_PREDICT = "train", "validation"  # the splits for training and for prediction
 WARNINGS_SHOWN = 10
+NOWHERE = -1  # the answer_start of what is not in the context
 _TO_LEARN = (  # what training data are expected to have, and what to do
     "questions with `answers` that are in their context at answer_start",
     "check that it is the training data, or give another --train_file",
@@ -41,6 +43,19 @@ class Answer(NamedTuple):
     answer_start: int | None  # code points of the context before it; None if the file has none
 
 
+def is_answer(answer: Answer) -> bool:
+    """Whether it is an answer; annotation tools write one that is not where there is no answer.
+
+        "1386"   at 18     an answer
+        ""       at 0      none, nor is white space
+        "yes"    at -1     none: it is not in the context
+
+    >>> [is_answer(Answer(*one)) for one in (("1386", 18), ("", 0), ("yes", -1))]
+    [True, False, False]
+    """
+    return bool(answer.text.strip()) and answer.answer_start != NOWHERE
+
+
 @dataclasses.dataclass(frozen=True)
 class SquadExample:
     """A question about a context.
@@ -49,8 +64,9 @@ class SquadExample:
       qas_id: the question's id, the key of its prediction.
       question_text: the question.
       context: the paragraph; questions about one paragraph share the string.
-      answers: of the annotators, none for an unanswerable question.
-      is_impossible: as in the file; without the field, whether there is no answer.
+      answers: of the annotators, as far as they are answers; none for an unanswerable question.
+      is_impossible: as in the file; true without the field if there is no answer, and with it if
+        the file has answers none of which is one (`is_answer`).
       title: of the article.
     """
 
@@ -71,8 +87,8 @@ class SquadFile:
       version_2: whether questions may have no answer, as in SQuAD v2.0: the version or a question
         says so, or a question has none.
       source: the path, for messages.
-      has_golds: whether any question has an answer or is marked impossible, so that predictions can
-        be scored.
+      has_golds: whether any question has an answer, or is marked or written as one without, so that
+        predictions can be scored.
     """
 
     examples: list[SquadExample]
@@ -108,7 +124,31 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     """
     articles = _get(content, "data", source, kind=list)
     version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
-    examples, marked, has_golds, unsaid = [], False, False, 0
+    questions = list(_parse_questions(articles, source))
+    examples = [question.example for question in questions]
+    if repeated := len(examples) - len({example.qas_id for example in examples}):
+        logging.warning(
+            "%s: %d questions have the id of another; the last counts", source, repeated
+        )
+    has_golds = any(
+        question.given or question.fields.get("is_impossible") for question in questions
+    )
+    _log_unanswered(questions, source, version_2=version_2, has_golds=has_golds)
+    marked = any("is_impossible" in question.fields for question in questions)
+    version_2 = version_2 or marked or not all(example.answers for example in examples)
+    return SquadFile(examples, version_2, source, has_golds=has_golds or not examples)
+
+
+class _Question(NamedTuple):
+    """A question, and how the file has it."""
+
+    example: SquadExample
+    fields: Mapping[str, Any]
+    given: tuple[Answer, ...]  # also those that are no answers
+
+
+def _parse_questions(articles: Sequence[Any], source: str) -> Iterator[_Question]:
+    """All questions, in order."""
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
         title = str(_get(article, "title", place, None, kind=str | int | None) or "")
@@ -116,43 +156,80 @@ def parse_squad(content: Any, source: str) -> SquadFile:
             place = f"{source}, data[{a}].paragraphs[{p}]"
             context = _get(paragraph, "context", place, kind=str)
             for q, qa in enumerate(_get(paragraph, "qas", place, kind=list)):
-                example = _parse_question(qa, context, title, f"{place}.qas[{q}]")
-                marked |= "is_impossible" in qa
-                has_golds |= qa.get("is_impossible", False) or bool(example.answers)
-                # v2.0 marks it with an empty list; in v1.1 an empty list means nothing.
-                is_said = "is_impossible" in qa or (version_2 and "answers" in qa)
-                unsaid += not example.answers and not is_said
-                examples.append(example)
-    if repeated := len(examples) - len({example.qas_id for example in examples}):
-        logging.warning(
-            "%s: %d questions have the id of another; the last counts", source, repeated
-        )
-    if has_golds and unsaid:
-        logging.warning(
-            "%s: %d questions have no answers and are not marked impossible: they are taken as "
-            "unanswerable, and the file as one of SQuAD v2.0.",
-            *(source, unsaid),
-        )
-    version_2 = version_2 or marked or not all(example.answers for example in examples)
-    return SquadFile(examples, version_2, source, has_golds=has_golds or not examples)
+                yield _parse_question(qa, context, title, f"{place}.qas[{q}]")
 
 
-def _parse_question(qa: Any, context: str, title: str, place: str) -> SquadExample:
+def _parse_question(qa: Any, context: str, title: str, place: str) -> _Question:
     qas_id = str(_get(qa, "id", place, kind=str | int))
     place = f"{place}, question {qas_id!r}"
-    answers = tuple(
+    given = tuple(
         Answer(
             _get(answer, "text", place, kind=str),
             _get(answer, "answer_start", place, None, kind=int | None),
         )
         for answer in _get(qa, "answers", place, None, kind=list | None) or ()
     )
+    answers = tuple(filter(is_answer, given))
     is_impossible = _get(qa, "is_impossible", place, not answers, kind=bool)
-    question = _get(qa, "question", place, kind=str)
-    return SquadExample(qas_id, question, context, answers, is_impossible, title)
+    if given and not answers:
+        is_impossible = True
+    text = _get(qa, "question", place, kind=str)
+    example = SquadExample(qas_id, text, context, answers, is_impossible, title)
+    return _Question(example, qa, given)
+
+
+def _log_unanswered(
+    questions: Sequence[_Question], source: str, *, version_2: bool, has_golds: bool
+) -> None:
+    """Reports what is taken as no answer, though no is_impossible says so."""
+    unmarked = [
+        question
+        for question in questions
+        if not question.example.answers and not question.fields.get("is_impossible")
+    ]
+    if written := sum(bool(question.given) for question in unmarked):
+        logging.warning(
+            "%s: %d questions have an empty text, or one at answer_start -1, in place of an "
+            "answer: they are taken as questions without an answer",
+            *(source, written),
+        )
+    outside = [
+        (answer.text, question.example.qas_id)
+        for question in questions
+        for answer in question.given
+        if answer.text.strip() and not is_answer(answer)
+    ]
+    if outside:
+        logging.warning(
+            "%s: %d answers at answer_start -1 have a text, such as %r to question %r: they are "
+            "ignored. Without answer_start such a text is scored, but cannot be trained on.",
+            *(source, len(outside), *outside[0]),
+        )
+    # v2.0 marks it with an empty list; in v1.1 an empty list means nothing.
+    unsaid = sum(
+        not question.given
+        and "is_impossible" not in question.fields
+        and not (version_2 and "answers" in question.fields)
+        for question in unmarked
+    )
+    if has_golds and unsaid:
+        logging.warning(
+            "%s: %d questions have no answers and are not marked impossible: they are taken as "
+            "unanswerable, and the file as one of SQuAD v2.0.",
+            *(source, unsaid),
+        )
 
 
 _REQUIRED = object()
+_KINDS = {  # what a value should be, for messages
+    bool: "true or false, a boolean, without quotation marks",
+    list: "a list",
+    list | None: "a list",
+    str: "a text",
+    str | int: "a text or a whole number",
+    str | int | None: "a text",
+    int | None: "a whole number, without quotation marks",
+}
 
 
 def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: Any) -> Any:
@@ -165,7 +242,7 @@ def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: A
     if value is _REQUIRED:
         found = f"a {type(parent).__name__} without {key!r}"
     remedy = "correct the file, or check that it is the one you mean"
-    raise InputError(f"{place}: {found}", EXPECTED, remedy)
+    raise InputError(f"{place}: {found}", f"{EXPECTED}; {key!r} is {_KINDS[kind]}", remedy)
 
 
 def read_squad_tfds(name: str, split: str) -> SquadFile:
@@ -295,28 +372,35 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
     """Finds the answer of each question; reports and leaves out those whose offset is wrong.
 
     The original refuses a question with more than one answer; here the first one counts, which is
-    the only one in the official training files.
+    the only one in the official training files. How many are not trained on is reported.
 
     Args:
       file: the questions.
-      version_2_with_negative: whether questions may be unanswerable. If not, is_impossible is
-        ignored, as in the original.
+      version_2_with_negative: whether questions may be unanswerable. If not, those without an
+        answer are left out, which is reported, and is_impossible of the others is ignored, as in
+        the original.
 
     Raises:
-      InputError: a question lacks an answer that it needs, or no question is left.
+      InputError: a question lacks the answer that is_impossible says it has, or no question is
+        left.
     """
     if not file.has_golds:
         raise InputError(f"{file.source}, none of whose questions has an answer", *_TO_LEARN)
-    kept, wrong, words_of = [], [], {}
+    kept: list[TrainingExample] = []
+    unanswered: list[SquadExample] = []
+    wrong: list[SquadExample] = []
+    words_of: dict[str, ContextWords] = {}
     for example in file.examples:
         if version_2_with_negative and example.is_impossible:
             kept.append(TrainingExample(example, None, None))
             continue
+        if not example.answers and example.is_impossible:
+            unanswered.append(example)
+            continue
         if not example.answers:
             received = f"{file.source}, question {example.qas_id!r}, which has no answer"
-            flag = "" if version_2_with_negative else ", or add --version_2_with_negative"
-            remedy = f"correct the file{flag}"
-            raise InputError(received, "an answer, or is_impossible in v2.0", remedy)
+            remedy = 'add the answer, or write "is_impossible": true'
+            raise InputError(received, "an answer where is_impossible is false", remedy)
         if example.context not in words_of:
             words_of[example.context] = split_context(example.context)
         answer, words = example.answers[0], words_of[example.context]
@@ -325,6 +409,29 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
             wrong.append(example)
         else:
             kept.append(TrainingExample(example, answer, span))
+    _log_left_out(file, kept, unanswered, wrong)
+    if unanswered and not kept and not wrong:
+        received = f"{file.source}, none of whose questions has an answer"
+        remedy = "add --version_2_with_negative, or give another --train_file"
+        raise InputError(received, _TO_LEARN[0], remedy)
+    if not kept:
+        raise InputError(f"{file.source}: no answer is in its context at answer_start", *_TO_LEARN)
+    return kept
+
+
+def _log_left_out(
+    file: SquadFile,
+    kept: Sequence[TrainingExample],
+    unanswered: Sequence[SquadExample],
+    wrong: Sequence[SquadExample],
+) -> None:
+    """Reports the questions, and the answers of the others, that are not trained on."""
+    if unanswered:
+        logging.warning(
+            "%s: %d of %d questions left out, because they have no answer, such as %r: to train "
+            "on them too, give --version_2_with_negative",
+            *(file.source, len(unanswered), len(file.examples), unanswered[0].qas_id),
+        )
     for example in wrong[:WARNINGS_SHOWN]:
         given = (file.source, example.qas_id, *example.answers[0])
         logging.warning("%s, question %r: the answer %r is not at answer_start %s", *given)
@@ -333,9 +440,13 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
             "%s: %d of %d questions left out, because the answer is not where its offset says",
             *(file.source, len(wrong), len(file.examples)),
         )
-    if not kept:
-        raise InputError(f"{file.source}: no answer is in its context at answer_start", *_TO_LEARN)
-    return kept
+    others = [len(set(one.example.answers)) - 1 for one in kept if one.answer is not None]
+    if any(others):
+        logging.warning(
+            "%s: %d questions have several different answers; the first is trained on, %d others "
+            "are not",
+            *(file.source, sum(count > 0 for count in others), sum(others)),
+        )
 
 
 def original_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]:

@@ -27,7 +27,7 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.data.tfds import plain
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, shortened
 from bert_tf.heads.labels import DECIMAL, Label, Labels, TagError, text_of
 from bert_tf.tasks.conll import read_sentences
 
@@ -292,8 +292,7 @@ class Layout:
         for flaw in flaws[:MOST_SHOWN]:
             what, end = flaw.received.removeprefix(f"{source}, "), f"; expected: {flaw.expected}"
             room = max(MOST_OF_A_ROW - len(end), MOST_OF_A_ROW // 2)
-            what = what if len(what) <= room else f"{what[: room - 3]}..."
-            shown.append(f"{what}{end}"[:MOST_OF_A_ROW])
+            shown.append(shortened(f"{shortened(what, room)}{end}", MOST_OF_A_ROW))
         shown += [f"and {len(flaws) - MOST_SHOWN} more"] if len(flaws) > MOST_SHOWN else []
         if self.skip_bad_rows and flaws:
             says = "%s: %d rows that cannot be used are left out:\n%s"

@@ -193,9 +193,11 @@ def calibration_error(probabilities: np.ndarray, gold: np.ndarray) -> float:
 def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
     """The number by which logits [N, L] are to be divided for the least cross entropy.
 
-    Guo et al., section 4.2. 1 if the smallest numbers are the best: where all predictions are
-    right, the surest are.
+    Guo et al., section 4.2. 1 if all predictions are right: then the surest would be the best, and
+    nothing can be learned of how sure they should be.
     """
+    if (logits.argmax(axis=1) == gold).all():
+        return 1.0
     optimize = import_extra(
         "scipy.optimize", package="scipy", extra="tasks", needed_by="--calibrate"
     )
@@ -206,8 +208,8 @@ def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
         sums = np.log(np.exp(scaled - most[:, None]).sum(axis=1)) + most
         return float(np.mean(sums - scaled[np.arange(len(gold)), gold]))
 
-    found = optimize.minimize_scalar(loss, bounds=(least := -3, 3), method="bounded").x
-    return float(np.exp(found)) if found > least + 0.1 else 1.0
+    best = optimize.minimize_scalar(loss, bounds=(-3, 3), method="bounded").x
+    return float(np.exp(best))
 
 
 def examples_text(examples: Sequence[AnyExample]) -> str:

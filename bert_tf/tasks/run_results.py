@@ -2,12 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from absl import logging
 
 from bert_tf.errors import InputError
 from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.training.trainer import write_eval_results, write_final_evaluation
+
+FEWEST_ALIKE = 20  # answers that are all the same, from which on it is said
+
+
+def warn_of_one_answer(run: TextRun, data: TextData) -> None:
+    """Warns if all predictions of a split are the same: the model has learned nothing of the texts.
+
+    Args:
+      run: whose model has predicted.
+      data: with the probabilities of `TextRun.predict`.
+    """
+    labels = run.task.labels
+    answers = set()
+    for shares in data.probabilities:
+        rows = shares if labels.is_per_word else np.asarray(shares)[None]  # [W, L] or [1, L]
+        answers.update(map(labels.spell, labels.decide(rows)))
+    if len(answers) == 1 and len(data.probabilities) >= FEWEST_ALIKE:
+        says = "All predictions for the %d %s examples are the same: %s."
+        (answer,) = answers
+        logging.warning(says, len(data.probabilities), data.split.name, answer or "no label")
 
 
 def write_evaluation(
@@ -25,6 +46,7 @@ def write_evaluation(
     for data in dev:
         ending = run.task.ending(data.split)
         scores = run.evaluate(data)
+        warn_of_one_answer(run, data)
         results |= {f"{name}{ending}": value for name, value in scores.items()}
         run.write_labeled(data, f"{run.output_dir}/{data.split.name}_predictions.tsv")
         if report:
@@ -40,6 +62,7 @@ def write_predictions(run: TextRun, data: TextData) -> None:
     task, split, folder = run.task, data.split, run.output_dir
     logits = run.predict(data)
     ending = task.ending(split)
+    warn_of_one_answer(run, data)
     write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
     run.write_labeled(data, f"{folder}/test_results_labeled{ending}.tsv")
     if split.submission:

@@ -17,7 +17,7 @@ from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
 from bert_tf.heads import head_named
-from bert_tf.heads.labels import BINARY, DECIMAL, Labels
+from bert_tf.heads.labels import BINARY, DECIMAL, MISSING_ELSEWHERE, Labels
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
@@ -274,6 +274,10 @@ class Task:
 def doubts(found: Labels, counts: Mapping[str, int]) -> Iterator[str]:
     """What may be wrong with the labels that training data name so often, a sentence each."""
     are_enough = sum(counts.values()) >= ENOUGH * len(counts)
+    if len(counts) == sum(counts.values()) >= ENOUGH:
+        yield f"Each of the {len(counts)} examples has a label of its own. Is it the right column?"
+    for name in sorted(MISSING_ELSEWHERE.intersection(found.names)):
+        yield f"The label {name!r} ({counts[name]}) is a missing value to pandas: is it a label?"
     for name in [n for n in found.names if are_enough and counts[n] == 1][:MOST_RARE]:
         alike = difflib.get_close_matches(name, [n for n in counts if counts[n] > 1], 1, 0.7)
         yield f"The label {name!r} has one example." + (f" Is it {alike[0]!r}?" if alike else "")

@@ -48,6 +48,7 @@ from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import Settings
 from bert_tf.tasks.examples import OWN_FORMATS
 from bert_tf.tasks.features import (
+    Features,
     classifier_record,
     first_windows,
     join_texts,
@@ -172,6 +173,7 @@ class TextRun(Run):
     def rows(self, data: TextData) -> Iterator[dict]:
         """The values of each record; sets guids and label ids of data for predictions."""
         length = self.batching.max_seq_length
+        unknown = 0  # examples that the vocabulary does not know
         if data.split.kind == "train" and strips_accents(self.model.tokenizer):
             texts = itertools.chain(*map(texts_of, data.examples[:MOST_LOOKED_AT]))
             warn_of_lost_letters(texts, "A model that keeps accents, a cased one, can read them")
@@ -184,17 +186,27 @@ class TextRun(Run):
             document_context=self.document_context,
         ):
             data.num_cut += features.is_cut
+            unknown += self._is_unknown(features)
             values = features.values(length)
             if data.split.kind != "train":
                 data.guids.append(features.guid)
                 data.label_ids.append(values["label_ids"])
                 data.lengths.append(max(map(len, features.input_ids)))
             yield values
+        if unknown:
+            says = "%d of %d examples have no token that the vocabulary knows: all are [UNK]."
+            logging.warning(says, unknown, len(data.examples))
         if data.num_cut:
             logging.warning(
                 "%d of %d examples have more than %d tokens (--max_seq_length) and were cut.",
                 *(data.num_cut, len(data.examples), length),
             )
+
+    def _is_unknown(self, features: Features) -> bool:
+        """Whether all tokens of an example, and there are some, are [UNK]."""
+        special = {self.model.tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]")}
+        ids = set(itertools.chain(*features.input_ids)) - special
+        return ids == {self.model.tokenizer.vocab["[UNK]"]}
 
     def num_examples(self, train: TextData) -> int:
         """Examples; with windows, each of them."""

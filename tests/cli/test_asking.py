@@ -85,30 +85,41 @@ READERS = {
 def test_no_command_writes_what_it_reads(verb, link, tmp_path, monkeypatch):
     """By whatever name, and before a model is looked for."""
     monkeypatch.chdir(tmp_path)
-    source = tmp_path / "texts.txt"
+    source = tmp_path / "texts.jsonl"
     source.write_text("a text\n")
     written = tmp_path / "out"
     if link == "symbolic":
         written.symlink_to(source)
     elif link == "hard":
         written.hardlink_to(source)
-    name = "out" if link else "./texts.txt"
+    name = "out" if link else "./texts.jsonl"
     with in_process(verb) as call, pytest.raises(InputError, match=f"{name} as the output, which"):
         call(**READERS[verb], input_file=source, output_file=name)
     assert source.read_text() == "a text\n"
-    assert {path.name for path in tmp_path.iterdir()} == {"texts.txt", *(["out"] if link else [])}
+    assert {path.name for path in tmp_path.iterdir()} == {"texts.jsonl", *(["out"] if link else [])}
 
 
 @pytest.mark.parametrize("verb", READERS)
-@pytest.mark.parametrize("name", ["bert_config.json", "vocab.txt", "model.ckpt-3.index"])
+@pytest.mark.parametrize("name", ["bert_config.json", "checkpoint"])
 def test_no_command_writes_over_the_model_that_it_reads(verb, name, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / name).write_text("of the model")
-    (tmp_path / "texts.txt").write_text("a text\n")
+    (tmp_path / "texts.jsonl").write_text("a text\n")
     flag = next(iter(READERS[verb]))
-    given = {flag: tmp_path / "model", "input_file": tmp_path / "texts.txt"}
+    given = {flag: tmp_path / "model", "input_file": tmp_path / "texts.jsonl"}
     with in_process(verb) as call, pytest.raises(InputError, match="as the output, which is the"):
         call(**given, output_file=tmp_path / "model" / name)
     assert (tmp_path / "model" / name).read_text() == "of the model"
     assert model_files(f"{tmp_path}/model") == [f"{tmp_path}/model/{name}"]
-    assert model_files(f"{tmp_path}/texts.txt") == model_files("gs://bucket/model") == []
+    assert model_files(f"{tmp_path}/texts.jsonl") == model_files("gs://bucket/model") == []
+
+
+def test_the_files_of_a_model(tmp_path):
+    """Of a folder those inside, of a prefix those beside; not what else lies there."""
+    names = {"vocab.txt", "m.ckpt-3.index", "m.ckpt-3.data-00000-of-00001", "model.safetensors"}
+    (tmp_path / "1/assets").mkdir(parents=True)
+    for name in {*names, "texts.txt", "answers.jsonl", "run.json", "1/assets/vocab.txt"}:
+        (tmp_path / name).write_text("")
+    beside = {f"{tmp_path}/{name}" for name in names}
+    assert {*model_files(f"{tmp_path}/m.ckpt-3")} == beside
+    assert {*model_files(str(tmp_path))} == beside | {f"{tmp_path}/1/assets/vocab.txt"}

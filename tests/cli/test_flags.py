@@ -12,7 +12,7 @@ from bert_tf.__main__ import VERBS
 from bert_tf.cli.command_line import written
 from bert_tf.cli.flags import _Parser
 from bert_tf.cli.main import options_class
-from bert_tf.cli.paths import format_of
+from bert_tf.cli.paths import format_of, written_format
 from bert_tf.errors import InputError
 from bert_tf.options import Option, options_of
 
@@ -260,9 +260,9 @@ def test_a_number_may_be_minus_infinity_but_not_nan():
 @pytest.mark.parametrize(
     ("command", "names"),
     [
-        ("features", ["x.npy", "x.CSV", "x.parquet"]),
-        ("predict", ["x.npz", "x.NPY", "gs://b/x.xlsx"]),
-        ("score", ["x.csv"]),
+        ("features", ["x.npy", "x.CSV", "x.parquet", "x.h5", "x.pt", "x.jsonl.gz", "x.txt"]),
+        ("predict", ["x.npz", "x.NPY", "gs://b/x.xlsx", "x.txt", "x.jsonl.bak"]),
+        ("score", ["x.csv", "x.npz"]),
     ],
 )
 def test_an_output_whose_ending_is_of_another_format_is_refused(command, names, tmp_path):
@@ -279,6 +279,9 @@ def test_an_output_whose_ending_is_of_another_format_is_refused(command, names, 
 def test_the_format_of_a_file_is_that_of_its_ending():
     assert format_of("a/x.NPZ", ("jsonl", "npz")) == "npz"
     assert format_of("/dev/stdout", ("jsonl", "npz")) == "jsonl"
+    for path in ("/dev/stdout", "x", "x.json", "a.b/x.JSONL"):
+        assert written_format(path, ("jsonl", "npz")) == "jsonl"
+    assert written_format("x.npz", ("jsonl", "npz")) == "npz"
 
 
 def test_several_numbers():

@@ -100,6 +100,30 @@ def test_questions_become_windows(encoder):
     assert [*x] == ["input_ids", "input_mask", "segment_ids"]
 
 
+def test_answers_that_are_none_are_read_as_in_files(encoder, caplog):
+    """All five fit one window each: [CLS] w3 [SEP] w5 w6 [SEP]; counted from 0, w6 is piece 4."""
+    model = bert_tf.question_answerer(encoder, **SIZES)
+    answers = [
+        {"text": [""], "answer_start": [0]},
+        {"text": "", "answer_start": -1},
+        {"text": ["yes"], "answer_start": [-1]},
+        {"text": ["", "w6"], "answer_start": [0, 3]},
+        {"text": ["w6", "w5", "w6"], "answer_start": [3, 0, 3]},
+    ]
+    asked = ["w3"] * 5, ["w5 w6"] * 5
+    _, y, _ = model.read(asked, answers)
+    assert y["start_logits"].tolist() == y["end_logits"].tolist() == [0, 0, 0, 4, 4]
+    assert "fit: 3 questions have an empty text, or one at answer_start -1" in caplog.text
+    assert "fit: 1 answers at answer_start -1 have a text, such as 'yes'" in caplog.text
+    assert "fit: 1 questions have several different answers; the first" in caplog.text
+    assert "1 others are not" in caplog.text
+    _, y, _ = model.read((["w3"], ["w5 w6"]), answers[:1])  # a batch without an answer
+    assert y["start_logits"].tolist() == [0]
+    with pytest.raises(InputError, match="as answer 1, counted from 0") as error:
+        model.read((["w3"] * 2, ["w5 w6"] * 2), [None, {"text": ["w5", "w6"], "answer_start": [0]}])
+    assert error.value.expected == "an answer_start for each text"
+
+
 def test_questions_are_learned_and_answered(encoder, tmp_path):
     model = bert_tf.question_answerer(encoder, **SIZES)
     model.fit((QUESTIONS, CONTEXTS), ANSWERS, batch_size=2, epochs=1, verbose=0)

@@ -82,6 +82,8 @@ WRONG = {  # what stands in the message -> the content
     "'answer_start' that is 7.0": content_of(question(answers=[answer("a", 7.0)])),
     "question 'q1': 'is_impossible' that is 'no'": content_of(question(is_impossible="no")),
     "'is_impossible' that is 1": content_of(question(is_impossible=1)),
+    "'is_impossible' that is 0": content_of(question(is_impossible=0)),
+    "'is_impossible' that is 'False'": content_of(question(is_impossible="False")),
     "qas[0]: 'id' that is True": content_of(question(True)),
     "data[0]: 'title' that is ['t']": {"data": [{"title": ["t"], "paragraphs": []}]},
 }
@@ -93,6 +95,29 @@ def test_what_is_not_as_expected_is_named(received):
         data.parse_squad(WRONG[received], "dev.json")
     assert received in error.value.received
     assert "dev.json" in error.value.received
+    assert error.value.expected.startswith(data.EXPECTED)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (
+            content_of(question(is_impossible="False")),
+            "'is_impossible' is true or false, a boolean",
+        ),
+        (content_of(question(is_impossible=0)), "'is_impossible' is true or false, a boolean"),
+        (content_of(question(answers=[answer("a", "7")])), "'answer_start' is a whole number"),
+        (content_of(question(answers="1386")), "'answers' is a list"),
+        (content_of(question(answers=[answer(7, 18)])), "'text' is a text"),
+        (content_of(question(3.5)), "'id' is a text or a whole number"),
+        ({"data": {}}, "'data' is a list"),
+        ({"data": [{"title": [], "paragraphs": []}]}, "'title' is a text"),
+    ],
+)
+def test_the_type_that_is_wanted_is_named(content, expected):
+    with pytest.raises(InputError) as error:
+        data.parse_squad(content, "dev.json")
+    assert expected in error.value.expected
 
 
 def test_what_a_file_may_have_or_lack(caplog):
@@ -153,13 +178,94 @@ def test_wrong_offsets_are_left_out_counted_and_reported(caplog):
 
 
 @pytest.mark.parametrize("version_2_with_negative", [False, True])
-def test_a_question_without_the_answer_it_needs_is_named(version_2_with_negative):
+def test_a_question_that_should_have_an_answer_is_named(version_2_with_negative):
     right, one = question("q4", answers=[answer("1386", 18)]), question("q5", is_impossible=False)
     with pytest.raises(
         InputError, match=r"train\.json, question 'q5', which has no answer"
     ) as error:
         training_examples(right, one, version_2_with_negative=version_2_with_negative)
-    assert ("--version_2_with_negative" in error.value.remedy) != version_2_with_negative
+    assert '"is_impossible": true' in error.value.remedy
+
+
+NO_ANSWERS = [  # as annotation tools write that there is none
+    [answer("", 0)],
+    [answer("", 18)],
+    [answer(" \n", 2)],
+    [answer("1386", -1)],
+    [answer("", -1), answer("", 0), answer("yes", -1)],
+    [{"text": ""}],
+]
+
+
+@pytest.mark.parametrize("mark", [{}, {"is_impossible": False}, {"is_impossible": True}])
+@pytest.mark.parametrize("answers", NO_ANSWERS)
+def test_answers_that_are_none(caplog, answers, mark):
+    questions = [RIGHT, question("q2", answers=answers, **mark), question("q3", answers=answers)]
+    file = data.parse_squad(content_of(*questions, version="1.1"), "a.json")
+    assert [one.answers for one in file.examples] == [(Answer("1386", 18),), (), ()]
+    assert [one.is_impossible for one in file.examples] == [False, True, True]
+    assert (file.version_2, file.has_golds) == (True, True)
+    count = 1 if mark.get("is_impossible") else 2  # the one that says so itself needs no word
+    assert f"a.json: {count} questions have an empty text, or one at answer_start -1" in caplog.text
+    assert "not marked impossible" not in caplog.text
+    (text, *_) = [one["text"] for one in answers if one["text"].strip()] or [None]
+    named = f"2 answers at answer_start -1 have a text, such as {text!r} to question 'q2'"
+    assert (named in caplog.text) == (text is not None)
+    assert ("have a text" in caplog.text) == (text is not None)
+
+
+def test_the_answers_among_those_that_are_none(caplog):
+    """The others count as if they were not there; so also the one that is trained on."""
+    mixed = [answer("", 0), answer("yes", -1), answer("1386", 18), answer("in", 15)]
+    (found,) = training_examples(question("q6", answers=mixed, is_impossible=False))
+    assert found.example.answers == (Answer("1386", 18), Answer("in", 15))
+    assert (found.answer, found.words) == (Answer("1386", 18), (4, 4))
+    assert "1 answers at answer_start -1 have a text, such as 'yes' to question 'q6'" in caplog.text
+    assert "questions have an empty text" not in caplog.text
+    assert "1 questions have several different answers; the first is trained on, 1" in caplog.text
+
+
+@pytest.mark.parametrize("answers", [*NO_ANSWERS, []])
+def test_questions_without_an_answer_are_trained_on_or_left_out(caplog, answers):
+    asked = [
+        RIGHT,
+        *(question(f"q{n}", answers=answers, is_impossible=not answers) for n in (2, 3)),
+    ]
+    found = training_examples(*asked, version_2_with_negative=True)
+    assert [one.words for one in found] == [(4, 4), None, None]
+    assert [one.answer for one in found] == [Answer("1386", 18), None, None]
+    assert "left out" not in caplog.text
+    (kept,) = training_examples(*asked)
+    assert kept.example.qas_id == "q1"
+    assert (
+        "train.json: 2 of 3 questions left out, because they have no answer, such as 'q2': "
+        "to train on them too, give --version_2_with_negative"
+    ) in caplog.text
+    with pytest.raises(InputError, match="none of whose questions has an answer") as error:
+        training_examples(*asked[1:])
+    assert error.value.remedy.startswith("add --version_2_with_negative")
+
+
+def test_answers_that_are_not_trained_on_are_counted(caplog):
+    """Different ones, whether by their text or by their place; only of questions with an answer."""
+    twice = [answer("1386", 18), answer("1386", 18)]
+    others = [*twice, answer("in 1386", 15), answer("1386 (see", 18), answer("in 1386", 15)]
+    questions = [
+        question("q1", answers=twice),
+        question("q2", answers=others),
+        question("q3", answers=[answer("It", 0), answer("see", 24)]),
+        question("q4", answers=others, is_impossible=True),
+        question("q5", answers=[answer("1386", 3), answer("1386", 18)]),
+    ]
+    found = training_examples(*questions, version_2_with_negative=True)
+    assert [one.words for one in found] == [(4, 4), (4, 4), (0, 0), None]
+    assert (
+        "train.json: 2 questions have several different answers; the first is trained on, 3 others "
+        "are not"
+    ) in caplog.text
+    caplog.clear()
+    training_examples(questions[0])
+    assert "several" not in caplog.text
 
 
 def test_nothing_left_to_train_on():

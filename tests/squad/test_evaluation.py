@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import pathlib
 
 import pytest
 import small_squad as small
@@ -101,6 +102,43 @@ def test_groups_and_questions_that_are_missing():
         evaluation.official_scores(FILE, PREDICTIONS, na_probs=odds)
     with pytest.raises(InputError, match=r"test\.json, without a question"):
         evaluation.official_scores(small.squad_file(), {})
+
+
+# q1: an answer; q2, q3: none, written as annotation tools do; q4: an empty list.
+WRITTEN = {
+    "q1": [{"text": "1386", "answer_start": 0}],
+    "q2": [{"text": "", "answer_start": 0}],
+    "q3": [{"text": "yes", "answer_start": -1}, {"text": " ", "answer_start": 0}],
+    "q4": [],
+}
+WRITTEN_QUESTIONS = [
+    {"id": qas_id, "question": "?", "answers": answers, "is_impossible": False}
+    for qas_id, answers in WRITTEN.items()
+]
+WRITTEN_FILE = {"data": [{"paragraphs": [{"context": "1386", "qas": WRITTEN_QUESTIONS}]}]}
+
+
+def test_answers_that_are_none_count_as_without_an_answer():
+    file = data.parse_squad(WRITTEN_FILE, "dev.json")
+    predicted = {"q1": "1386", "q2": "", "q3": "yes", "q4": ""}
+    scores = evaluation.official_scores(file, predicted)
+    assert scores == {
+        "exact": 75.0, "f1": 75.0, "total": 4, "HasAns_exact": 100.0, "HasAns_f1": 100.0,
+        "HasAns_total": 1, "NoAns_exact": pytest.approx(200 / 3),
+        "NoAns_f1": pytest.approx(200 / 3), "NoAns_total": 3,
+    }  # fmt: skip
+    odds = {"q1": -5.0, "q2": -6.0, "q3": 2.0, "q4": 3.0}  # above 1, "yes" is taken as ""
+    scores = evaluation.official_scores(file, predicted, na_probs=odds, na_prob_thresh=1.0)
+    assert (scores["exact"], scores["NoAns_exact"]) == (100.0, 100.0)
+    # 3 without an answer, and q1; q2's answer is empty, and costs nothing.
+    assert (scores["best_exact"], scores["best_exact_thresh"]) == (100.0, -5.0)
+
+
+def test_a_file_of_answers_that_are_none_can_be_scored():
+    content = {"data": [{"paragraphs": [{"context": "c", "qas": WRITTEN_QUESTIONS[1:3]}]}]}
+    scores = evaluation.official_scores(data.parse_squad(content, "d"), {"q2": "", "q3": "yes"})
+    assert (scores["exact"], scores["NoAns_total"]) == (50.0, 2)
+    assert "HasAns_total" not in scores
 
 
 # ---------------------------------------------------------------------------- thresholds
@@ -231,6 +269,14 @@ def test_the_command_prints_the_official_keys(capsys, paths, run_command):
     scores = json.loads(capsys.readouterr().out)
     assert list(scores)[-4:] == ["best_exact", "best_exact_thresh", "best_f1", "best_f1_thresh"]
     assert (scores["exact"], scores["best_exact"]) == (75.0, 75.0)
+
+
+def test_the_command_says_which_answers_are_none(capsys, caplog, paths, run_command):
+    pathlib.Path(paths[0]).write_text(json.dumps(WRITTEN_FILE))
+    run_command(*paths[:2])
+    assert json.loads(capsys.readouterr().out)["NoAns_total"] == 3
+    assert "dev.json: 2 questions have an empty text, or one at answer_start -1" in caplog.text
+    assert "such as 'yes' to question 'q3'" in caplog.text
 
 
 def test_a_threshold_without_numbers_is_refused(paths, run_command):

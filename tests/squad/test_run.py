@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 
 import keras
 import model_files
@@ -17,8 +18,8 @@ from bert_tf.errors import InputError
 from bert_tf.heads.task_heads import QuestionAnswering
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.squad.answers import AnswerConfig
-from bert_tf.squad.run import QuestionData, SquadRun
-from bert_tf.squad.windows import WindowSizes
+from bert_tf.squad.run import QuestionData, SquadRun, questions_to_answer, training_questions
+from bert_tf.squad.windows import WindowSizes, training_windows
 from bert_tf.training.options import StepConfig
 
 LENGTH = 16
@@ -89,6 +90,34 @@ def test_what_is_recorded_of_the_questions(tmp_path):
     assert len(digests) == 3
     empty = run.prepare(questions_of(""))
     assert (empty.files, len(run.predict(empty)[0].nbest)) == (None, 1)
+
+
+def test_answers_that_are_none_are_so_in_training_and_in_prediction(tmp_path):
+    """One window a question: [CLS] who [SEP] in 1895 [SEP]."""
+    golds = [("1895", 3)], [("", 0)], [("who", -1)]
+    qas = [
+        {
+            "id": f"q{number}",
+            "question": "who",
+            "answers": [{"text": text, "answer_start": start} for text, start in answers],
+            "is_impossible": False,
+        }
+        for number, answers in enumerate(golds)
+    ]
+    path = tmp_path / "questions.json"
+    path.write_text(json.dumps({"data": [{"paragraphs": [{"context": "in 1895", "qas": qas}]}]}))
+    tokenizer = small_squad.make_tokenizer(do_lower_case=True)
+    places = {}
+    for version_2 in (False, True):
+        train = training_questions(str(path), None, version_2_with_negative=version_2)
+        windows = training_windows(train.examples, tokenizer, WindowSizes(LENGTH, 5, 2))
+        labels = [(one.answer, one.is_impossible) for one in windows]
+        ids = [one.example.qas_id for one in train.examples]
+        places[version_2] = dict(zip(ids, labels, strict=True))
+    answered, none = ((4, 4), False), ((0, 0), True)
+    assert places == {False: {"q0": answered}, True: {"q0": answered, "q1": none, "q2": none}}
+    asked = questions_to_answer(str(path), None, have_answers=True, batch_size=3)
+    assert [len(one.answers) for one in asked.examples] == [1, 0, 0]
 
 
 def test_a_model_that_gives_no_numbers_or_has_no_head_is_refused(tmp_path):
