@@ -104,7 +104,7 @@ class TaskData(Datasets):
         train, dev = paths.get("train"), paths.get("dev")
         if train and dev and not self.own.dev_share and files.are_same(train, dev):
             received = f"{dev} as the dev data, which is the training file {train}"
-            expected = "dev data that are not trained on: scores of others do not count"
+            expected = "dev data that the model is not trained on"
             remedy = "give another --dev_file, or --dev_share=0.1 instead of it"
             raise InputError(received, expected, remedy)
 
