@@ -287,9 +287,10 @@ INPUT_FORMATS = {
 }
 
 # Those that sentencex 1.0 has rules for. Chinese needs none: it has no abbreviations.
-LANGUAGES = """
-    am ar bg bn ca da de el en es fi fr gu hi hy it ja kk kn ml mr my nl pa pl pt ru sk ta te uk
-    zh""".split()
+LANGUAGES = (
+    "am", "ar", "bg", "bn", "ca", "da", "de", "el", "en", "es", "fi", "fr", "gu", "hi", "hy", "it",
+    "ja", "kk", "kn", "ml", "mr", "my", "nl", "pa", "pl", "pt", "ru", "sk", "ta", "te", "uk", "zh",
+)  # fmt: skip
 # Letters of Thai, Lao, Tibetan, Khmer, Tai Le and New Tai Lue: spaces end their sentences, or marks
 # that sentencex does not know.
 UNMARKED_LETTER = re.compile("[\u0e01-\u0fff\u1780-\u17ff\u1950-\u19df]")
@@ -342,10 +343,10 @@ def splitter_warnings(input_format: str, language: str, counts: Counts) -> Itera
     if input_format == "text":
         return
     if language_code(language) not in LANGUAGES:
-        known = ", ".join(LANGUAGES)
         yield (
             f"There are no rules for --language={language}: sentences were split as in English or "
-            f"a related language, and may end at abbreviations. There are rules for {known}."
+            "a related language, and may end at abbreviations. There are rules for "
+            f"{', '.join(LANGUAGES)}."
         )
     if number := counts["unsplit_paragraphs"]:
         yield (
@@ -398,16 +399,21 @@ def join_fragments(pieces: Iterable[str]) -> list[str]:
 def _is_cut_in_word(before: str, after: str) -> bool:
     """Whether an ASCII mark between two pieces of text, without a space, ends no sentence.
 
-    East Asian text needs no space. There a question mark ends a sentence, and other marks do
-    unless a letter or digit of ASCII is before them, as in "J.K.罗琳", "Yahoo!奇摩" and "1.介绍".
+    East Asian text needs none. There a question mark ends a sentence, an exclamation mark does if
+    such text is before it, and a full stop if it is on both sides: "J.K.罗琳", "Yahoo!奇摩",
+    "1.介绍" and "例子.com" stay whole.
     """
     if not before[-1:].isascii() or before[-1:].isspace() or after[:1].isspace():
         return False
-    first = next(filter(str.isalnum, after), "")
-    if not first or unicodedata.east_asian_width(first) != "W":
-        return True
-    last = next(filter(str.isalnum, reversed(before)), "")
-    return last.isascii() and "?" not in before[before.rfind(last) + 1 :]
+    first = next(filter(str.isalnum, after), " ")
+    last = next(filter(str.isalnum, reversed(before)), " ")
+    marks = before[before.rfind(last) + 1 :]
+    sides = [unicodedata.east_asian_width(character) == "W" for character in (last, first)]
+    if "?" in marks:
+        return not any(sides)
+    if "!" in marks:
+        return not sides[0]
+    return not all(sides)
 
 
 # ------------------------------------------------------------------------- the corpus
