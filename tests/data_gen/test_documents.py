@@ -347,13 +347,11 @@ def test_a_language_without_rules_is_said(language, is_known):
     assert [*splitter_warnings("text", language, Counts(unsplit_paragraphs=3))] == []
 
 
-def test_languages_that_are_said_to_have_rules_have_them():
-    """Each has a sentence that is cut as English would not be, or is English or Chinese."""
-    text = "Das war am 3. Oktober."
-    assert len(sentence_splitter("paragraphs", "de")(text)) == 1
-    assert len(sentence_splitter("paragraphs", "sv")(text)) == 2
-    assert {"de", "en", "zh"} < {*documents.LANGUAGES}
-    assert [*documents.LANGUAGES] == sorted({*documents.LANGUAGES})
+def test_rules_are_those_of_the_language():
+    """A language without any takes those of English."""
+    for language in ("de", "en", "sv"):
+        sentences = sentence_splitter("paragraphs", language)("Das war am 3. Oktober.")
+        assert len(sentences) == (1 if language == "de" else 2)
 
 
 def test_paragraphs_of_scripts_without_marks_are_counted():
