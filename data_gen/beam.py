@@ -79,7 +79,7 @@ def create(job: Job, *, beam_options: Sequence[str] = ()) -> dict[str, Any]:
         pipeline.require_text(counts)
         records = name_shards(setup, counts["tokens"])
     path = outputs.report_path(job.output_file)
-    return outputs.write_report(path, counts, plan.made_with, records, plan.pieces)
+    return pipeline.write_report(plan, counts, path, records)
 
 
 def make_options(job: Job, beam_options: Sequence[str]) -> list[str]:

@@ -3,10 +3,11 @@
     text             one sentence a line, a blank line between documents (the original's format)
     paragraphs       the same with a paragraph a line
     wikiextractor    <doc ...> title, paragraphs </doc>, as WikiExtractor writes Wikipedia
+    jsonl            {"text": "..."}, a document a line; a paragraph a line in its text
 
 Paragraphs become sentences in `sentence_splitter`.
 
-The end of a file ends a document in both. (In the original a document continues in the next file
+The end of a file ends a document. (In the original a document continues in the next file
 unless a blank line ends the first.)
 
 The random next segments of the next-sentence task come from anywhere in the corpus. It is therefore
@@ -34,9 +35,11 @@ import bisect
 import collections
 import contextlib
 import functools
+import hashlib
 import html
 import importlib.metadata
 import itertools
+import json
 import pathlib
 import re
 import unicodedata
@@ -55,6 +58,9 @@ MAX_DOCUMENT_CHARACTERS = 4 << 20
 # A narrower paragraph is a heading, a list item or part of a table. BERT was trained on "text
 # passages", without "lists, tables, and headers" (paper, section 3.1).
 MIN_PARAGRAPH_WIDTH = 50
+
+# Where a text has one, the tokenizer cuts it up: [CLS] becomes [ cl ##s ].
+SPECIAL_TOKEN = re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]")
 
 # Whole documents, the unit of work: lists of lines, stripped, none of them empty.
 Block = list[list[str]]
@@ -83,6 +89,7 @@ class DocumentReader:
         self.bytes_read = 0
         self.counts = Counts(files=len(paths))
         self.paths = list(paths)
+        self._digests = bytearray()  # of the documents
         self._parse = INPUT_FORMATS[input_format]
 
     def blocks(self, block_characters: int) -> Iterator[Block]:
@@ -101,31 +108,55 @@ class DocumentReader:
             yield block
 
     def documents(self) -> Iterator[list[str]]:
-        """All documents that have a line, in order.
+        """All documents that have a line, in order; at the end, those that repeat one are counted.
 
         Raises:
-          InputError: a file cannot be read, is not UTF-8, has an endless line, another format, or
-            changes meanwhile.
+          InputError: a file cannot be read, is not UTF-8, has an endless line, line ends of an old
+            Macintosh, another format, or changes meanwhile.
         """
         for path, size in zip(self.paths, self._sizes, strict=True):
             before = self.bytes_read
             lines = self._parse(self._lines(path), path, self.counts)
-            yield from _gather(lines, self.counts)
+            for document in _gather(lines, self.counts):
+                self._digests += _digest(document)
+                yield document
             if size != (now := self.bytes_read - before):
                 received = f"{path}, which changed while it was read ({size} bytes, then {now})"
                 expected = "texts that stay as they are until all records are written"
                 remedy = "wait until the file is complete, then run the command again"
                 raise InputError(received, expected, remedy)
+        digests = np.frombuffer(bytes(self._digests), np.uint64)
+        self.counts["repeated_documents"] = len(digests) - len(np.unique(digests))
 
     def _lines(self, path: str) -> Iterator[str]:
-        """The lines of a file, as of `read_text_lines`; counts the bytes that are read for them."""
+        """The lines of a file, as of `read_text_lines`.
+
+        Counts the bytes that are read for them, and the lines with a carriage return inside, which
+        is white space to the original.
+
+        Raises:
+          InputError: a carriage return ends the lines, and no line feed.
+        """
         lines = lines_of(self._counted(read_blocks(path)), path)
-        return (decoded(line, path, number) for number, line in enumerate(lines, start=1))
+        for number, content in enumerate(lines, start=1):
+            line = decoded(content, path, number)
+            if "\r" in line and "\r" in line.strip():
+                if number == 1 and not line.endswith("\n"):
+                    received = f"{path}, a text whose lines end with a carriage return alone"
+                    remedy = "convert it from an old Macintosh's: tr '\\r' '\\n' < IN > OUT"
+                    raise InputError(received, "lines that end with a line feed", remedy)
+                self.counts["lines_with_carriage_returns"] += 1
+            yield line
 
     def _counted(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         for block in blocks:
             self.bytes_read += len(block)
             yield block
+
+
+def _digest(document: Sequence[str]) -> bytes:
+    """A hash of the lines, 8 bytes, so that memory hardly grows with the text."""
+    return hashlib.blake2b("\n".join(document).encode("utf-8"), digest_size=8).digest()
 
 
 def _gather(lines: Iterable[str | None], counts: Counts) -> Iterator[list[str]]:
@@ -157,7 +188,8 @@ def _parse_text(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | No
         if (not is_begun or line.startswith("<doc")) and NO_SENTENCE.match(line):
             received = f"{path}, line {number}, which begins with {line[:60]}"
             expected = "for --input_format=text: a sentence a line, a blank line between documents"
-            remedy = "write the texts into such a file; articles: --input_format=wikiextractor"
+            remedy = "use --input_format=jsonl for JSON with a document a line, "
+            remedy += "--input_format=wikiextractor for articles, or write such a file"
             raise InputError(received, expected, remedy)
         is_begun = is_begun or bool(line)
         yield line or None
@@ -227,12 +259,41 @@ def display_width(text: str) -> int:
     return len(text) + sum(unicodedata.east_asian_width(c) in "WF" for c in text)
 
 
+def _parse_jsonl(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | None]:
+    """The paragraphs of the texts, each text a document."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            value = None
+        text = value.get("text") if isinstance(value, dict) else None
+        if not isinstance(text, str):
+            received = f"{path}, line {number}, which begins with {line.strip()[:60]}"
+            expected = 'for --input_format=jsonl: a document a line, such as {"text": "One. Two."}'
+            raise InputError(received, expected, 'write each document under the key "text"')
+        text = utf8(text).decode("utf-8")  # without lone surrogates, which JSON may have
+        yield from filter(None, map(str.strip, re.split("[\r\n]", text)))
+        yield None
+
+
 # format: a function from (lines, path, counts) to lines of text, with None between documents
 INPUT_FORMATS = {
     "text": _parse_text,
     "paragraphs": _parse_text,
     "wikiextractor": _parse_wikiextractor,
+    "jsonl": _parse_jsonl,
 }
+
+# Those that sentencex 1.0 has rules for. Chinese needs none: it has no abbreviations.
+LANGUAGES = (
+    "am", "ar", "bg", "bn", "ca", "da", "de", "el", "en", "es", "fi", "fr", "gu", "hi", "hy", "it",
+    "ja", "kk", "kn", "ml", "mr", "my", "nl", "pa", "pl", "pt", "ru", "sk", "ta", "te", "uk", "zh",
+)  # fmt: skip
+# Letters of Thai, Lao, Tibetan, Khmer, Tai Le and New Tai Lue: spaces end their sentences, or marks
+# that sentencex does not know.
+UNMARKED_LETTER = re.compile("[\u0e01-\u0fff\u1780-\u17ff\u1950-\u19df]")
 
 
 def sentence_splitter(input_format: str, language: str) -> Callable[[str], list[str]]:
@@ -271,6 +332,45 @@ def language_code(language: str) -> str:
     return code
 
 
+def splitter_warnings(input_format: str, language: str, counts: Counts) -> Iterator[str]:
+    """Yields what `sentence_splitter` did not know of the text.
+
+    Args:
+      input_format: a key of `INPUT_FORMATS`.
+      language: as for `sentence_splitter`.
+      counts: of the whole corpus.
+    """
+    if input_format == "text":
+        return
+    if language_code(language) not in LANGUAGES:
+        yield (
+            f"There are no rules for --language={language}: sentences were split as in English or "
+            "a related language, and may end at abbreviations. There are rules for "
+            f"{', '.join(LANGUAGES)}."
+        )
+    if number := counts["unsplit_paragraphs"]:
+        yield (
+            f"{number} of {counts['lines']} paragraphs in Thai, Lao, Khmer, Tibetan or the like "
+            "stayed whole, for their sentences end without a mark that is known: split them "
+            "yourself, and use --input_format=text."
+        )
+
+
+def count_unsplit(block: Block, split_sentences: Callable[[str], list[str]]) -> int:
+    """How many paragraphs stay whole in scripts whose ends of sentences sentencex does not know."""
+    lines = itertools.chain.from_iterable(block)
+    return sum(_is_unmarked(line) and len(split_sentences(line)) == 1 for line in lines)
+
+
+def _is_unmarked(line: str) -> bool:
+    """Whether more than half of a line is letters of such a script.
+
+    >>> _is_unmarked("วันนี้อากาศดี ผมไปตลาด"), _is_unmarked("Thai: วันนี้"), _is_unmarked("今天。")
+    (True, False, False)
+    """
+    return not line.isascii() and 2 * len(UNMARKED_LETTER.findall(line)) > len(line)
+
+
 def splitter_version(input_format: str) -> str:
     """The version of sentencex where it is used, else "". Another one may cut elsewhere."""
     return "" if input_format == "text" else importlib.metadata.version("sentencex")
@@ -279,23 +379,41 @@ def splitter_version(input_format: str) -> str:
 def join_fragments(pieces: Iterable[str]) -> list[str]:
     """Sentences from consecutive pieces of text; a piece that is no sentence joins the one before.
 
-    No sentence is a piece without letters or digits, and one that was cut off without a space
-    (none is needed after an ideographic full stop, which is not ASCII):
+    No sentence is a piece without letters or digits, and one that was cut off in a word:
 
     >>> join_fragments(["They use .", "NET. ", "It works", ". ", "Fine. ", '"'])
     ['They use .NET.', 'It works.', 'Fine. "']
-    >>> join_fragments(["第一句。", "第二句。"])
-    ['第一句。', '第二句。']
+    >>> join_fragments(["第一句。", "第二句!", "J.", "K.", "罗琳?", "是的"])
+    ['第一句。', '第二句!', 'J.K.罗琳?', '是的']
     """
     sentences: list[str] = []
     for piece in pieces:
-        before = sentences[-1] if sentences else " "
-        cut_in_word = before[-1:].isascii() and not (before[-1:].isspace() or piece[:1].isspace())
-        if sentences and (cut_in_word or not any(map(str.isalnum, piece))):
+        is_sentence = any(map(str.isalnum, piece))
+        if sentences and (not is_sentence or _is_cut_in_word(sentences[-1], piece)):
             sentences[-1] += piece
         else:
             sentences.append(piece)
     return [stripped for sentence in sentences if (stripped := sentence.strip())]
+
+
+def _is_cut_in_word(before: str, after: str) -> bool:
+    """Whether an ASCII mark between two pieces of text, without a space, ends no sentence.
+
+    East Asian text needs none. There a question mark ends a sentence, an exclamation mark does if
+    such text is before it, and a full stop if it is on both sides: "J.K.罗琳", "Yahoo!奇摩",
+    "1.介绍" and "例子.com" stay whole.
+    """
+    if not before[-1:].isascii() or before[-1:].isspace() or after[:1].isspace():
+        return False
+    first = next(filter(str.isalnum, after), " ")
+    last = next(filter(str.isalnum, reversed(before)), " ")
+    marks = before[before.rfind(last) + 1 :]
+    sides = [unicodedata.east_asian_width(character) == "W" for character in (last, first)]
+    if "?" in marks:
+        return not any(sides)
+    if "!" in marks:
+        return not sides[0]
+    return not all(sides)
 
 
 # ------------------------------------------------------------------------- the corpus
@@ -431,6 +549,8 @@ def tokenize_block(
         tokens=len(tokens),
         unknown_tokens=int(np.count_nonzero(tokens & ID_BITS == tokenizer.vocab["[UNK]"])),
     )
+    lines = itertools.chain.from_iterable(block)
+    counts["lines_with_special_tokens"] = sum(map(bool, map(SPECIAL_TOKEN.search, lines)))
     if words_from_spaces:
         counts["words"] = int(np.count_nonzero(tokens < CONTINUES_WORD))
     return found, counts

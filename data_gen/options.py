@@ -4,6 +4,16 @@ from bert_tf.options import LONGEST, Options, option
 
 MOST_WORKERS = 10_000
 MOST_SHARDS = 99_999  # their names have five digits
+# Layers and width of the sizes that google-research/bert released: heads are 64 wide, and the
+# feed-forward layer is four times as wide as the others.
+MODEL_SIZES = {
+    "tiny": (2, 128),
+    "mini": (4, 256),
+    "small": (4, 512),
+    "medium": (8, 512),
+    "base": (12, 768),
+    "large": (24, 1024),
+}
 MOST_PREDICTIONS = 20  # the original's default, for sequences of 128 tokens
 USED_MOST = """
     input_file output_file vocab_file do_lower_case max_seq_length max_predictions_per_seq
@@ -19,9 +29,15 @@ class Texts(Options):
     input_format: str = option(
         "text: a sentence a line, a blank line between documents. paragraphs: the same with a "
         "paragraph a line, which is split into sentences. wikiextractor: as WikiExtractor writes "
-        "Wikipedia, split likewise.",
+        'Wikipedia, split likewise. jsonl: {"text": "..."}, a document a line, with a paragraph a '
+        "line in its text, split likewise.",
         default="text",
-        choices=("text", "paragraphs", "wikiextractor"),  # the keys of documents.INPUT_FORMATS
+        choices=(
+            "text",
+            "paragraphs",
+            "wikiextractor",
+            "jsonl",
+        ),  # the keys of documents.INPUT_FORMATS
     )
     do_lower_case: bool | None = option(
         "Lower-case the text and strip accents (uncased models).",
@@ -128,7 +144,7 @@ class PretrainingData(Texts, most_used=USED_MOST):
     language: str = option(
         "Language of paragraphs: its ISO 639 code, of two letters if it has one.",
         default="en",
-        acts="input_format=paragraphs or input_format=wikiextractor",
+        acts="input_format=paragraphs or input_format=wikiextractor or input_format=jsonl",
     )
     temp_dir: str | None = option(
         "Local folder for intermediate files, which are smaller than the output; default: beside "

@@ -210,7 +210,8 @@ LEAST_MASKED = 0.9  # of masked_lm_prob
 EXAMPLES_SHOWN = 3
 
 COPIED = ("files", "documents", "sentences", "tokens", "documents_of_one_sentence",
-          "documents_cut", "instances")  # fmt: skip
+          "documents_cut", "repeated_documents", "lines_with_special_tokens",
+          "lines_with_carriage_returns", "unsplit_paragraphs", "instances")  # fmt: skip
 DROPPED = ("title_lines", "markup_lines", "markup_characters", "short_lines",
            "short_characters", "lines_outside_documents", "sentences_without_tokens",
            "documents_without_tokens")  # fmt: skip
@@ -242,6 +243,7 @@ def write_report(
     made_with: Mapping[str, Any],
     output_files: Mapping[str, int],
     pieces: Sequence[str],
+    warnings: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Writes the report as JSON and logs it, with the first records as text; returns it.
 
@@ -251,8 +253,9 @@ def write_report(
       made_with: what the descriptions of the files have in common.
       output_files: the number of records of each.
       pieces: the vocabulary of the records.
+      warnings: of how the text was read, before those of the numbers.
     """
-    report = make_report(counts, made_with, output_files)
+    report = make_report(counts, made_with, output_files, warnings)
     files.write_text(path, json.dumps(report, indent=2) + "\n")
     records = itertools.chain.from_iterable(map(_records_of, output_files))
     for record in itertools.islice(records, EXAMPLES_SHOWN):
@@ -278,7 +281,10 @@ def read_report(
 
 
 def make_report(
-    counts: Counts, made_with: Mapping[str, Any], output_files: Mapping[str, int]
+    counts: Counts,
+    made_with: Mapping[str, Any],
+    output_files: Mapping[str, int],
+    warnings: Iterable[str] = (),
 ) -> dict[str, Any]:
     """The report, with no times in it: same data, same report."""
     passes = made_with["dupe_factor"]
@@ -296,7 +302,7 @@ def make_report(
     }
     if counts["words"]:  # with --words_from_spaces
         report["tokens_per_word"] = counts["tokens"] / counts["words"]
-    return report | {"warnings": [*find_warnings(report)]}
+    return report | {"warnings": [*warnings, *find_warnings(report)]}
 
 
 def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
@@ -307,6 +313,18 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"{share:.0%} of the tokens are [UNK]: do vocabulary and --do_lower_case fit?"
     if (number := report.get("tokens_per_word", 0)) > MOST_TOKENS_PER_WORD:
         yield f"Words have {number:.1f} tokens on average: --words_from_spaces needs cut text."
+    if number := report["lines_with_special_tokens"]:
+        yield (
+            f"{number_of(number, 'lines')} with [CLS], [SEP] or another special token as text, "
+            "which is cut into pieces and learned: remove them from the text."
+        )
+    if number := report["lines_with_carriage_returns"]:
+        yield (
+            f"{number_of(number, 'lines')} with carriage returns inside, which end no line: "
+            "are parts of the text from an old Macintosh? Write line feeds instead."
+        )
+    if number := report["repeated_documents"]:
+        yield f"{number} of {documents} documents repeat another one: remove the copies."
     if documents == 1:
         yield f"The single document gives 'random' next segments of its own. {blank_line}"
     elif sentences > MOST_SENTENCES_PER_DOCUMENT * documents:

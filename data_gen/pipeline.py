@@ -162,7 +162,7 @@ def create(job: Job) -> dict[str, Any]:
                 logging.info("all %d files are there already", job.num_shards)
                 return report
         counts, written = make_files(plan, reader, paths, finished)
-        return outputs.write_report(report_path, counts, plan.made_with, written, plan.pieces)
+        return write_report(plan, counts, report_path, written)
 
 
 def prepare(job: Job) -> tuple[Plan, DocumentReader]:
@@ -173,8 +173,10 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
         text is not there.
     """
     pieces = wordpiece.read_vocabulary(job.vocab_file)
-    lower = wordpiece.choose_case(job.vocab_file, pieces, job.do_lower_case)
     strip_accents = wordpiece.accents_beside(job.vocab_file)
+    lower = wordpiece.choose_case(
+        job.vocab_file, pieces, job.do_lower_case, strip_accents=strip_accents
+    )
     made_with = {
         "bert_tf_version": __version__,
         "do_lower_case": lower,
@@ -188,6 +190,15 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
     reader = DocumentReader(expand_patterns(job.input_file), input_format=job.input_format)
     job = dataclasses.replace(job, do_lower_case=lower, strip_accents=strip_accents)
     return Plan(job, pieces, made_with), reader
+
+
+def write_report(
+    plan: Plan, counts: Counts, path: str, written: Mapping[str, int]
+) -> dict[str, Any]:
+    """Writes and returns the report of a run; see `outputs.write_report`."""
+    job = plan.job
+    warnings = [*documents.splitter_warnings(job.input_format, job.language, counts)]
+    return outputs.write_report(path, counts, plan.made_with, written, plan.pieces, warnings)
 
 
 def text_digest(job: Job, input_files: Sequence[str]) -> str:
@@ -403,8 +414,12 @@ class BlockWorker:
 
     def tokenize(self, block: Block) -> tuple[Corpus, Counts]:
         """Text -> ids; see `tokenize_block`."""
-        how = self._tokenizer, self._split_sentences, self._plan.job.settings.words_from_spaces
-        return documents.tokenize_block(block, *how)
+        job = self._plan.job
+        how = self._tokenizer, self._split_sentences, job.settings.words_from_spaces
+        found, counts = documents.tokenize_block(block, *how)
+        if job.input_format != "text":
+            counts["unsplit_paragraphs"] = documents.count_unsplit(block, self._split_sentences)
+        return found, counts
 
     def rows_to_file(self, task: tuple[int, range, int, int, str]) -> Counts:
         """Writes the rows of a block to a file.

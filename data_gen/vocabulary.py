@@ -9,6 +9,7 @@ settings, same bytes.
 """
 
 import collections
+import dataclasses
 import itertools
 import os
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.checkpoints.metadata import CONFIG_FILE, METADATA_FILE, ModelMetadata
 from bert_tf.config import BertConfig
 from bert_tf.data.records import expand_patterns
 from bert_tf.errors import InputError
@@ -34,8 +36,9 @@ from bert_tf.files import (
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
-from bert_tf.tokenization.wordpiece import warn_of_lost_letters
+from bert_tf.tokenization.wordpiece import accents_beside, strips_accents, warn_of_lost_letters
 from data_gen.documents import Block, DocumentReader
+from data_gen.options import MODEL_SIZES
 from data_gen.workers import BLOCK_CHARACTERS, Workers, choose_num_workers
 
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -56,32 +59,48 @@ def write_vocabulary(
     output_file: str,
     *,
     do_lower_case: bool,
+    strip_accents: bool | None = None,
+    model_size: str | None = None,
     input_format: str,
     num_workers: int,
     **learned: Any,
 ) -> None:
-    """Learns a vocabulary from texts and writes it, and beside it `write_config` sizes.
+    """Learns a vocabulary from texts and writes it, and beside it what `write_beside` does.
 
     The arguments are named as the flags of `bert-tf vocab`; `learned` is for `learn_vocabulary`.
 
     Raises:
-      InputError: the text cannot be used, or the file cannot be written.
+      InputError: the text cannot be used, or the file cannot be written; or a file beside it says
+        something else about case or accents.
     """
     paths = expand_patterns(input_file)
     output_file = output(output_file, paths)
     folder = os.path.dirname(output_file)
-    config_file = output(os.path.join(folder, "bert_config.json"), paths)
-    if output_file == config_file:
+    beside = [output(os.path.join(folder, name), paths) for name in (CONFIG_FILE, METADATA_FILE)]
+    if output_file in beside:
         expected = "another name: the sizes of a model for the vocabulary are written there"
+        if output_file == beside[1]:
+            expected = "another name: what is done with accents is written there"
         raise InputError(f"{output_file} for a vocabulary", expected, "choose another name")
+    facts = ModelMetadata(
+        do_lower_case=do_lower_case,
+        strip_accents=None if strip_accents == do_lower_case else strip_accents,
+    )
+    if not is_stream(output_file):
+        check_facts(output_file, facts)
     make_folder(folder or ".")
     reader = DocumentReader(paths, input_format=input_format)
-    if do_lower_case:
+    if strips_accents(facts):
         own = DocumentReader(paths, input_format=input_format)
         lines = itertools.chain.from_iterable(next(own.blocks(BLOCK_CHARACTERS), []))
-        warn_of_lost_letters(lines, "--nodo_lower_case keeps them")
+        warn_of_lost_letters(lines, "--nostrip_accents keeps them")
     with path_errors(output_file, "made"), published(output_file) as temporary:
-        words = count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
+        words = count_words(
+            reader,
+            do_lower_case=do_lower_case,
+            strip_accents=facts.strip_accents,
+            num_workers=num_workers,
+        )
         with Progress("merge the pieces"):
             pieces = learn_vocabulary(words, **learned)
         with gfile().GFile(temporary, "w") as file:
@@ -93,31 +112,79 @@ def write_vocabulary(
         says = "The text gives %d pieces, not %d."
         logging.warning(says, len(pieces), learned["vocab_size"])
     if not is_stream(output_file):
-        write_config(config_file, len(pieces))
+        write_config(beside[0], len(pieces), model_size)
+        if facts.strip_accents is not None:
+            logging.info("%s: strip_accents %s", beside[1], facts.strip_accents)
+            write_text(beside[1], facts.to_json_string())
 
 
-def write_config(path: str, num_pieces: int) -> None:
-    """Writes BERT-Base's sizes with this vocab_size; a file that is there stays."""
+def check_facts(vocab_file: str, facts: ModelMetadata) -> None:
+    """Raises `InputError` where files beside a vocabulary do not go with it, or would be lost.
+
+    Those are model_facts.json and, for accents, tokenizer_config.json.
+    """
+    path = os.path.join(os.path.dirname(vocab_file), METADATA_FILE)
+    found, wanted = ModelMetadata.from_json_file(path), strips_accents(facts)
+    remedy = "write the vocabulary into another folder"
+    if (told := accents_beside(vocab_file)) not in (None, wanted):
+        received = f"{vocab_file}, beside files that say strip_accents {told}"
+        expected = f"strip_accents {wanted}, as of this command"
+        raise InputError(
+            received, expected, f"use --{'' if told else 'no'}strip_accents, or {remedy}"
+        )
+    if found.do_lower_case not in (None, facts.do_lower_case):
+        received = f"{vocab_file}, beside {path} with do_lower_case {found.do_lower_case}"
+        expected = f"do_lower_case {facts.do_lower_case}, as of this command"
+        raise InputError(received, expected, remedy)
+    if facts.strip_accents is not None and found not in (ModelMetadata(), facts):
+        received = f"{vocab_file}, beside {path} of a model"
+        raise InputError(received, "a folder without it: strip_accents is written there", remedy)
+
+
+def sizes_of(model_size: str, num_pieces: int) -> BertConfig:
+    """The configuration of a released size with this vocab_size."""
+    layers, width = MODEL_SIZES[model_size]
+    return BertConfig(
+        vocab_size=num_pieces,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=width // 64,
+        intermediate_size=4 * width,
+        type_vocab_size=2,
+    )
+
+
+def write_config(path: str, num_pieces: int, model_size: str | None) -> None:
+    """Writes the sizes with this vocab_size, of BERT-Base by default; a file that is there stays.
+
+    That the file has others than those that are asked for is logged.
+    """
+    wanted = sizes_of(model_size or "base", num_pieces)
     try:
         is_there = gfile().exists(path) and any(read_lines(path))  # a killed command's is empty
-        found = BertConfig.from_json_file(path).vocab_size if is_there else num_pieces
+        found = BertConfig.from_json_file(path) if is_there else wanted
     except InputError as error:
         logging.warning("%s stays as it is: received %s", path, error.received)
         return
     if not is_there:
-        logging.info("%s: the sizes of BERT-Base, for this vocabulary", path)
-        base = BertConfig(vocab_size=num_pieces, type_vocab_size=2)
-        write_text(path, base.to_json_string())
-    elif found != num_pieces:
+        name = (model_size or "base").capitalize()
+        logging.info("%s: the sizes of BERT-%s, for this vocabulary", path, name)
+        write_text(path, wanted.to_json_string())
+        return
+    if found.vocab_size != num_pieces:
         says = "%s has a vocab_size of %d, and the vocabulary %d pieces: correct it."
-        logging.warning(says, path, found, num_pieces)
+        logging.warning(says, path, found.vocab_size, num_pieces)
+    if model_size and dataclasses.replace(found, vocab_size=num_pieces) != wanted:
+        says = "%s stays as it is, with sizes other than those of --model_size=%s: remove it first."
+        logging.warning(says, path, model_size)
 
 
 class WordCounter:
     """Counts words as the tokenizer splits and normalizes them."""
 
-    def __init__(self, do_lower_case: bool):
-        table = basic.load_unicode_table(do_lower_case=do_lower_case)
+    def __init__(self, do_lower_case: bool, strip_accents: bool | None):
+        case = {"do_lower_case": do_lower_case, "strip_accents": strip_accents}
+        table = basic.load_unicode_table(**case)
         table = basic.UnicodeTable(*map(tf.constant, table))
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
@@ -140,7 +207,13 @@ class WordCounter:
         return totals
 
 
-def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int) -> WordCounts:
+def count_words(
+    reader: DocumentReader,
+    *,
+    do_lower_case: bool,
+    strip_accents: bool | None = None,
+    num_workers: int,
+) -> WordCounts:
     """How often each word occurs in all documents.
 
     Raises:
@@ -149,7 +222,7 @@ def count_words(reader: DocumentReader, *, do_lower_case: bool, num_workers: int
     num_workers = choose_num_workers(num_workers, most=1 + reader.total_bytes // BLOCK_CHARACTERS)
     totals: collections.Counter[bytes] = collections.Counter()
     with (
-        Workers(num_workers, WordCounter, do_lower_case) as workers,
+        Workers(num_workers, WordCounter, do_lower_case, strip_accents) as workers,
         Progress("count words", reader.total_bytes / 1e6, "MB") as progress,
     ):
         for counts in workers.map(WordCounter.count, reader.blocks(BLOCK_CHARACTERS)):

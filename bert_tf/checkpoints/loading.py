@@ -322,7 +322,8 @@ def tokenizer_of(
     refuse_other_case(weights, do_lower_case)
     lower, source = _known_case(weights)
     if lower is None:
-        lower = choose_case(vocab_file, pieces, do_lower_case)
+        strip_accents = weights.metadata.strip_accents
+        lower = choose_case(vocab_file, pieces, do_lower_case, strip_accents=strip_accents)
     elif reason := refuted_case(vocab_file, pieces, lower):
         says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
         logging.warning(says, weights.path, source, lower, reason)

@@ -3,12 +3,14 @@
     bert-tf vocab --input_file='wiki/*' --input_format=wikiextractor \\
         --output_file=vocab.txt --vocab_size=30522
 
-Same text and flags, same bytes. Where there is no bert_config.json beside it, BERT-Base's sizes
-are written there. It needs the extra `vocab`.
+Same text and flags, same bytes. Where there is no bert_config.json beside it, the sizes of
+--model_size are written there, with the number of pieces. Where accents do not go with the case,
+as with --nostrip_accents, a model_facts.json beside it says so; `bert-tf data` reads it. It needs
+the extra `vocab`.
 """
 
 from bert_tf.options import option
-from data_gen.options import Texts
+from data_gen.options import MODEL_SIZES, Texts
 
 
 class Vocabulary(Texts, most_used="input_file output_file vocab_size do_lower_case num_workers"):
@@ -16,6 +18,16 @@ class Vocabulary(Texts, most_used="input_file output_file vocab_size do_lower_ca
 
     output_file: str = option("The vocabulary to write.", path=True, original=True)
     vocab_size: int = option("Word pieces, special tokens included.", default=30522, low=1)
+    strip_accents: bool | None = option(
+        "Remove accents, or keep them, whatever the case; default: as --do_lower_case.",
+        default=None,
+    )
+    model_size: str | None = option(
+        "The sizes in the bert_config.json beside the vocabulary: those of a released BERT.",
+        default=None,
+        shown="base",
+        choices=tuple(MODEL_SIZES),
+    )
 
 
 def main(options: Vocabulary) -> None:
@@ -28,6 +40,8 @@ def main(options: Vocabulary) -> None:
         options.input_file,
         options.output_file,
         do_lower_case=options.do_lower_case is not False,
+        strip_accents=options.strip_accents,
+        model_size=options.model_size,
         input_format=options.input_format,
         num_workers=options.num_workers,
         vocab_size=options.vocab_size,

@@ -377,13 +377,20 @@ def refuted_case(vocab_file: str, pieces: Iterable[str], do_lower_case: bool | N
     return f"{vocab_file}, a vocabulary with{'' if cased else 'out'} capital letters"
 
 
-def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> bool:
+def choose_case(
+    vocab_file: str,
+    pieces: Sequence[str],
+    given: bool | None,
+    *,
+    strip_accents: bool | None = None,
+) -> bool:
     """The do_lower_case for a vocabulary: the one given, else the one that its pieces show.
 
     Args:
       vocab_file: for messages.
       pieces: of the vocabulary.
       given: what the user chose; None: nothing.
+      strip_accents: as the vocabulary's folder says; None: as the case.
 
     Raises:
       InputError: the vocabulary shows that its text had another case; or nothing is given, and it
@@ -397,7 +404,8 @@ def choose_case(vocab_file: str, pieces: Sequence[str], given: bool | None) -> b
         expected = "text in the case that the vocabulary was made for"
         remedy = f"use --{'no' if lower else ''}do_lower_case"
         raise InputError(f"do_lower_case {lower} with {reason}", expected, remedy)
-    if given is None and (lost := [p for p in _words(pieces) if without_accents(p.lower()) != p]):
+    lowered = str.lower if strip_accents is False else _lowered_and_stripped
+    if given is None and (lost := [piece for piece in _words(pieces) if lowered(piece) != piece]):
         unused = f"{len(lost)} of its pieces, such as {lost[0]!r}, never occur in lower-cased text"
         received = f"{vocab_file}, which does not show whether text is to be lower-cased: {unused}"
         expected = "--do_lower_case or --nodo_lower_case, as the model was or will be trained"
@@ -414,6 +422,10 @@ def without_accents(text: str) -> str:
     """The text in NFD, without combining marks."""
     decomposed = unicodedata.normalize("NFD", text)
     return "".join(c for c in decomposed if unicodedata.category(c) != "Mn")
+
+
+def _lowered_and_stripped(text: str) -> str:
+    return without_accents(text.lower())
 
 
 def warn_of_lost_letters(texts: Iterable[str], remedy: str) -> None:

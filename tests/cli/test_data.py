@@ -93,8 +93,14 @@ def test_vocab_gives_all_options_to_what_learns_it(monkeypatch, words, lower):
     with in_process("vocab") as main:
         main(*words, input_file="a", output_file="b", input_format="paragraphs",
              num_workers=3, vocab_size=45)  # fmt: skip
+        main("--nostrip_accents", *words, input_file="a", output_file="b", model_size="mini")
     values = {"input_format": "paragraphs", "num_workers": 3, "vocab_size": 45}
-    assert given == [(("a", "b"), values | {"do_lower_case": lower})]
+    defaults = {"input_format": "text", "num_workers": 0, "vocab_size": 30522}
+    case = {"do_lower_case": lower}
+    assert given == [
+        (("a", "b"), values | case | {"strip_accents": None, "model_size": None}),
+        (("a", "b"), defaults | case | {"strip_accents": False, "model_size": "mini"}),
+    ]
 
 
 @pytest.mark.usefixtures("with_beam")

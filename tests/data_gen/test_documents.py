@@ -19,8 +19,10 @@ from data_gen.documents import (
     Corpus,
     Counts,
     DocumentReader,
+    count_unsplit,
     iter_marked_batches,
     sentence_splitter,
+    splitter_warnings,
     tokenize_block,
     write_corpus,
 )
@@ -80,10 +82,48 @@ def test_no_text_is_lost(tmp_path, text):
     path = write(tmp_path / "a.txt", text)
     expected = [line.strip() for line in text.removeprefix("\ufeff").split("\n")]
     assume(not any(map(NO_SENTENCE.match, expected)))  # which may be refused
+    assume("\n" in text or "\r" not in text)  # likewise
     found, counts = read(path)
     assert [line for document in found for line in document] == [x for x in expected if x]
     assert all(found)
     assert counts["lines"] == sum(map(bool, expected))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("text", ["One.\rTwo.\r\rThree.\r", "One.\rTwo."])
+def test_lines_of_an_old_macintosh_are_refused(tmp_path, encoding, text):
+    path = write(tmp_path / "a.txt", text.encode(encoding))
+    for input_format in documents.INPUT_FORMATS:
+        with pytest.raises(InputError, match=r"a\.txt, .* end with a carriage return") as refused:
+            read(path, input_format=input_format)
+        assert "tr '\\r' '\\n'" in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("content", "number"),
+    [
+        ("One.\r\nTwo.\r\n\r\nThree.\r\n", 0),
+        ("One.\r\r\nTwo.\r\r\n", 0),  # converted twice
+        ("One.\r", 0),
+        ("One.\rTwo.\rThree.\r\nFour.\n \rFive.\nSix.\rSeven.", 2),
+    ],
+)
+def test_carriage_returns_inside_lines_are_counted(tmp_path, content, number):
+    """To the original they are white space."""
+    found, counts = read(write(tmp_path / "a.txt", content))
+    assert counts["lines_with_carriage_returns"] == number
+    lines = [line.strip() for line in content.split("\n")]
+    assert [line for document in found for line in document] == [*filter(None, lines)]
+
+
+def test_repeated_documents_are_counted(tmp_path):
+    """Those of other files, too; another order of lines is another document."""
+    first = write(tmp_path / "a", "One.\nTwo.\n\nTwo.\n\nOne. \n  Two.\n")
+    second = write(tmp_path / "b", "Two.\nOne.\n\nTwo.\n\n\nTwo.\n\nOne.\nTwo")
+    found, counts = read(first, second)
+    assert (len(found), counts["repeated_documents"]) == (7, 3)
+    assert read(second)[1]["repeated_documents"] == 1
+    assert read(write(tmp_path / "c", ""))[1]["repeated_documents"] == 0
 
 
 def test_blocks_hold_whole_documents_in_order(tmp_path):
@@ -156,6 +196,38 @@ def test_json_and_articles_are_no_text(tmp_path, content, is_refused):
             read(path)
     else:
         assert read(path)[0] == [content.split("\n")]
+
+
+# ----------------------------------------------------------------------------- JSON lines
+
+
+def test_json_lines_are_documents(tmp_path):
+    """Each line of a text is a paragraph; other keys, and texts without a line, have no effect."""
+    lines = [
+        r'{"id": 3, "text": "One. Two.\n\n Three. \r\nFour.\rFive."}', "", r'{"text": " \n"}',
+        r'{"text": "caf\u00e9 \ud83d\ude00 \ud800."}', '{"text": "海。", "title": null}\r',
+    ]  # fmt: skip
+    found, counts = read(write(tmp_path / "a", "\n".join(lines)), input_format="jsonl")
+    assert found == [
+        ["One. Two.", "Three.", "Four.", "Five."],
+        ["café 😀 \U0010ffff."],  # the tokenizer's stand-in for half a character
+        ["海。"],
+    ]
+    assert counts["lines"] == 6
+    split = sentence_splitter("jsonl", "en")
+    assert [*map(split, found[0][:2])] == [["One.", "Two."], ["Three."]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["One.", '{"text": "One."', '{"texts": "One."}', '{"text": ["One."]}', '["One."]', '"One."',
+     '{"text": null}', "[" * 100_000],
+)  # fmt: skip
+def test_what_is_no_line_of_json_with_a_text(tmp_path, line):
+    path = write(tmp_path / "a", f'{{"text": "Two."}}\n\n{line}\n')
+    with pytest.raises(InputError, match=r"a, line 3, which begins with") as refused:
+        read(path, input_format="jsonl")
+    assert line[:60] in refused.value.received
 
 
 # ----------------------------------------------------------------------------- wikiextractor
@@ -243,7 +315,56 @@ def test_paragraphs_of_plain_text(tmp_path):
     assert split(found[1][0]) == ["Otro día.", "Otra vez."]
 
 
-@given(text=st.text() | st.text("ab.。 "))
+@pytest.mark.parametrize("language", ["en", "zh", "ja"])
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["他说好!", "然后走了。", "真的?", "是的.", "好"],
+        ["これは?", "はい!", "そう。"],
+        ['他说"好!"', "然后走了."],
+        ["你喜欢BERT?", "喜欢!", "OK?", "好"],
+        ["J.K.罗琳写的.", "我用Yahoo!奇摩.", "看例子.com吗?", "Yes"],
+        ["1.介绍"],
+    ],
+)
+def test_east_asian_sentences_end_at_marks_of_ascii(language, sentences):
+    assert sentence_splitter("paragraphs", language)("".join(sentences)) == sentences
+
+
+def test_other_fragments_stay_together():
+    split = sentence_splitter("paragraphs", "en")
+    for text in ("They use .NET and VB.NET", "Ok!Then go?Yes", "Great?😀 Then"):
+        assert split(text) == [text]
+
+
+@pytest.mark.parametrize(("language", "is_known"), [("en", 1), ("pt-BR", 1), ("ZH", 1), ("xx", 0),
+                                                    ("sv", 0), ("th", 0)])  # fmt: skip
+def test_a_language_without_rules_is_said(language, is_known):
+    for input_format in set(documents.INPUT_FORMATS) - {"text"}:
+        said = [*splitter_warnings(input_format, language, Counts())]
+        assert len(said) == 1 - is_known
+        assert all(f"no rules for --language={language}: " in warning for warning in said)
+    assert [*splitter_warnings("text", language, Counts(unsplit_paragraphs=3))] == []
+
+
+def test_rules_are_those_of_the_language():
+    """A language without any takes those of English."""
+    for language in ("de", "en", "sv"):
+        sentences = sentence_splitter("paragraphs", language)("Das war am 3. Oktober.")
+        assert len(sentences) == (1 if language == "de" else 2)
+
+
+def test_paragraphs_of_scripts_without_marks_are_counted():
+    split = sentence_splitter("paragraphs", "th")
+    whole = ["สวัสดีครับ วันนี้อากาศดี", "ສະບາຍດີ ຂ້ອຍໄປ", "ខ្ញុំទៅ។ គាត់មក។", "ལྷ་ས། བོད།"]
+    others = ["สวัสดีครับ! วันนี้อากาศดี", "One.", "Thai is ไทย", "第一句", "मैं।", "မြန်မာ။ စာ။"]
+    assert count_unsplit([whole[:1], [*others, *whole[1:]]], split) == 4
+    assert count_unsplit([others], split) == 0
+    (said,) = splitter_warnings("jsonl", "en", Counts(lines=11, unsplit_paragraphs=4))
+    assert "4 of 11 paragraphs in Thai, Lao, Khmer, Tibetan" in said
+
+
+@given(text=st.text() | st.text("ab.。 ") | st.text("a文.!? "))
 def test_splitting_loses_nothing_but_space(text):
     sentences = sentence_splitter("wikiextractor", "en")(text)
     assert "".join("".join(sentences).split()) == "".join(text.split())
@@ -302,6 +423,13 @@ def test_tokenized_blocks_have_no_empty_part(vocab_file):
     assert counts["documents_of_one_sentence"] == 2
     nothing, _ = tokenize_block([], tokenizer, lambda line: [line], False)
     assert nothing.lists() == []
+
+
+def test_lines_with_special_tokens_are_counted(vocab_file):
+    tokenizer = FullTokenizer(vocab_file)
+    block = [["a [CLS] b [SEP]", "[MASK]"], ["[cls] a", "a[PAD]", "[UNKNOWN] [X]"], ["[ SEP ]"]]
+    _, counts = tokenize_block(block, tokenizer, lambda line: [line], False)
+    assert counts["lines_with_special_tokens"] == 3
 
 
 # -------------------------------------------------------------------- words between spaces

@@ -2,6 +2,7 @@
 
 import doctest
 import os
+import re
 import shutil
 
 import killed
@@ -206,6 +207,24 @@ def test_long_words_between_spaces_are_noticed():
         assert made["tokens_per_word"] == 30 / words
         assert len(made["warnings"]) == warned
         assert all("have 3.3 tokens on average" in warning for warning in made["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("lines_with_special_tokens", r"5 lines with \[CLS\], \[SEP\] or"),
+        ("lines_with_carriage_returns", "5 lines with carriage returns inside"),
+        ("repeated_documents", "5 of 23 documents repeat another one"),
+    ],
+)
+def test_what_is_counted_in_the_text_is_in_report_and_warnings(name, says):
+    counts = COUNTS + Counts(documents=19, sentences=100, tokens=600, kept_tokens=1800)
+    assert make_report(counts, vars(SETTINGS), {})["warnings"] == []
+    made = make_report(counts + Counts({name: 5}), vars(SETTINGS), {}, ["of the splitter"])
+    assert made[name] == 5
+    first, second = made["warnings"]
+    assert first == "of the splitter"
+    assert re.match(says, second)
 
 
 @pytest.mark.parametrize(

@@ -327,6 +327,33 @@ def test_warnings(tmp_path, vocab_file, monkeypatch, text, expected):
         assert part in warning.replace("%", " %").replace("  ", " ")
 
 
+def test_what_the_splitter_does_not_know_is_said_once(tmp_path, vocab_file, caplog):
+    """In the log and in the report; the records are those of the same text as paragraphs."""
+    documents = [
+        ["a b. c d.", "ไทย ไทย"],
+        *([f"{a} {b}", "ab. ba. c"] for a in "ab" for b in "cd"),
+    ]
+    documents.append(documents[-1])
+    texts = {
+        "paragraphs": "\n\n".join("\n".join(lines) for lines in documents),
+        "jsonl": "\n".join(json.dumps({"text": "\n".join(lines)}) for lines in documents),
+    }
+    made = []
+    for input_format, text in texts.items():
+        (tmp_path / input_format).write_text(text, encoding="utf-8")
+        files = {"input_file": f"{tmp_path}/{input_format}", "input_format": input_format}
+        caplog.clear()
+        report = create(make_job(tmp_path, vocab_file, language="xx", **files))
+        made.append((tmp_path / "out.tfrecord").read_bytes())
+        assert (report["unsplit_paragraphs"], report["repeated_documents"]) == (1, 1)
+        language, unsplit, repeated, *_ = report["warnings"]
+        assert "no rules for --language=xx" in language
+        assert "1 of 12 paragraphs in Thai" in unsplit
+        assert repeated == "1 of 6 documents repeat another one: remove the copies."
+        assert {*map(caplog.messages.count, report["warnings"])} == {1}
+    assert made[0] == made[1]
+
+
 # -------------------------------------------------------------------------------- shards
 
 

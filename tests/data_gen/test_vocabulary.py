@@ -1,5 +1,6 @@
 """data_gen/vocabulary.py: the same bytes every time, and a tokenizer that takes them."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -9,11 +10,12 @@ import subprocess
 import sys
 
 import pytest
+from generation import make_job
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from data_gen import vocabulary
+from data_gen import pipeline, vocabulary
 from data_gen.documents import DocumentReader
 from data_gen.vocabulary import (
     SPECIAL_PIECES,
@@ -27,9 +29,9 @@ SAMPLE_TEXT = sorted(map(str, (ROOT / "data_gen" / "sample_text").glob("*.txt"))
 LEARN = {"character_coverage": 1.0}
 
 
-def words_of(*paths, do_lower_case: bool = True, num_workers: int = 1):
+def words_of(*paths, num_workers: int = 1, **case: bool):
     reader = DocumentReader([str(path) for path in paths], input_format="text")
-    return count_words(reader, do_lower_case=do_lower_case, num_workers=num_workers)
+    return count_words(reader, num_workers=num_workers, **{"do_lower_case": True} | case)
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,108 @@ def test_words_are_those_of_the_tokenizer(tmp_path):
     assert words_of(path) == {"ete": 2, "and": 3} | dict.fromkeys(once, 1)
     cased = words_of(path, do_lower_case=False)
     assert cased["Été"] == cased["été"] == cased["ΟΔΟΣ"] == cased["ASCII"] == 1
+
+
+def test_accents_go_or_stay_apart_from_case(tmp_path):
+    """Plain ASCII and other lines take different ways."""
+    path = tmp_path / "text"
+    path.write_text("Été Über\nAbC abc\n", encoding="utf-8")
+    for lower, strip, expected in (
+        (True, False, {"été": 1, "über": 1, "abc": 2}),
+        (False, True, {"Ete": 1, "Uber": 1, "AbC": 1, "abc": 1}),
+        (True, None, {"ete": 1, "uber": 1, "abc": 2}),
+        (False, None, {"Été": 1, "Über": 1, "AbC": 1, "abc": 1}),
+    ):
+        assert words_of(path, do_lower_case=lower, strip_accents=strip) == expected
+
+
+def learned(folder, text: str, **options) -> list[str]:
+    """The pieces of a vocabulary of a text."""
+    (folder / "text").write_text(text, encoding="utf-8")
+    values = {"do_lower_case": True, "input_format": "text", "num_workers": 1, "vocab_size": 50}
+    files = str(folder / "text"), str(folder / "vocab.txt")
+    write_vocabulary(*files, **LEARN, **values | options)
+    return (folder / "vocab.txt").read_text(encoding="utf-8").split()
+
+
+@pytest.mark.parametrize(
+    ("lower", "strip", "pieces", "tokens"),
+    [
+        (True, False, ["é", "t", "##t", "##é", "ét", "été"], ["été"]),
+        (False, True, ["E", "e", "t", "##e", "##t", "##te"], ["E", "##te"]),
+    ],
+)
+def test_data_takes_the_accents_from_beside_the_vocabulary(tmp_path, lower, strip, pieces, tokens):
+    """Without any flag for the case in the first: é is a letter of lower-cased text there."""
+    found = learned(tmp_path, "Été été\n", do_lower_case=lower, strip_accents=strip)
+    assert {*found} == {*SPECIAL_PIECES, *pieces}
+    facts = {"do_lower_case": lower, "strip_accents": strip}
+    assert json.loads((tmp_path / "model_facts.json").read_text()) == facts
+    job = make_job(tmp_path, str(tmp_path / "vocab.txt"), input_file=str(tmp_path / "text"))
+    plan, _ = pipeline.prepare(dataclasses.replace(job, do_lower_case=None if lower else False))
+    assert {name: plan.made_with[name] for name in facts} == facts
+    options = {"strip_accents": plan.job.strip_accents}
+    tokenizer = FullTokenizer(tmp_path / "vocab.txt", plan.job.do_lower_case, **options)
+    assert tokenizer.tokenize("Été") == tokens
+
+
+@pytest.mark.parametrize(("lower", "strip"), [(True, True), (False, False), (True, None)])
+def test_accents_that_go_with_the_case_need_no_file(tmp_path, lower, strip):
+    learned(tmp_path, "a b\n", do_lower_case=lower, strip_accents=strip)
+    assert sorted(os.listdir(tmp_path)) == ["bert_config.json", "text", "vocab.txt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "options", "says"),
+    [
+        ("model_facts.json", {"strip_accents": False}, {}, "beside files that say strip_accents F"),
+        ("tokenizer_config.json", {"strip_accents": True}, {"strip_accents": False},
+         "beside files that say strip_accents True"),
+        ("model_facts.json", {"do_lower_case": True}, {"do_lower_case": False},
+         "json with do_lower_case True"),
+        ("model_facts.json", {"labels": ["a", "b"]}, {"strip_accents": False}, "json of a model"),
+    ],
+)  # fmt: skip
+def test_files_beside_a_vocabulary_that_say_something_else(tmp_path, name, facts, options, says):
+    """Nothing is written then."""
+    (tmp_path / name).write_text(json.dumps(facts))
+    with pytest.raises(InputError, match=says):
+        learned(tmp_path, "a b\n", **options)
+    assert sorted(os.listdir(tmp_path)) == sorted([name, "text"])
+    assert json.loads((tmp_path / name).read_text()) == facts
+
+
+def test_the_same_command_again_keeps_the_facts(tmp_path):
+    for _ in range(2):
+        assert "é" in learned(tmp_path, "é\n", strip_accents=False)
+    with pytest.raises(InputError, match="another name: what is done with accents"):
+        write_vocabulary(
+            str(tmp_path / "text"), str(tmp_path / "model_facts.json"), do_lower_case=True,
+            input_format="text", num_workers=1, vocab_size=9, **LEARN,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("size", "layers", "width", "heads", "inner"),
+    [("tiny", 2, 128, 2, 512), ("mini", 4, 256, 4, 1024), ("small", 4, 512, 8, 2048),
+     ("medium", 8, 512, 8, 2048), ("base", 12, 768, 12, 3072), ("large", 24, 1024, 16, 4096)],
+)  # fmt: skip
+def test_released_sizes(tmp_path, caplog, size, layers, width, heads, inner):
+    """With the number of pieces that the text gives; a file of other sizes stays, which is said."""
+    pieces = learned(tmp_path, "ab c\n", model_size=size)
+    found = BertConfig.from_json_file(tmp_path / "bert_config.json")
+    assert found == BertConfig(
+        vocab_size=len(pieces), hidden_size=width, num_hidden_layers=layers,
+        num_attention_heads=heads, intermediate_size=inner, max_position_embeddings=512,
+        type_vocab_size=2,
+    )  # fmt: skip
+    vocabulary.write_config(str(tmp_path / "bert_config.json"), len(pieces), None)
+    vocabulary.write_config(str(tmp_path / "bert_config.json"), len(pieces), size)
+    assert "stays as it is" not in caplog.text
+    other = "mini" if size != "mini" else "tiny"
+    vocabulary.write_config(str(tmp_path / "bert_config.json"), len(pieces), other)
+    assert f"sizes other than those of --model_size={other}" in caplog.text
+    assert BertConfig.from_json_file(tmp_path / "bert_config.json") == found
 
 
 def test_the_most_frequent_pair_is_merged_first():
@@ -121,7 +225,7 @@ def test_letters_are_lost_in_lower_cased_text_only(tmp_path, caplog):
             str(tmp_path / "text"), str(tmp_path / "vocab.txt"), do_lower_case=lower,
             input_format="text", num_workers=1, vocab_size=20, **LEARN,
         )  # fmt: skip
-    assert "50.0 % of the words lose letters or accents: Мой -> Мои. --nodo" in caplog.text
+    assert "50.0 % of the words lose letters or accents: Мой -> Мои. --nostrip" in caplog.text
 
 
 @pytest.mark.parametrize("size", [8, 700])

@@ -77,8 +77,6 @@ def write_models(folder: pathlib.Path) -> None:
         tensors = tensors_of(kind, CONFIG)
         weights = weights_of(tensors, config=CONFIG, pieces=PIECES, metadata=metadata)
         bert_tf.save_weights(weights, folder / "models" / name, format="bert_tf")
-    small = json.loads(blocks(read("docs/pretrain.md"), "json")[0]) | SIZES
-    (folder / "small_config.json").write_text(json.dumps(small))
 
 
 def write_texts(folder: pathlib.Path) -> None:

@@ -181,10 +181,16 @@ def wikiextractor(folder: pathlib.Path) -> Reader:
     return _text(folder, "wikiextractor", ARTICLE * 2)
 
 
+def jsonl(folder: pathlib.Path) -> Reader:
+    """Text of pre-training, a document a line of JSON."""
+    return _text(folder, "jsonl", '{"text": "One.\\nTwo 海."}\n\n{"text": "", "id": 3}\n' * 2)
+
+
 MAKERS = {
     **{name: functools.partial(_table, name) for name in TABLES},
     "squad": squad,
     "squad_answers": squad_answers,
     "text": text,
     "wikiextractor": wikiextractor,
+    "jsonl": jsonl,
 }

@@ -35,3 +35,14 @@ def test_a_small_vocabulary_with_a_piece_that_lower_casing_loses(piece):
         choose_case("v", [*pieces, piece], None)
     for lower in (True, False):
         assert choose_case("v", [*pieces, piece], lower) is lower
+
+
+@pytest.mark.parametrize("piece", ["café", "##が"])
+def test_accents_that_stay_are_in_lower_cased_text(piece):
+    pieces = ["[UNK]", "the", piece]
+    assert choose_case("v", pieces, None, strip_accents=False) is True
+    for strip in (None, True):
+        with pytest.raises(InputError, match=rf"v, which does not show .* {piece!r}"):
+            choose_case("v", pieces, None, strip_accents=strip)
+    with pytest.raises(InputError, match="'Paris'"):
+        choose_case("v", [*pieces, "Paris"], None, strip_accents=False)
