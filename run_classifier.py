@@ -196,8 +196,8 @@ def read_data(
     """The task with its labels, and the training, dev and test data that are asked for."""
     from bert_tf.cli.record import written_digests
     from bert_tf.cli.training import shared_size
+    from bert_tf.tasks.equal_texts import say_equal_texts
     from bert_tf.tasks.sources import check_dev_rows, splits_of, with_labels
-    from bert_tf.tasks.splits import say_equal_texts
     from bert_tf.tasks.text_run import read_split
 
     def read(split: "Split", batch_size: int) -> "TextData":
@@ -215,9 +215,9 @@ def read_data(
     train = read(task.split("train"), eval_size) if options.do_train else None
     task = with_labels(task, train and train.examples, model.source)
     dev_splits = splits_of(options.data, task, "dev") if options.do_eval else ()
-    test_splits = splits_of(options.data, task, "test") if options.do_predict else ()
+    test_equal_texts = splits_of(options.data, task, "test") if options.do_predict else ()
     dev = [read(split, eval_size) for split in dev_splits]
-    test = [read(split, predict_size) for split in test_splits]
+    test = [read(split, predict_size) for split in test_equal_texts]
     if train:
         scored = {data.split.name: data.examples for data in [*dev, *test] if data.has_labels}
         say_equal_texts(train.examples, scored)

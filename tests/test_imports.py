@@ -33,8 +33,9 @@ REGISTERED = {
     "bert_tf.training.optimization",
     "bert_tf.tokenization.layer",
 }
-# What data generation may know of the package, besides the ground.
-FOR_DATA_GENERATION = ("tokenization.", "data.records")
+# What data generation may know of the package, besides the ground; metadata: what lies beside a
+# vocabulary.
+FOR_DATA_GENERATION = ("tokenization.", "data.records", "checkpoints.metadata")
 
 
 def modules() -> dict[str, pathlib.Path]:

@@ -16,10 +16,10 @@ from bert_tf.data.options import Datasets
 from bert_tf.errors import InputError
 from bert_tf.options import option
 from bert_tf.tasks import examples, registry
+from bert_tf.tasks.equal_texts import say_copies, split_by_label
 from bert_tf.tasks.examples import OWN_FORMATS, AnyExample
 from bert_tf.tasks.registry import OwnFiles
 from bert_tf.tasks.results import examples_text
-from bert_tf.tasks.splits import say_copies, split_by_label
 from bert_tf.tasks.task import Split, Task
 
 DEV_FILE = "dev.jsonl"  # in the folder of a run: the rows of --dev_share

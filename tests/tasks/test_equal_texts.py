@@ -9,9 +9,9 @@ import pytest
 from walking import in_process, write_encoder
 
 from bert_tf.errors import InputError
+from bert_tf.tasks.equal_texts import say_copies, say_equal_texts, split_by_label
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.registry import get_task
-from bert_tf.tasks.splits import say_copies, say_equal_texts, split_by_label
 
 
 def texts(**counts: int) -> list[Example]:
