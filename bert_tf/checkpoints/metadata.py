@@ -75,9 +75,8 @@ class ModelMetadata:
 
     # Of the text before it is cut into word pieces.
     do_lower_case: bool | None = declared(None, of_part=True)
-    strip_accents: bool | None = declared(
-        None, of_part=True
-    )  # of that text; None: as do_lower_case
+    # None: as do_lower_case.
+    strip_accents: bool | None = declared(None, of_part=True)
     # Pieces that the tokenizer keeps whole wherever a text has them; None: as far as known, none.
     never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
     # Such as BertForMaskedLM.
