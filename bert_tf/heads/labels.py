@@ -31,7 +31,7 @@ import numpy as np
 
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE
-from bert_tf.heads.tags import OUTSIDE, TAG, have_prefixes, normal_tags, tags_in
+from bert_tf.heads.schemes import OUTSIDE, TAG, have_prefixes, normal_tags, tags_in
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 # What no font shows: Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt).
