@@ -176,7 +176,7 @@ def main(options: Classify) -> None:
 
 def make_task(options: Classify) -> "Task":
     """The task, which has all that the options ask of its labels and metrics."""
-    from bert_tf.heads.labels import Labels
+    from bert_tf.heads import Labels
     from bert_tf.tasks.results import check_libraries
     from bert_tf.tasks.sources import task_of
 

@@ -9,27 +9,18 @@ import dataclasses
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from absl import logging
 
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads import head_named
-from bert_tf.heads.labels import BINARY, DECIMAL, MISSING_ELSEWHERE, Labels
+from bert_tf.heads import Head, Labels, head_named
+from bert_tf.heads.labels import DECIMAL, MISSING_ELSEWHERE, look_alikes
+from bert_tf.heads.multi_label import BINARY
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
-if TYPE_CHECKING:
-    from bert_tf.heads.head import Head
-
-METRICS_OF = {  # by head
-    "classification": ("accuracy", "macro_f1", "micro_f1", "f1", "matthews"),
-    "multi_label": ("micro_f1", "macro_f1", "accuracy"),
-    "regression": ("pearson", "spearman"),
-    "token_labels": ("entity_f1", "accuracy"),
-}
 MOST_GRADES = 10  # numbers that may well be classes
 MOST_RARE, ENOUGH = 5, 10  # labels of one example that are named, where a label has ten or more
 
@@ -88,7 +79,7 @@ class Task:
             raise ValueError(f"received the metrics {self.metrics}, expected some of {[*METRICS]}")
 
     @property
-    def head(self) -> "Head":
+    def head(self) -> Head:
         """The model's head for the labels."""
         return head_named(self.labels.head)
 
@@ -110,7 +101,8 @@ class Task:
         """
         if name in ("", "loss", *self.metrics):
             return self
-        if name not in (known := METRICS_OF.get(self.labels.head, self.metrics)):
+        known = (*self.head.metrics, *self.head.further_metrics) or self.metrics
+        if name not in known:
             expected = f"loss or one of {', '.join(known)}"
             raise InputError(f"--best_metric={name}", expected, "correct --best_metric")
         return dataclasses.replace(self, metrics=(*self.metrics, name))
@@ -286,7 +278,7 @@ def doubts(found: Labels, counts: Mapping[str, int]) -> Iterator[str]:
     are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(found.names))
     if are_many and spread >= len(numbers) and not found.may_be_empty:
         yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
-    for alike in found.look_alikes():
+    for alike in look_alikes(found.names):
         shown = ", ".join(map(repr, alike))  # with characters that have no width as \\u200b
         yield f"These labels look alike, but are different classes: {shown}."
 

@@ -15,7 +15,6 @@ evaluations during training.
 N examples (records of token_labels), S positions, L labels, C choices, W words of a sentence.
 """
 
-import collections
 import dataclasses
 import itertools
 import json
@@ -41,9 +40,7 @@ from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
-from bert_tf.heads import OUTPUT
-from bert_tf.heads.head import Head
-from bert_tf.heads.labels import Labels, Tags
+from bert_tf.heads import OUTPUT, Head, Labels
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import Settings
 from bert_tf.tasks.examples import OWN_FORMATS
@@ -546,7 +543,7 @@ def class_weights(
     """The weight of each label, as of `TextRun`.
 
     Args:
-      given: --class_weights: "balanced", for N / (L * examples of the label); or the path of a JSON
+      given: --class_weights: "balanced", as of `Labels.balanced_weights`; or the path of a JSON
         file with the weight of each label; None for none.
       labels: with their names.
       train: the training data; None if nothing is trained.
@@ -554,27 +551,27 @@ def class_weights(
         are trained on are counted.
 
     Raises:
-      InputError: the labels are no single names, or the file lacks one or has another.
+      InputError: the labels have no names, or the file lacks one or has another.
     """
     if not given or not train:
         return ()
-    if type(labels) not in (Labels, Tags):
+    if not labels.takes_weights:
         received = f"--class_weights={given} for the labels of {labels.head}"
-        raise InputError(received, "labels of which a text has one", "leave it out")
+        raise InputError(received, "labels with names", "leave it out")
     if given != "balanced":
         found = typed(dict[str, float], read_json(given), source=given)
         if found.keys() != {*labels.names} or not all(0 < w < math.inf for w in found.values()):
             expected = f"a weight above 0 for each of {', '.join(labels.names)}"
             raise InputError(f"{given} with {found}", expected, "correct the file")
         return tuple(found[name] for name in labels.names)
-    named = [one.label for one in train.examples]
+    trained = [example.label for example in train.examples]
     if doc_stride:
+        label_of = {example.guid: example.label for example in train.examples}
         sizes = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
         windows = make_features(train.examples, labels, tokenizer, **sizes)
-        named = [labels.names[window.label_ids[0]] for window in windows]
-    counts = collections.Counter(itertools.chain(*named) if labels.is_per_word else named)
-    each = sum(counts.values()) / len(labels.names)
-    weights = {name: each / counts[name] if counts[name] else 1.0 for name in labels.names}
-    shown = ", ".join(f"{name} {weight:.3g}" for name, weight in weights.items())
+        trained = [label_of[window.guid] for window in windows]
+    weights = labels.balanced_weights(trained)
+    named = zip(labels.names, weights, strict=True)
+    shown = ", ".join(f"{name} {weight:.3g}" for name, weight in named)
     logging.info("Weights of the labels in training: %s", shown)
-    return tuple(weights.values())
+    return weights

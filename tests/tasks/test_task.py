@@ -9,7 +9,7 @@ import pytest
 
 from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Tags
+from bert_tf.heads import Tags
 from bert_tf.tasks import task as task_module
 from bert_tf.tasks.examples import Example, WordsExample
 from bert_tf.tasks.registry import get_task
