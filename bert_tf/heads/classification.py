@@ -162,6 +162,17 @@ class Labels:
         """The scores that outputs of a model or label ids stand for; of names the values."""
         return values
 
+    def with_thresholds(self, thresholds: Mapping[str, float]) -> Self:
+        """These labels, which apply from such probabilities on, by name; {}: as usual.
+
+        Raises:
+          InputError: they have no thresholds.
+        """
+        if thresholds:
+            received = f"thresholds for the labels of {self.head}"
+            raise InputError(received, "labels of which a text has any number", "leave them out")
+        return self
+
     # ------------------------------------------------------------------------ metrics
 
     @property

@@ -18,9 +18,10 @@ from absl import logging
 from bert_tf.errors import InputError
 from bert_tf.heads.classification import Classification, Labels, all_labels
 from bert_tf.heads.head import Head
-from bert_tf.heads.labels import MISSING, Label, text_of
+from bert_tf.heads.labels import DECIMAL, MISSING, Label, text_of
 
 HALF = 0.5  # the threshold of labels without one
+OF_DEV = "dev"  # --threshold: the best of each label by the dev data
 SEPARATORS = ",;|"  # of the labels in a cell
 # What is no name: also a list, dict, tuple or vector of 0 and 1 as a program prints it.
 NO_NAME = re.compile(
@@ -165,6 +166,31 @@ class LabelSets(Labels):
     def _joined(self, names: Iterable[str]) -> str:
         """Names with a comma between, or, where a name has one, with another separator."""
         return (self._free(SEPARATORS) or SEPARATORS)[0].join(names)
+
+
+def check_threshold(threshold: str, labels: Labels, *, has_dev: bool) -> None:
+    """Refuses a --threshold that is neither a probability nor `OF_DEV`, or that has no effect.
+
+    Args:
+      threshold: as it was given.
+      labels: of the task.
+      has_dev: whether there are dev data to choose it by.
+
+    Raises:
+      InputError: it cannot be used.
+    """
+    received = f"--threshold={threshold}"
+    if not isinstance(labels, LabelSets):
+        expected = "labels of which a text has any number (--label_kind=multi_label)"
+        raise InputError(f"{received} for the labels of {labels.head}", expected, "leave it out")
+    if threshold == OF_DEV:
+        if not has_dev:
+            expected = "dev data, by which thresholds are chosen"
+            raise InputError(f"{received} without --do_eval", expected, "add --do_eval")
+        return
+    if not DECIMAL.fullmatch(threshold) or not 0 < float(threshold) < 1:
+        expected = f"a probability between 0 and 1, such as 0.3, or {OF_DEV}"
+        raise InputError(received, expected, "correct --threshold")
 
 
 def in_order_of(names: Sequence[str], thresholds: Mapping[str, float]) -> tuple[float, ...]:

@@ -262,6 +262,18 @@ class Task:
         labels = dataclasses.replace(self.labels, names=own or found)
         return dataclasses.replace(self, labels=labels)
 
+    def with_thresholds(self, thresholds: Mapping[str, float]) -> "Task":
+        """This task, deciding by the thresholds of a model, by its names of the labels.
+
+        Raises:
+          InputError: they are of other labels.
+        """
+        if not thresholds:
+            return self
+        names = self.names_of_model([*thresholds])
+        of_task = dict(zip(names, thresholds.values(), strict=True))
+        return dataclasses.replace(self, labels=self.labels.with_thresholds(of_task))
+
 
 def doubts(found: Labels, counts: Mapping[str, int]) -> Iterator[str]:
     """What may be wrong with the labels that training data name so often, a sentence each."""

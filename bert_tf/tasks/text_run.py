@@ -41,6 +41,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.heads import OUTPUT, Head, Labels
+from bert_tf.heads.multi_label import OF_DEV
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import Settings
 from bert_tf.tasks.examples import OWN_FORMATS
@@ -140,18 +141,24 @@ class TextRun(Run):
       document_context: whether sentences in words stand in their document.
       best_metric: as of --best_metric; "": the task's first.
       class_weights: of each label, in the loss of training; (): all are 1.
+      threshold: from which probability on a label of `LabelSets` applies in a model that is
+        trained: a number, `OF_DEV`, or "" for one half.
     """
 
     task: Task
     doc_stride: int = 0
     best_metric: str = ""
     class_weights: tuple[float, ...] = ()
+    threshold: str = ""
     document_context: bool = False
 
     def __post_init__(self):
         self.head = self.task.head.weighted(self.class_weights)
         self.metric = f"eval_{self.best_metric or self.task.metrics[0]}"
         self.num_classes, self.num_choices = self.task.labels.size, self.task.num_choices
+        if self.threshold not in ("", OF_DEV):
+            thresholds = dict.fromkeys(self.task.labels.names, float(self.threshold))
+            self.task = self.task.with_thresholds(thresholds)
 
     # ------------------------------------------------------------------------ records
 
@@ -212,9 +219,10 @@ class TextRun(Run):
     def settings_of(
         self, config: TrainingConfig, train: TextData, dev: TextData | None
     ) -> Settings:
-        """As of `Run`, with the weights of classes."""
+        """As of `Run`, with the weights of classes, and with thresholds where they select."""
         settings = super().settings_of(config, train, dev)
-        return settings.with_values(class_weights=[*self.class_weights])
+        selecting = self.threshold if dev and self.metric != "eval_loss" else ""
+        return settings.with_values(class_weights=[*self.class_weights], threshold=selecting)
 
     # ------------------------------------------------------------------------ the model
 
@@ -319,7 +327,7 @@ class TextRun(Run):
         found, shares = fit_temperature(logits, gold), self.task.labels.probabilities
         before, after = (calibration_error(shares(logits / t), gold) for t in (1.0, found))
         results = {"eval_calibration_error_before": before, "eval_calibration_error": before}
-        self.record_temperature(found if after < before else None)
+        self.record(temperature=found if after < before else None)
         if after < before:
             results |= {"eval_calibration_error": after}
             for variable in self.trainer.model.weights:
@@ -330,14 +338,43 @@ class TextRun(Run):
         logging.info(says, len(gold), data.split.name, found, after, before, kept)
         return results
 
-    def record_temperature(self, temperature: float | None) -> None:
-        """Writes it into the metadata of the run's checkpoints, the best one's too."""
+    def choose_thresholds(self, dev: TextData | None) -> None:
+        """Records from which probability on each label applies, as `threshold` says.
+
+        After `train`. Thresholds of the dev data are chosen once, for the model that was kept;
+        evaluations during training have each their own.
+
+        Args:
+          dev: the dev data; None if there are none.
+        """
+        if not self.threshold:
+            return
+        if self.threshold == OF_DEV:
+            self.predict(dev)
+            labels = self._deciding(dev)
+            self.task = dataclasses.replace(self.task, labels=labels)
+            self.threshold = ""
+        thresholds = self.task.labels.thresholds_by_name
+        shown = ", ".join(f"{name} {threshold:.4g}" for name, threshold in thresholds.items())
+        logging.info("A label applies from this probability on: %s", shown)
+        self.record(thresholds=thresholds)
+
+    def _deciding(self, data: TextData) -> Labels:
+        """The labels that decide: of dev data those with the best thresholds, if asked for."""
+        labels = self.task.labels
+        if self.threshold != OF_DEV or data.split.kind != "dev":
+            return labels
+        gold = [labels.ids(example.label) for example in data.examples]
+        return labels.with_best_thresholds(gold, data.probabilities)
+
+    def record(self, **values: Any) -> None:
+        """Writes values into the metadata of the run's checkpoints, the best one's too."""
         for folder in (self.output_dir, f"{self.output_dir}/{BEST}"):
             path = f"{folder}/{METADATA_FILE}"
             known = ModelMetadata.from_json_file(path)
-            if tf.io.gfile.exists(path) and known.temperature != temperature:
-                found = dataclasses.replace(known, temperature=temperature)
-                write_text(path, found.to_json_string())
+            recorded = dataclasses.replace(known, **values)
+            if tf.io.gfile.exists(path) and recorded != known:
+                write_text(path, recorded.to_json_string())
 
     def evaluate(self, data: TextData) -> dict[str, float]:
         """Loss and metrics of the model on a split.
@@ -362,7 +399,7 @@ class TextRun(Run):
         loss = mean_loss(task.head, *map(task.labels.unscaled, (logits, ids)))
         if task.labels.is_per_word:
             ids = [example.label for example in data.examples]  # of the words, as probabilities
-        compared = task.labels.for_metrics(ids, data.probabilities)
+        compared = self._deciding(data).for_metrics(ids, data.probabilities)
         return {"loss": loss, "eval_loss": loss, **compute_metrics(task.metrics, *compared)}
 
     def write_labeled(self, data: TextData, path: str) -> None:
