@@ -81,9 +81,16 @@ class Classify(
         acts="do_train and do_eval",
         recorded=True,
     )
+    positive_label: str | None = option(
+        "Of two labels, the one that f1 is of; the results then have f1. Default: the last one by "
+        "code points, as 1 of 0 and 1.",
+        default=None,
+        acts="do_eval or do_predict",
+    )
     class_weights: str | None = option(
-        "How often a label counts in the loss of training: balanced, for labels of one number of "
-        'examples to count alike; or a JSON file, {"label": weight, ...}.',
+        "How often a label counts in the loss of training: balanced, for all labels to count alike; "
+        'or a JSON file, {"label": weight, ...}. Of several labels a text, how often a text that '
+        "has the label counts beside one without it.",
         default=None,
         path=True,
         acts="do_train",
@@ -164,7 +171,7 @@ def main(options: Classify) -> None:
             train_or_choose(options, text_run, train, dev[0] if dev else None)
             if options.data.own.dev_share:
                 write_dev_rows(options.output_dir, dev[0].examples)
-            text_run.record(temperature=None, thresholds=None)  # of a command before
+            text_run.record_metadata(temperature=None, thresholds=None)  # of a command before
             calibration = text_run.calibrate(dev[0]) if options.calibrate else {}
             text_run.choose_thresholds(dev[0] if dev else None)
         else:
@@ -190,6 +197,8 @@ def make_task(options: Classify) -> "Task":
     from bert_tf.tasks.sources import task_of
 
     task = task_of(options.data, options.metric)
+    if options.positive_label:
+        task = task.with_positive_label(options.positive_label)
     if options.calibrate and type(task.labels) is not Labels:
         received = f"--calibrate for the labels of {task.labels.head}"
         raise InputError(received, "labels of which a text has one", "leave it out")

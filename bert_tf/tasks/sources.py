@@ -238,4 +238,4 @@ def with_labels(task: Task, train: list[AnyExample] | None, source: Weights) -> 
         task = task.with_thresholds(source.metadata.thresholds or {})
     names = ", ".join(task.labels.names) or "none (regression)"
     logging.info("Classes, in their order: %s", names)
-    return task
+    return task.check_f1()

@@ -107,6 +107,41 @@ class Task:
             raise InputError(f"--best_metric={name}", expected, "correct --best_metric")
         return dataclasses.replace(self, metrics=(*self.metrics, name))
 
+    def with_positive_label(self, name: str) -> "Task":
+        """This task with the F1 of one of its two labels, which `check_f1` looks for.
+
+        Raises:
+          InputError: it has no such metric.
+        """
+        if "f1" not in (*self.head.metrics, *self.head.further_metrics):
+            received = f"--positive_label={name} for the labels of {self.labels.head}"
+            raise InputError(received, "labels of which a text has one", "leave it out")
+        labels = dataclasses.replace(self.labels, positive=name)
+        return dataclasses.replace(self, labels=labels).with_metric("f1")
+
+    def check_f1(self) -> "Task":
+        """This task, whose labels are known, with the name of the one that f1 is of, if it has f1.
+
+        Logs which it is.
+
+        Raises:
+          InputError: f1 is of more than two labels, or its label is none of them.
+        """
+        labels = self.labels
+        if "f1" not in self.metrics:
+            return self
+        if labels.size > 2:
+            received = f"f1, the F1 of one label, for {labels.size} labels"
+            remedy = "take macro_f1 or micro_f1: --best_metric=macro_f1; leave out --positive_label"
+            raise InputError(received, "two labels, or a metric of all", remedy)
+        try:
+            positive = labels.name_of(labels.label_of_f1)
+        except ValueError as error:
+            received = f"--positive_label={labels.positive}"
+            raise InputError(received, str(error), "correct --positive_label") from None
+        logging.info("f1 is that of the label %r; --positive_label chooses it.", positive)
+        return dataclasses.replace(self, labels=dataclasses.replace(labels, positive=positive))
+
     def with_choices_in(self, data_dir: str) -> "Task":
         """This task with as many endings, if it has such, as its first file in a folder."""
         paths = (self.find_file(data_dir, split) for split in self.splits)

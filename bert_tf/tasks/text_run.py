@@ -219,10 +219,14 @@ class TextRun(Run):
     def settings_of(
         self, config: TrainingConfig, train: TextData, dev: TextData | None
     ) -> Settings:
-        """As of `Run`, with the weights of classes, and with thresholds where they select."""
+        """As of `Run`, with the weights of classes, and what else the selecting metric hangs on."""
         settings = super().settings_of(config, train, dev)
-        selecting = self.threshold if dev and self.metric != "eval_loss" else ""
-        return settings.with_values(class_weights=[*self.class_weights], threshold=selecting)
+        is_of_decisions = dev is not None and self.metric != "eval_loss"
+        return settings.with_values(
+            class_weights=[*self.class_weights],
+            threshold=self.threshold if is_of_decisions else "",
+            positive_label=self.task.labels.label_of_f1 if self.metric == "eval_f1" else "",
+        )
 
     # ------------------------------------------------------------------------ the model
 
@@ -327,7 +331,7 @@ class TextRun(Run):
         found, shares = fit_temperature(logits, gold), self.task.labels.probabilities
         before, after = (calibration_error(shares(logits / t), gold) for t in (1.0, found))
         results = {"eval_calibration_error_before": before, "eval_calibration_error": before}
-        self.record(temperature=found if after < before else None)
+        self.record_metadata(temperature=found if after < before else None)
         if after < before:
             results |= {"eval_calibration_error": after}
             for variable in self.trainer.model.weights:
@@ -357,7 +361,7 @@ class TextRun(Run):
         thresholds = self.task.labels.thresholds_by_name
         shown = ", ".join(f"{name} {threshold:.4g}" for name, threshold in thresholds.items())
         logging.info("A label applies from this probability on: %s", shown)
-        self.record(thresholds=thresholds)
+        self.record_metadata(thresholds=thresholds)
 
     def _deciding(self, data: TextData) -> Labels:
         """The labels that decide: of dev data those with the best thresholds, if asked for."""
@@ -367,7 +371,7 @@ class TextRun(Run):
         gold = [labels.ids(example.label) for example in data.examples]
         return labels.with_best_thresholds(gold, data.probabilities)
 
-    def record(self, **values: Any) -> None:
+    def record_metadata(self, **values: Any) -> None:
         """Writes values into the metadata of the run's checkpoints, the best one's too."""
         for folder in (self.output_dir, f"{self.output_dir}/{BEST}"):
             path = f"{folder}/{METADATA_FILE}"
