@@ -88,7 +88,7 @@ class Classify(
         acts="do_eval or do_predict",
     )
     class_weights: str | None = option(
-        "How often a label counts in the loss of training: balanced, for all labels to count alike; "
+        "How often a label counts in the loss of training: balanced, for labels to count alike; "
         'or a JSON file, {"label": weight, ...}. Of several labels a text, how often a text that '
         "has the label counts beside one without it.",
         default=None,
