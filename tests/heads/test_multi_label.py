@@ -27,7 +27,7 @@ def test_the_examples_of_the_page():
     ],
 )
 def test_what_parts_labels_is_decided_for_a_column(cells, separators, caplog):
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", "absl")
     assert separators_of(cells) == separators
     labels = LabelSets().of_column(iter(cells))
     assert labels.separators == separators

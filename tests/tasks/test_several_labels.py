@@ -7,6 +7,7 @@ import pytest
 from walking import in_process, read_results, write_encoder
 
 import bert_tf
+from bert_tf.errors import InputError
 from bert_tf.heads.multi_label import best_threshold
 from bert_tf.serving import portable
 
