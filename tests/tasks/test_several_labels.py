@@ -62,6 +62,7 @@ def predictions_of(out) -> dict[str, str]:
     return {line.split("\t")[0]: line.split("\t")[1] for line in lines}
 
 
+@pytest.mark.walk
 def test_thresholds_are_the_models_wherever_it_is_used(folder, tmp_path):
     out = folder / "out"
     rows = [json.loads(line) for line in (folder / "dev.jsonl").read_text().splitlines()]
@@ -149,6 +150,7 @@ def test_what_has_no_effect_is_refused(folder, flags, received):
     assert not (folder / "refused").exists() or not any((folder / "refused").glob("model*"))
 
 
+@pytest.mark.walk
 def test_a_threshold_that_selected_the_model_may_not_change(folder):
     """Evaluations during training are by it; without them another one may be recorded."""
     out = folder / "selected"
@@ -159,4 +161,4 @@ def test_a_threshold_that_selected_the_model_may_not_change(folder):
         assert facts["thresholds"] == dict.fromkeys(NAMES, 0.25)
         with pytest.raises(InputError) as caught:
             classify(**asked, threshold="0.3")
-    assert "another threshold" in caught.value.received
+    assert "threshold 0.3 (it had 0.25)" in caught.value.received
