@@ -30,7 +30,7 @@ from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import Item, Row, RowReader, lines_of, num_lines
 from bert_tf.terminal import number_of
 
-ANSWERED = ("classification", "multi_label", "regression")  # with a cell or some, unless empty
+CELLS = ("label", "applies", "score")  # answers that a cell of a table can hold
 UNSURE = "unsure"
 
 # ---------------------------------------------------------------------------- in
@@ -87,7 +87,7 @@ def answered(
     answers = predictor.stream(rows_to_answer)
     num_unmasked = 0
     for (place, item), row, answer in zip(items, rows, answers, strict=True):
-        if predictor.task in ANSWERED and _is_empty(row):
+        if has_cells(predictor) and _is_empty(row):
             answer = dict.fromkeys(answer)
         elif min_probability and answer["probability"] < min_probability:
             answer = answer | {"label": UNSURE}
@@ -96,6 +96,11 @@ def answered(
     if num_unmasked:
         says = "%s without %s: no answer. For vectors of texts give --task=embeddings."
         logging.warning(says, number_of(num_unmasked, "texts"), MASK)
+
+
+def has_cells(predictor: Predictor) -> bool:
+    """Whether a model's answers are cells of a table; empty texts then have empty ones."""
+    return not predictor.outputs.keys().isdisjoint(CELLS)
 
 
 def _is_empty(row: Row) -> bool:
@@ -182,7 +187,7 @@ def write_table(
       InputError: the items are no rows of a table, or the answers no cells; or a cell of a tsv has
         a tab or a line end.
     """
-    if predictor.task not in ANSWERED or not isinstance(items, list) or not items:
+    if not has_cells(predictor) or not isinstance(items, list) or not items:
         received = f"{output_file} for answers of {predictor.task} to {input_file}"
         expected = "a table with columns and rows, and a model that labels or scores its texts"
         raise InputError(received, expected, "write JSON lines: name the output .jsonl")

@@ -31,7 +31,7 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.errors import InputError
-from bert_tf.heads.tags import normal_tags, tags_in
+from bert_tf.heads.schemes import normal_tags, tags_in
 from bert_tf.serving.options import DEFAULT, STDIN
 from bert_tf.tasks import examples
 from bert_tf.terminal import number_of

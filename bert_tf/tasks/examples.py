@@ -28,7 +28,9 @@ from absl import logging
 from bert_tf import files
 from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError, shortened
-from bert_tf.heads.labels import DECIMAL, Label, Labels, TagError, text_of
+from bert_tf.heads import Labels
+from bert_tf.heads.labels import DECIMAL, Label, text_of
+from bert_tf.heads.tags import TagError
 from bert_tf.tasks.conll import read_sentences
 
 OWN_FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files

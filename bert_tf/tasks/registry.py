@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from bert_tf import heads
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
+from bert_tf.heads import Choices, Labels, Scores, Tags
 from bert_tf.options import Options, option
 from bert_tf.tasks.examples import (
     NONE,
@@ -231,13 +231,6 @@ def _xnli(*, language: str = "zh") -> Task:
     )
 
 
-LABEL_KINDS = {  # of --label_kind: its class and metrics
-    "classes": (Labels, ("accuracy", "macro_f1", "matthews")),
-    "regression": (Scores, ("spearman", "pearson")),
-    "multi_label": (LabelSets, ("micro_f1", "macro_f1", "accuracy")),
-}
-
-
 class OwnFiles(
     Options,
     title="Of your own files (the tasks csv, tsv, jsonl)",
@@ -254,7 +247,7 @@ class OwnFiles(
         "A label is a name, a number, or names with a comma, ; or | between, in jsonl also a list "
         "of names.",
         default="classes",
-        choices=tuple(LABEL_KINDS),
+        choices=tuple(heads.LABEL_KINDS),
     )
     labels: tuple[str, ...] = option(
         "The labels' names; default: those of the training data.", default=()
@@ -312,7 +305,7 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         raise InputError(f"the columns {listed}", expected, "correct the column flags")
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
-    kind, metrics = LABEL_KINDS[own.label_kind]
+    kind = heads.LABEL_KINDS[own.label_kind]
     hint = OWN_HINT + ", --labels all the labels" * (kind is not Scores)
     return Task(
         name=file_format,
@@ -326,7 +319,7 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
             encoding=own.encoding,
         ),
         labels=kind(names=tuple(own.labels)),
-        metrics=metrics,
+        metrics=heads.head_named(kind.head).metrics,
         splits=splits(*own.names(file_format), labelled=OPTIONAL),
     )
 

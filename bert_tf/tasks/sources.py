@@ -235,6 +235,7 @@ def with_labels(task: Task, train: list[AnyExample] | None, source: Weights) -> 
         task = task.with_labels_of_model(
             source.metadata.labels, source=source.path, is_originals=source.format == "tf1"
         )
+        task = task.with_thresholds(source.metadata.thresholds or {})
     names = ", ".join(task.labels.names) or "none (regression)"
     logging.info("Classes, in their order: %s", names)
-    return task
+    return task.check_f1()

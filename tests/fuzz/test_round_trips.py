@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from bert_tf.checkpoints import hugging_face_tokenizer, metadata
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.heads import NAMES, head_named
-from bert_tf.heads.labels import Tags
+from bert_tf.heads import NAMES, Tags, head_named
 from bert_tf.serving import rows
 from bert_tf.squad import data
 from bert_tf.tasks.examples import WordColumns

@@ -8,6 +8,7 @@ import types
 import pytest
 
 from bert_tf.errors import InputError
+from bert_tf.heads import head_named
 from bert_tf.serving import answer_files
 from bert_tf.serving.rows import Item
 
@@ -73,7 +74,8 @@ def table(*rows: tuple[str, ...]) -> list[tuple[str, Item]]:
 def model_of(task: str) -> types.SimpleNamespace:
     """What is asked of a `Predictor` here."""
     metadata = {"options": {"labels": LABELS}}
-    return types.SimpleNamespace(task=task, model=types.SimpleNamespace(metadata=metadata))
+    model = types.SimpleNamespace(metadata=metadata)
+    return types.SimpleNamespace(task=task, model=model, outputs=head_named(task).answer_meanings)
 
 
 @pytest.mark.parametrize("encoding", ["", "cp1252"])

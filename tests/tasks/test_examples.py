@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bert_tf import files
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
+from bert_tf.heads import Choices, Labels, LabelSets, Scores, Tags
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,

@@ -12,7 +12,7 @@ from walking import in_process, read_results, write_encoder
 import bert_tf
 from bert_tf import heads
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels, LabelSets, Tags
+from bert_tf.heads import Labels, LabelSets, MultiLabel, Scores, Tags
 from bert_tf.tasks import examples
 from bert_tf.tasks.examples import Example, TextColumns, WordsExample
 from bert_tf.tasks.registry import get_task
@@ -185,8 +185,33 @@ def test_balanced_weights_make_labels_count_alike(tmp_path):
         (tmp_path / "w.json").write_text(json.dumps(wrong))
         with pytest.raises(InputError, match=r"w\.json with"):
             class_weights(str(tmp_path / "w.json"), labels, data(given))
-    with pytest.raises(InputError, match="labels of multi_label"):
-        class_weights("balanced", LabelSets(names=("a", "b")), data(given))
+    with pytest.raises(InputError, match="labels of regression"):
+        class_weights("balanced", Scores(), data(given))
+
+
+def test_balanced_weights_of_several_labels():
+    """Of 5 rows 1 has a, 4 have b, and all or none the others."""
+    labels = LabelSets(names=("a", "b", "all", "none"))
+    rows = [("a", "b", "all"), *[("b", "all")] * 3, ("all",)]
+    given = [Example(str(n), f"text {n}", label=label) for n, label in enumerate(rows)]
+    assert class_weights("balanced", labels, data(given)) == (4.0, 0.25, 1.0, 1.0)
+
+
+def test_the_loss_of_several_labels_by_their_weights():
+    """PyTorch's pos_weight: -(w y log p + (1 - y) log(1 - p)), a mean over labels and rows."""
+    head = MultiLabel().weighted((3.0, 0.5))
+    logits, rows = np.array([[0.5, -1.0], [2.0, 0.25], [9.0, 9.0]], np.float32), [[1, 0], [0, 1]]
+    batch = {
+        "label_ids": np.array([*rows, [1, 1]], np.int32),
+        "is_real_example": np.array([1, 1, 0], np.float32),  # the last one fills up
+    }
+    sums = head.loss_sums({"logits": logits}, batch)
+    shares = 1 / (1 + np.exp(-logits[:2].astype(float)))
+    wanted = [
+        -3.0 * np.log(shares[0, 0]) - np.log(1 - shares[0, 1]),
+        -np.log(1 - shares[1, 0]) - 0.5 * np.log(shares[1, 1]),
+    ]
+    assert float(head.loss(sums, head.denominators(batch))) == pytest.approx(np.sum(wanted) / 4)
 
 
 @pytest.mark.parametrize("packed", [False, True])

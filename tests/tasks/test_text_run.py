@@ -17,7 +17,7 @@ from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
 from bert_tf.heads.labels import IGNORED
-from bert_tf.heads.tags import normal_tags
+from bert_tf.heads.schemes import normal_tags
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import make_features
