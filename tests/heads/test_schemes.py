@@ -76,10 +76,6 @@ def touching(spans, scheme: str) -> list[str]:
     return found
 
 
-# What seqeval reads otherwise, without the rest of the tag's type or not at all: its own Todo.
-UNREAD_BY_SEQEVAL = {"IOB1": "an entity directly behind a B of another type", "IOE1": "E at an end"}
-
-
 @pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU", "BMES"])
 def test_the_scheme_of_a_file_and_its_entities_are_those_of_seqeval(scheme):
     rng = random.Random(scheme)
@@ -89,12 +85,9 @@ def test_the_scheme_of_a_file_and_its_entities_are_those_of_seqeval(scheme):
     assert scheme_of("a.txt", sentences) == scheme
     for spans, tags in zip(drawn, sentences, strict=True):
         assert get_entities(normal_tags(tags)) == spans
-    if known := getattr(seqeval.scheme, scheme, None):
-        strict = seqeval.scheme.Entities(sentences, known).entities
-        found = [[(e.tag, e.start, e.end - 1) for e in entities] for entities in strict]
-        agreeing = sum(map(list.__eq__, found, drawn))
-        print(scheme, agreeing)
-        assert agreeing == 200
+    if scheme in ("IOB1", "IOB2", "IOE2", "IOBES", "BILOU"):  # its IOE1 is unfinished, says its code
+        strict = seqeval.scheme.Entities(sentences, getattr(seqeval.scheme, scheme)).entities
+        assert [[(e.tag, e.start, e.end - 1) for e in entities] for entities in strict] == drawn
 
 
 @pytest.mark.parametrize(
