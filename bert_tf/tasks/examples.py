@@ -30,6 +30,7 @@ from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError, shortened
 from bert_tf.heads import Labels
 from bert_tf.heads.labels import DECIMAL, Label, text_of
+from bert_tf.heads.schemes import OUTSIDE, outside_of, scheme_of
 from bert_tf.heads.tags import TagError
 from bert_tf.tasks.conll import read_sentences
 
@@ -404,16 +405,19 @@ class WordColumns(Layout):
         """As of `Layout`; where the labels have no names, those in all rows are of one scheme.
 
         Raises:
-          InputError: as of `Layout`, or no tag is one of the names.
+          InputError: as of `Layout`, the tags are of no scheme, or none is one of the names.
         """
         rows = [*rows]
-        if not labels.names:
-            cells = (row.cells.get("label") for row in rows)
-            tags = itertools.chain(*(cell for cell in cells if isinstance(cell, list)))
-            tags = {tag.strip() for tag in tags if isinstance(tag, str)} - {""}
-            labels = labels.with_names_in(tags)
-            shown = ", ".join(sorted(tags)[:20]), ", ".join(labels.names[:20])
-            logging.info("%s: the tags %s, read as %s", source, *shown)
+        if labelled != NONE:
+            rows = _with_outside(source, rows, labels.names)
+            sentences = [_tags_of(row) for row in rows]
+            scheme = scheme_of(source, sentences)
+            if not labels.names:
+                tags = {*itertools.chain(*sentences)} - {""}
+                labels = labels.with_names_in(tags)
+                shown = ", ".join(sorted(tags)[:20]), ", ".join(labels.names[:20])
+                says = "%s: the tags %s (%s), read as %s"
+                logging.info(says, source, shown[0], scheme or "classes", shown[1])
         examples = super()._examples(source, rows, labels, labelled)
         own = labels.names_in(example.label for example in examples if example.label)
         if others := ", ".join(sorted(own.difference(labels.names))):
@@ -423,6 +427,32 @@ class WordColumns(Layout):
             says = "%s: tags that the model does not have, which count as missed: %s"
             logging.warning(says, source, others)
         return examples
+
+
+def _tags_of(row: Row) -> list[str]:
+    """The tags of a row of words, without white space around; those that are no text as ""."""
+    cell = row.cells.get("label")
+    tags = cell if isinstance(cell, list) else []
+    return [tag.strip() if isinstance(tag, str) else "" for tag in tags]
+
+
+def _with_outside(source: str, rows: Sequence[Row], names: Collection[str]) -> Sequence[Row]:
+    """The rows with O in the place of what their file writes for it; the log says which."""
+    tags = [tag for row in rows for tag in _tags_of(row)]
+    outside = outside_of(tags, names)
+    if outside == OUTSIDE:
+        if OUTSIDE in tags and "0" in tags:
+            logging.info("%s: 0 is a tag like others, as there is O, too", source)
+        return rows
+    says = "%s: no tag is O; %r, of %d of the %d words, is read as O, outside of entities"
+    logging.info(says, source, outside, tags.count(outside), len(tags))
+    changed = []
+    for row in rows:
+        if own := _tags_of(row):
+            label = [OUTSIDE if tag == outside else tag for tag in own]
+            row = dataclasses.replace(row, cells={**row.cells, "label": label})
+        changed.append(row)
+    return changed
 
 
 # ---------------------------------------------------------------------------- files

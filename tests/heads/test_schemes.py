@@ -85,7 +85,13 @@ def test_the_scheme_of_a_file_and_its_entities_are_those_of_seqeval(scheme):
     assert scheme_of("a.txt", sentences) == scheme
     for spans, tags in zip(drawn, sentences, strict=True):
         assert get_entities(normal_tags(tags)) == spans
-    if scheme in ("IOB1", "IOB2", "IOE2", "IOBES", "BILOU"):  # its IOE1 is unfinished, says its code
+    if scheme in (
+        "IOB1",
+        "IOB2",
+        "IOE2",
+        "IOBES",
+        "BILOU",
+    ):  # its IOE1 is unfinished, says its code
         strict = seqeval.scheme.Entities(sentences, getattr(seqeval.scheme, scheme)).entities
         assert [[(e.tag, e.start, e.end - 1) for e in entities] for entities in strict] == drawn
 
