@@ -25,6 +25,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.checkpoints.metadata import model_files
 from bert_tf.errors import InputError
+from bert_tf.options import Reading
 from bert_tf.serving.options import MASK, STDIN
 from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import Item, Row, RowReader, lines_of, num_lines
@@ -36,14 +37,16 @@ UNSURE = "unsure"
 # ---------------------------------------------------------------------------- in
 
 
-def read_texts(path: str | None = None) -> Iterator[str]:
+def read_texts(path: str | None, reading: Reading) -> Iterator[str]:
     """The lines of a file, else of standard input; an empty line is an empty text.
 
     Raises:
-      InputError: the file cannot be read, or a line is not UTF-8.
+      InputError: the file cannot be read or decoded.
     """
-    lines = files.read_lines(path) if path else lines_of(sys.stdin.buffer, STDIN)
-    return (files.decoded(line, path or STDIN, number) for number, line in enumerate(lines, 1))
+    encoding, errors = reading.encoding, reading.encoding_errors
+    if path:
+        return files.read_text_lines(path, encoding=encoding, encoding_errors=errors)
+    return lines_of(sys.stdin.buffer, STDIN, encoding, errors)
 
 
 def num_items(items: Iterable[Any], path: str | None) -> int | None:

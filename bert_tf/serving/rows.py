@@ -30,7 +30,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf import files
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, shortened
 from bert_tf.heads.tags import normal_tags, tags_in
 from bert_tf.serving.options import DEFAULT, STDIN
 from bert_tf.tasks import examples
@@ -213,7 +213,7 @@ def read_inputs(
         logging.info("%s is read as %s with columns", path, kind)
         return [*read_table(path, columns, kind, id_column=id_column, encoding=encoding)]
     stream = lines_of(sys.stdin.buffer, STDIN, encoding)
-    lines = files.read_lines(path, encoding=encoding) if path else stream
+    lines = files.read_text_lines(path, encoding=encoding) if path else stream
     told = {"input_format": kind, "name": path or STDIN, "columns": columns}
     return read_items(lines, metadata, **told, has_columns=has_columns)
 
@@ -307,18 +307,16 @@ def read_table(
         yield row.place, item
 
 
-def lines_of(stream: BinaryIO, name: str, encoding: str = "") -> Iterator[bytes]:
-    """The lines of a stream, each as soon as it arrives.
-
-    Raises:
-      InputError: a line is too long to be held in memory; `name` says where.
-    """
+def lines_of(
+    stream: BinaryIO, name: str, encoding: str = "", encoding_errors: str = "strict"
+) -> Iterator[str]:
+    """The lines of a stream, each as soon as it arrives; see `files.text_lines_of`."""
     blocks = iter(lambda: stream.readline(files.READ_BYTES), b"")
-    return files.lines_of(blocks, name, encoding=encoding)
+    return files.text_lines_of(blocks, name, encoding=encoding, encoding_errors=encoding_errors)
 
 
 def read_items(
-    lines: Iterable[bytes],
+    lines: Iterable[str],
     metadata: Mapping[str, Any],
     *,
     input_format: str,
@@ -347,13 +345,12 @@ def read_items(
         "tsv": (functools.partial(_of_tsv, inputs), f"with tabs between: {', '.join(inputs)}"),
         "jsonl": (of_json, f"JSON with each key once, such as {_object(keys)}"),
     }[input_format]
-    for number, raw in enumerate(lines, 1):
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        text = files.decoded(raw, name, number)
+    for number, line in enumerate(lines, 1):
+        text = line.removesuffix("\n").removesuffix("\r")
         try:
             item = parse(text)
         except (ValueError, RecursionError) as error:
-            shown = f"{raw!r:.60} ({error})"
+            shown = f"{shortened(repr(text), 60)} ({error})"
             remedy = "correct the line, or give another --input_format"
             raise InputError(f"{place(name, number)}: {shown}", expected, remedy) from None
         yield place(name, number), item
@@ -383,7 +380,12 @@ def _of_json(columns: Mapping[str, str | int], has_columns: bool, text: str) -> 
 
 def num_lines(path: str) -> int | None:
     """How many lines a local file has; None for a pipe, which is read once, or a remote file."""
-    return sum(1 for _ in files.read_lines(path)) if os.path.isfile(path) else None
+    if not os.path.isfile(path):
+        return None
+    count, last = 0, b"\n"
+    for last in files.read_blocks(path):
+        count += last.count(b"\n")
+    return count + (not last.endswith((b"\n", b"\n\0")))  # "\n\0" of UTF-16
 
 
 def place(name: str, number: int) -> str:

@@ -103,6 +103,6 @@ def test_conll(tmp_path_factory, sentences):
 def test_lines_to_predict(pairs):
     specs = {name: {"shape": [None]} for name in ("a", "b")}
     model = {"texts": {"a": "", "b": ""}, "signatures": {"serving_default": specs}}
-    lines = [json.dumps(pair).encode() + b"\n" for pair in pairs]
+    lines = [json.dumps(pair) + "\n" for pair in pairs]
     items = list(rows.read_items(lines, model, input_format="jsonl", name="x"))
     assert [tuple(item) for _, item in items] == pairs

@@ -119,12 +119,12 @@ def test_every_line_is_an_item(content, metadata, input_format, items):
     ("content", "metadata", "input_format", "received", "expected"),
     [
         (b"a\n\xff\n", SINGLE, "text", "2: bytes that are not UTF-8 (b'\\xff", "text in UTF-8"),
-        (b"a\tb\n", SINGLE, "tsv", "1: b'a\\tb' (2 columns)", "with tabs between: text"),
-        (b"a\n", CHOICE, "tsv", "1: b'a' (1 column)",
+        (b"a\tb\n", SINGLE, "tsv", "1: 'a\\tb' (2 columns)", "with tabs between: text"),
+        (b"a\n", CHOICE, "tsv", "1: 'a' (1 column)",
          "with tabs between: context, endings"),
-        (b'"a"\n\n', SINGLE, "jsonl", "2: b''", 'JSON with each key once, such as {"text": "'),
-        (b"[" * 200_000, SINGLE, "jsonl", "1: b'[[", "JSON "),
-        (b'{"text": "a", "text": "b"}', SINGLE, "jsonl", "1: b'{\"text\": \"a\"", "JSON "),
+        (b'"a"\n\n', SINGLE, "jsonl", "2: ''", 'JSON with each key once, such as {"text": "'),
+        (b"[" * 200_000, SINGLE, "jsonl", "1: '[[", "JSON "),
+        (b'{"text": "a", "text": "b"}', SINGLE, "jsonl", "1: '{\"text\": \"a\"", "JSON "),
     ],
 )  # fmt: skip
 def test_a_line_that_is_none_is_named(content, metadata, input_format, received, expected):
@@ -156,7 +156,7 @@ def test_texts_are_found_in_the_columns_of_training(tmp_path):
     assert not rows.is_table(str(tmp_path / "tsv"), rows.columns_of(SINGLE))
     with pytest.raises(InputError, match=r"the columns 'id | headline', expected .*'title'"):
         list(rows.read_table(str(tmp_path / "csv"), rows.columns_of(SINGLE, ["title"]), "csv"))
-    lines = io.BytesIO(b'{"headline": "e", "id": 9}\n{"text": "f"}\n{"text": "f", "headline": "g"}')
+    lines = ['{"headline": "e", "id": 9}\n', '{"text": "f"}\n', '{"text": "f", "headline": "g"}']
     told = {"input_format": "jsonl", "name": "x", "columns": columns}
     assert list(rows.read_items(lines, trained, **told)) == [
         ("x, line 1", {"id": 9, "text": "e"}), ("x, line 2", {"text": "f"}),
@@ -217,8 +217,8 @@ def test_a_column_is_of_the_text_for_which_it_is_given():
 def test_a_line_of_json_without_the_column_that_is_given():
     columns = rows.columns_of(SINGLE, ("body", None))
     told = {"input_format": "jsonl", "name": "x", "columns": columns, "has_columns": True}
-    for line in (b'{"text": "b"}', b'"b"', b'["b"]', b"{}", b'{"Body": "b", "text": "c"}'):
-        items = rows.read_items([b'{"body": "a", "id": 3}\n', line], SINGLE, **told)
+    for line in ('{"text": "b"}', '"b"', '["b"]', "{}", '{"Body": "b", "text": "c"}'):
+        items = rows.read_items(['{"body": "a", "id": 3}\n', line], SINGLE, **told)
         assert next(items) == ("x, line 1", {"id": 3, "text": "a"})
         with pytest.raises(InputError, match=r"x, line 2: .*without body.*\n.*\{\"body\": "):
             next(items)
@@ -257,7 +257,7 @@ def test_words_with_tags_are_no_lines_of_text(tmp_path, content, expected):
 
 def test_lines_are_those_of_the_file_and_counted(tmp_path):
     (tmp_path / "in").write_bytes(content := b"a\n\nb\r\nc\rd")
-    lines = [b"a\n", b"\n", b"b\r\n", b"c\rd"]
+    lines = ["a\n", "\n", "b\r\n", "c\rd"]
     assert list(rows.lines_of(io.BytesIO(content), "in")) == lines
     assert rows.num_lines(str(tmp_path / "in")) == 4
     assert rows.num_lines("gs://nowhere/in") is None

@@ -77,14 +77,14 @@ def test_a_wrong_column_is_named_beside_the_others(write):
 @pytest.mark.parametrize("encoding", ["ascii", "utf-32", "no such one", "rot13", "base64"])
 def test_another_encoding_than_the_file_has(write, encoding):
     path = write("Message,Class\né,x\n".encode(), "t.csv")
-    says = f"is said to be {encoding.upper()} and is not|--encoding={encoding} "
+    says = f"bytes that are not {encoding.upper()}|--encoding={encoding} "
     with pytest.raises(InputError, match=says):
         get_task("csv", **OWN, encoding=encoding).layout.read(path, ANY)
 
 
 def test_letters_that_become_control_characters(write):
     path = write("Message,Class\n3 €,x\n".encode("cp1252"), "t.csv")
-    with pytest.raises(InputError, match=r"said to be LATIN1, with the character '\\x80'"):
+    with pytest.raises(InputError, match=r"line 2: the control character '\\x80' in LATIN1\n"):
         get_task("csv", **OWN, encoding="latin1").layout.read(path, ANY)
 
 
