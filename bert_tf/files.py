@@ -288,7 +288,8 @@ def text_lines_of(
       blocks: the text's bytes.
       name: of the text, for messages.
       limit: most bytes of a line.
-      encoding: as of `Reading`; None where the user has no such option.
+      encoding: as of `Reading`, and of a text in none NULs are refused, for it may be in UTF-16;
+        None where the user has no such option.
       encoding_errors: as of `Reading`.
       counts: `replaced_characters` and `lines_with_replaced_characters` are counted there; without
         it a warning gives them behind the last line.
@@ -377,6 +378,8 @@ class _Decoder:
         self.mark = _mark_of(first)
         self._kind = _MARKS.get(self.mark) or encoding or "utf-8"
         self._is_guess = not self.mark and not encoding
+        # A vocabulary may have NULs in its pieces; a user's texts are then in UTF-16.
+        self._refuses_nuls = self._is_guess and self._has_options
         try:
             is_by_bytes = b"\n".decode(self._kind, "replace") == "\n"
         except (LookupError, ValueError) as error:  # or a codec that is not for text
@@ -392,8 +395,17 @@ class _Decoder:
         """The text in an encoding in which the byte 0x0A is always a line feed."""
         if not self._wide:
             return blocks
+        return self._transcoded(blocks)
+
+    def _transcoded(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         texts = codecs.iterdecode(blocks, self._wide, "bert_tf.no_character")
-        return codecs.iterencode(texts, "utf-8", "surrogateescape")
+        try:
+            yield from codecs.iterencode(texts, "utf-8", "surrogateescape")
+        except UnicodeError as error:  # a mark is missing: nothing tells the order of bytes
+            kind = self._wide.upper()
+            expected = f"text in {kind}, as --encoding says"
+            remedy = f"give {kind}-LE or {kind}-BE, or another encoding"
+            raise InputError(f"{self._name}: {error}", expected, remedy) from None
 
     def text_of(
         self, line: bytes, number: int, following: Iterable[bytes] = (), *, is_last: bool = False
@@ -409,7 +421,7 @@ class _Decoder:
         Raises:
           InputError: as for `text_lines_of`.
         """
-        if self._is_guess and b"\0" in line:
+        if self._refuses_nuls and b"\0" in line:
             at = line.index(b"\0")
             raise self._refusal(f"NUL bytes ({line[at:][:8]!r})", line, number, following)
         self._decoder.errors = "strict"
@@ -466,7 +478,7 @@ class _Decoder:
             remedy = f"give the encoding in which this line reads well: {readings}"
         elif readings:
             remedy = f"{whole} from the encoding in which this line reads well: {readings}"
-        if self._has_options and b"\0" in line and self._is_guess:
+        if self._refuses_nuls and b"\0" in line:
             remedy += "; or --encoding=utf-8, if these bytes belong to the text"
         elif self._has_options and self._errors != "replace":
             remedy += "; or --encoding_errors=replace, which makes U+FFFD of such bytes"

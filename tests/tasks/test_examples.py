@@ -295,7 +295,14 @@ def test_any_text_survives_tsv(tmp_path_factory, pairs):
 
 
 @settings(deadline=None, max_examples=50)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), min_size=1))
+@given(
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")).filter(
+            str.strip
+        ),
+        min_size=1,
+    )
+)
 def test_any_text_survives_csv_and_jsonl(tmp_path_factory, texts):
     folder = tmp_path_factory.getbasetemp()
     quoted = "".join('"{}",x\r\n'.format(text.replace('"', '""')) for text in texts)

@@ -77,7 +77,7 @@ def test_a_wrong_column_is_named_beside_the_others(write):
 @pytest.mark.parametrize("encoding", ["ascii", "utf-32", "no such one", "rot13", "base64"])
 def test_another_encoding_than_the_file_has(write, encoding):
     path = write("Message,Class\né,x\n".encode(), "t.csv")
-    says = f"bytes that are not {encoding.upper()}|--encoding={encoding} "
+    says = f"bytes that are not {encoding.upper()}|--encoding={encoding} |does not start with BOM"
     with pytest.raises(InputError, match=says):
         get_task("csv", **OWN, encoding=encoding).layout.read(path, ANY)
 
