@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import files
 from bert_tf.checkpoints.keras_files import refuse_other_tokenizer
@@ -39,7 +40,7 @@ from bert_tf.modeling.models import BertModel
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK
 from bert_tf.serving.signatures import refuse_not_finite
 from bert_tf.terminal import announced
-from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded
+from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded, told_cut
 
 BATCHES_OF_A_WINDOW = 64  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 1 << 28  # of the vectors of a window
@@ -159,19 +160,29 @@ class Extractor:
         self._run = _compiled(model, names, pooling, config.is_causal)
 
     def extract(self, lines: Iterable[Line]) -> Iterator[Vectors]:
-        """Yields the vectors of each line, in order, while lines are read."""
-        lines = iter(lines)
-        while window := list(itertools.islice(lines, self._window_size)):
-            yield from self._window(window)
+        """Yields the vectors of each line, in order, while lines are read.
 
-    def _window(self, lines: Sequence[Line]) -> list[Vectors]:
-        """The vectors of lines, computed in the order of their lengths."""
+        At the end it is logged how many were cut.
+        """
+        lines = iter(lines)
+        number = num_cut = 0
+        while window := list(itertools.islice(lines, self._window_size)):
+            vectors, num_cut_here = self._window(window)
+            number += len(window)
+            num_cut += num_cut_here
+            yield from vectors
+        if num_cut:
+            logging.warning("%s", told_cut(num_cut, number, self._max_seq_length))
+
+    def _window(self, lines: Sequence[Line]) -> tuple[list[Vectors], int]:
+        """The vectors of lines, computed in the order of their lengths; how many lines were cut."""
         ids = self._tokenizer.tokenize_ids(
             [text or "" for line in lines for text in line]
         ).to_list()
         pairs = zip(ids[0::2], ids[1::2], strict=True)
         # Original: `convert_examples_to_features`.
-        examples = [self._packer.pack(a, b)[:2] for a, b in pairs]  # ids and segments [T] each
+        packed = [self._packer.pack(a, b) for a, b in pairs]
+        examples = [(ids, segments) for ids, segments, _ in packed]  # [T] each
         lengths = [len(ids) for ids, _ in examples]
         found: dict[int, Vectors] = {}
         for rows in batches_by_length(lengths, batch_size=self._batch_size):
@@ -180,7 +191,8 @@ class Extractor:
                 tokens = self._tokenizer.convert_ids_to_tokens(examples[i][0])
                 layers = value[:, : len(tokens)] if self._pooling == "none" else value
                 found[i] = Vectors(tokens, layers)
-        return [found[i] for i in range(len(examples))]
+        num_cut = sum(is_cut for *_, is_cut in packed)
+        return [found[i] for i in range(len(examples))], num_cut
 
     def _batch(self, rows: Sequence[tuple[list[int], list[int]]]) -> np.ndarray:
         """Vectors [B, L, S, D] or [B, L, D]; every batch has B rows: fewer shapes to compile."""
@@ -349,6 +361,7 @@ class Scorer:
             remedy = 'give a model of bert_tf.load(path, head="fill_mask")'
             raise InputError(model.name, "a model with the output masked_lm_logits", remedy)
         self.tokenizer, self.batch_size = tokenizer, batch_size
+        self._packer = Packer(tokenizer)
         self.most_tokens = max_seq_length - 2  # of a text that is scored as a whole
         self._losses = _losses_of(model)
 
@@ -372,10 +385,9 @@ class Scorer:
     def _masked(self, ids: list[int], place: int) -> tuple[list[int], int]:
         """The tokens around a masked one, and where it is among them."""
         width = min(len(ids), self.most_tokens)
-        cls, sep, mask = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", MASK])
         first = min(max(place - width // 2, 0), len(ids) - width)  # of the tokens that are seen
-        copy = [cls, *ids[first : first + width], sep]
-        copy[place - first + 1] = mask
+        copy, _ = self._packer.join(ids[first : first + width], [])
+        copy[place - first + 1] = self.tokenizer.vocab[MASK]
         return copy, place - first + 1
 
 
