@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 # In the order in which a batch meets them; those in one line do not know each other.
 FLOORS = (
     ("errors", "terminal", "runtime", "files", "declarations", "config", "options"),
-    ("tokenization",),
+    ("tokenization", "tables"),
     ("modeling", "data"),
     ("heads",),
     ("checkpoints",),

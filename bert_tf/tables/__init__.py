@@ -14,8 +14,52 @@ conll.py      sentences in words
 lines.py      the lines of a file or a stream, of which the first can be looked at
 """
 
-from bert_tf.tables.columns import Column, Columns
-from bert_tf.tables.formats import KINDS, Format
-from bert_tf.tables.rows import Row, Table, open_table, refuse_rows
+from bert_tf.tables.columns import TEXT_NAME, Column, Columns
+from bert_tf.tables.formats import (
+    CONLL,
+    CSV,
+    JSON,
+    JSONL,
+    KINDS,
+    PUBLISHED_TSV,
+    TEXT,
+    TSV,
+    Format,
+    Texts,
+)
+from bert_tf.tables.lines import STDIN
+from bert_tf.tables.rows import (
+    Row,
+    Table,
+    find_format,
+    first_cells,
+    open_table,
+    pick,
+    refuse_header,
+    refuse_rows,
+)
 
-__all__ = ["KINDS", "Column", "Columns", "Format", "Row", "Table", "open_table", "refuse_rows"]
+__all__ = [
+    "CONLL",
+    "CSV",
+    "JSON",
+    "JSONL",
+    "KINDS",
+    "PUBLISHED_TSV",
+    "STDIN",
+    "TEXT",
+    "TEXT_NAME",
+    "TSV",
+    "Column",
+    "Columns",
+    "Format",
+    "Row",
+    "Table",
+    "Texts",
+    "find_format",
+    "first_cells",
+    "open_table",
+    "pick",
+    "refuse_header",
+    "refuse_rows",
+]

@@ -99,7 +99,7 @@ def _by_position(
 
 
 def did_you_mean(column: str, names: Iterable[str]) -> str:
-    """The end of a message, with the name that is the column's in another case or one letter off."""
+    """The end of a message: the name that differs from the column by its case or a letter."""
     folded = {name.casefold(): name for name in names if name}
     alike = difflib.get_close_matches(column.casefold(), folded, 1, CLOSE)
     return f"; did you mean {folded[alike[0]]!r}?" if alike else ""

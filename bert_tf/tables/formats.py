@@ -13,11 +13,10 @@ stray quotes.
 
 import csv
 import dataclasses
-import itertools
 import json
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from absl import logging
@@ -83,14 +82,17 @@ class Texts(NamedTuple):
 
     Attributes:
       count: how many texts a line may hold, with tabs between; 0: none, all files are tables.
-      tags: the labels of words, if the texts may be sentences with their tags.
+      are_tagged: whether the first lines are words with tags of a model; None: it has no tags.
     """
 
     count: int = 0
-    tags: Sequence[str] = ()
+    are_tagged: Callable[[Sequence[str]], bool] | None = None
 
 
-def format_of(lines: Lines, columns: Columns, texts: Texts = Texts(), kind: str = "") -> Format:
+NO_TEXTS = Texts()
+
+
+def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str = "") -> Format:
     """The format of lines, by the first of them.
 
     Args:
@@ -111,21 +113,21 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = Texts(), kind: str 
         json_kind = _json_kind(head, may_be_texts=bool(texts.count))
         if json_kind:
             return Format(json_kind)
-        if texts.tags and has_tags(head, texts.tags):
+        if texts.are_tagged and texts.are_tagged(head):
             return Format(CONLL)
     separators = "\t" if kind == TSV else SEPARATORS
     fits = fits_of(head, separators, columns)
     best = max(fits) if fits else Fit(False, False, 0.0, True, True, 0, 0, ",")
     found = Format(TSV if best.separator == "\t" else CSV, best.separator, best.quoted, line_end)
     is_wanted = best.has_columns and (columns.are_names or best.width > 1 or not texts.count)
-    if kind or not texts.count or is_wanted:
+    if kind == CSV or not texts.count or is_wanted:
         _doubt_separator(lines.name, fits, best, columns)
         return found
     _refuse_table(lines, first, best, columns)
-    return Format(TEXT if texts.count == 1 else TSV, "\t", quoted=False)
+    return Format(TEXT)
 
 
-# ---------------------------------------------------------------------------- JSON and tags
+# ---------------------------------------------------------------------------- JSON
 
 
 def _json_kind(head: Sequence[str], *, may_be_texts: bool) -> str:
@@ -153,18 +155,6 @@ def _is_json_text(line: str) -> bool:
         return isinstance(json.loads(line), str | list | dict)
     except (ValueError, RecursionError):
         return False
-
-
-def has_tags(head: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether the first two lines are words with tags of a model, in any scheme."""
-    from bert_tf.heads.schemes import normal_tags, tags_in
-
-    rows = [line.split() for line in head]
-    first = [words for words in itertools.islice(rows, 2) if len(words) > 1]
-    tags: set[str] = set()
-    for words in first:
-        tags.update(tags_in(labels, normal_tags(words[-1:])))
-    return len(first) == 2 and tags <= {*labels}
 
 
 # ---------------------------------------------------------------------------- tables

@@ -31,7 +31,7 @@ class Lines:
         self._head: list[str] = []
 
     def head(self) -> list[str]:
-        """The first lines, up to `HEAD` characters; of a live stream the first that is not empty."""
+        """The first lines, up to `HEAD` characters; of a live stream the first with a text."""
         size = 0
         if not self._head:
             for line in self._lines:

@@ -8,20 +8,22 @@ import csv
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from absl import logging
 
 from bert_tf import files
 from bert_tf.errors import InputError, shortened
-from bert_tf.tables.columns import Columns, find_columns, preview
+from bert_tf.tables.columns import Columns, find_columns, is_header, preview
 from bert_tf.tables.conll import read_sentences
 from bert_tf.tables.formats import (
     CONLL,
+    CSV,
     EXCEL,
     JSON,
     JSONL,
+    NO_TEXTS,
     TEXT,
     Format,
     Texts,
@@ -77,7 +79,7 @@ def open_table(
     *,
     encoding: str = "",
     form: Format | str = "",
-    texts: Texts = Texts(),
+    texts: Texts = NO_TEXTS,
 ) -> Table:
     """Opens a file of rows, whose format its content shows; the log says which.
 
@@ -108,8 +110,8 @@ def open_table(
     elif found.kind == JSONL:
         rows = _json_lines(lines, columns, are_texts=bool(texts.count))
     elif found.kind == JSON:
-        rows = _json_list(lines, columns)
-    elif found.kind == TEXT or (texts.count and not _has_header(lines, found, columns)):
+        rows = _json_list(lines, columns, are_texts=bool(texts.count))
+    elif found.kind == TEXT:
         rows = _texts(lines)
     else:
         names, rows = _table(lines, found, columns)
@@ -117,13 +119,43 @@ def open_table(
     return Table(lines.name, found, names, rows, lines.is_live)
 
 
-def _has_header(lines: Lines, found: Format, columns: Columns) -> bool:
-    """Whether a table's first line has the columns, rather than being texts with tabs between."""
-    head = [line for line in lines.head() if line.strip()]
-    cells = without_end(head[0]).split(found.separator) if head else []
-    if found.separator != "\t" or found.quoted:
-        return True
-    return columns.needed <= {*range(len(cells)), *(cell.strip() for cell in cells)}
+def find_format(path: str | None, columns: Columns, *, encoding: str = "") -> Format:
+    """The format of a file of rows, by its content.
+
+    Raises:
+      InputError: it cannot be read.
+    """
+    return format_of(lines_in(path, encoding), columns)
+
+
+def first_cells(path: str, columns: Columns, *, encoding: str = "") -> list[str]:
+    """The cells of a csv file's first row, with whatever separator; [] of an empty file.
+
+    Raises:
+      InputError: it cannot be read.
+    """
+    lines = lines_in(path, encoding)
+    found = format_of(lines, columns, kind=CSV)
+    for _, cells in _quoted(lines, found):
+        return [] if isinstance(cells, InputError) else cells
+    return []
+
+
+def refuse_header(
+    rows: Iterator[Row], labels: Collection[str] = (), *, hint: str = ""
+) -> Iterator[Row]:
+    """The rows of a file without header; unless it has one of `labels`, the first must be data.
+
+    The `hint` is the end of the remedy.
+    """
+    for number, row in enumerate(rows):
+        cells = [str(cell) for cell in row.cells.values()]
+        may_be_header = number == 0 and row.cells.get("label") not in labels
+        if may_be_header and is_header(cells):
+            received = f"{row.place}: {preview(cells)}, a header"
+            remedy = f"delete the line; if it is data, move it{hint}"
+            raise InputError(received, "data in the first line of this file", remedy)
+        yield row
 
 
 # ---------------------------------------------------------------------------- tables
@@ -300,7 +332,7 @@ def _json_lines(lines: Lines, columns: Columns, *, are_texts: bool) -> Iterator[
         yield _json_row(place, value, columns, may_lack=are_texts)
 
 
-def _json_list(lines: Lines, columns: Columns) -> Iterator[Row]:
+def _json_list(lines: Lines, columns: Columns, *, are_texts: bool) -> Iterator[Row]:
     """A row for each object of a list."""
     text = "".join(lines)
     try:
@@ -311,7 +343,7 @@ def _json_list(lines: Lines, columns: Columns) -> Iterator[Row]:
     for number, value in enumerate(values, 1):
         place = f"{lines.name}, item {number}"
         if isinstance(value, dict):
-            yield _json_row(place, value, columns, may_lack=False)
+            yield _json_row(place, value, columns, may_lack=are_texts)
         else:
             yield Row(place, {}, flaw=_no_object(place, repr(value), value))
 
