@@ -35,6 +35,7 @@ from bert_tf.tables.lines import Lines, at_returns, without_end
 TEXT, TSV, CSV, JSONL, JSON, CONLL = "text", "tsv", "csv", "jsonl", "json", "conll"
 KINDS = (TEXT, TSV, CSV, JSONL, CONLL)  # that can be asked for
 SEPARATORS = ",;\t|"
+PAIR_MARK = " ||| "  # between two texts of a line, in the original's files
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # The first line by which Excel knows the separator.
 EXCEL = re.compile(r'"?sep=(.)"?')
@@ -191,6 +192,8 @@ def fits_of(head: Sequence[str], separators: str, columns: Columns) -> list[Fit]
         head = head[1:]
         separators = declared[1]
     fits = []
+    if head and PAIR_MARK in head[0]:
+        separators = separators.replace("|", "")
     for order, separator in enumerate(separators):
         for quoted in (True, False):
             fit = _fit(head, separator, quoted, -order, columns)
@@ -300,4 +303,3 @@ def _cells(line: str, fit: Fit) -> list[str]:
         if not isinstance(cells, csv.Error):
             return cells
     return [line]
-

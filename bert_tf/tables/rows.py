@@ -231,8 +231,9 @@ def _places(
     if columns.are_names:
         return first, find_columns(place, first, columns), len(first), len(first)
     places = {field: int(at) for field, at in wanted.items()}
-    least = 1 + max(at for field, at in places.items() if field not in columns.optional)
-    most = 1 + max(places.values())
+    required = [at for field, at in places.items() if field not in columns.optional]
+    least = 1 + max(required, default=-1)
+    most = 1 + max(places.values(), default=-1)
     filled = max((1 + at for at, cell in enumerate(first) if cell), default=0)
     if filled > most:  # the first row has columns that are not read
         return None, places, filled, filled
@@ -292,8 +293,8 @@ def _quoted(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | Inpu
             expected = f'quotes around cells with {name}, quotes or line ends, and "" for a quote'
             yield place, InputError(received, expected, f"{CORRECT}, or use JSON lines")
             continue
-        is_declaration = number == 1 and len(cells) <= 2 and EXCEL.fullmatch(
-            found.separator.join(cells)
+        is_declaration = (
+            number == 1 and len(cells) <= 2 and EXCEL.fullmatch(found.separator.join(cells))
         )
         if cells and not is_declaration:
             yield place, cells

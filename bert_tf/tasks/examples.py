@@ -45,6 +45,7 @@ OWN_FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
 
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Example:
     """A text or a pair.
