@@ -302,7 +302,7 @@ def write_table(
 
 def _line_writer(form: Format, kind: str, path: str) -> Callable[[Iterable[Any]], bytes]:
     """What makes lines of an output of cells, in the form of the input."""
-    is_quoted_tsv = form.kind == "tsv" and form.quoted
+    is_quoted_tsv = form.kind == "tsv" and form.quoted and form.is_sure
     if kind == "csv" or is_quoted_tsv:
         separator = "\t" if kind == "tsv" else form.separator
         return functools.partial(csv_line, separator=separator, line_end=form.line_end)

@@ -17,7 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -52,12 +52,15 @@ class Format:
         one with another separator a csv.
       separator: of a table's cells.
       quoted: whether quotes enclose a table's cells; else they are text.
+      is_sure: whether the first lines show that; else the first line that begins a cell with a
+        quote does, see `are_enclosing`.
       line_end: of a table's rows.
     """
 
     kind: str
     separator: str = ","
     quoted: bool = True
+    is_sure: bool = True
     line_end: str = "\n"
 
     @property
@@ -70,9 +73,11 @@ class Format:
         if not self.is_table:
             words = {TEXT: "a text a line", JSONL: "JSON lines", JSON: "a list in JSON"}
             return words.get(self.kind, "words with their tags (CoNLL)")
-        quotes = "quotes around cells" if self.quoted else "quotes as text"
         name = NAMES.get(self.separator, repr(self.separator))
-        return f"a table with {name} between cells, {quotes}"
+        described = f"a table with {name} between cells"
+        if self.is_sure:
+            described += ", quotes around cells" if self.quoted else ", quotes as text"
+        return described
 
 
 PUBLISHED_TSV = Format(TSV, "\t", quoted=False)  # as the original reads it (`_read_tsv`)
@@ -118,8 +123,10 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
             return Format(CONLL)
     separators = "\t" if kind == TSV else SEPARATORS
     fits = fits_of(head, separators, columns)
-    best = max(fits) if fits else Fit(False, False, 0.0, True, True, 0, 0, ",")
-    found = Format(TSV if best.separator == "\t" else CSV, best.separator, best.quoted, line_end)
+    best = max(fits) if fits else Fit(False, False, 0.0, True, True, 0, 0, 0, ",")
+    has_quotes = any('"' in line for line in head)
+    table_kind = TSV if best.separator == "\t" else CSV
+    found = Format(table_kind, best.separator, best.quoted, has_quotes, line_end)
     is_wanted = best.has_columns and (columns.are_names or best.width > 1 or not texts.count)
     if kind == CSV or not texts.count or is_wanted:
         _doubt_separator(lines.name, fits, best, columns)
@@ -172,6 +179,7 @@ class Fit(NamedTuple):
       quoted: whether quotes enclose cells.
       order: earlier separators are greater.
       width: cells of the first row.
+      count: of the rows.
       separator: between cells.
     """
 
@@ -182,6 +190,7 @@ class Fit(NamedTuple):
     quoted: bool
     order: int
     width: int
+    count: int
     separator: str
 
 
@@ -225,7 +234,9 @@ def _fit(
     has_columns = _has_columns(first, columns)
     share = widths.count(widths[0]) / len(widths)
     has_several = has_columns or len(first) > 1
-    return Fit(has_columns, has_several, share, is_clean, quoted, order, len(first), separator)
+    return Fit(
+        has_columns, has_several, share, is_clean, quoted, order, len(first), len(widths), separator
+    )
 
 
 def _is_enclosed(cell: str) -> bool:
@@ -257,12 +268,36 @@ def cells_of(
             yield error
 
 
+def are_enclosing(lines: Sequence[str], separator: str, width: int) -> bool:
+    """Whether the quotes of a table's lines enclose cells, rather than being text.
+
+    Args:
+      lines: from one on that begins a cell with a quote.
+      separator: between cells.
+      width: cells of a row.
+    """
+    quoted = list(cells_of(lines, separator, quoted=True))
+    if any(isinstance(cells, csv.Error) for cells in quoted):
+        return False
+    plain = list(cells_of(lines, separator, quoted=False))
+    share_of_plain = _share(plain, width)
+    if not quoted:  # a cell that is still open: where tabs part cells it may go on, or be a quote
+        return separator != "\t" or share_of_plain < 1.0
+    return _share(quoted, width) >= share_of_plain
+
+
+def _share(rows: Sequence[Any], width: int) -> float:
+    """The share of the rows that have so many cells."""
+    return sum(len(cells) == width for cells in rows) / len(rows)
+
+
 def _doubt_separator(name: str, fits: Sequence[Fit], best: Fit, columns: Columns) -> None:
     """Warns where another separator gives columns in all rows, too, and no header decides."""
     if columns.are_names:
         return
     for fit in fits:
         is_other = fit.separator != best.separator and fit.quoted == best.quoted
+        is_other = is_other and fit.count > 1
         if is_other and fit.has_columns and fit.width > 1 and fit.share == 1.0 and fit.is_clean:
             says = "%s is read with %r between cells; with %r all rows have columns, too. If these "
             says += "are meant, add a header."

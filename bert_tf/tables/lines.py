@@ -1,5 +1,6 @@
 """The lines of a file or a stream; the first ones can be looked at before they are read."""
 
+import itertools
 import os
 import re
 import stat
@@ -41,14 +42,14 @@ class Lines:
                     break
         return self._head
 
-    def drop_first(self) -> None:
-        """Leaves out the first line, which was looked at."""
-        del self.head()[0]
-
     def __iter__(self) -> Iterator[str]:
         """All lines, those of the head too."""
         yield from self._head
         yield from self._lines
+
+    def from_here(self, line: str, rest: Iterator[str]) -> "Lines":
+        """The line and those behind it, which may be looked at as these could."""
+        return Lines(itertools.chain([line], rest), self.name, is_live=self.is_live)
 
     def place(self, number: int) -> str:
         """Names a line, numbered from 1, in messages."""

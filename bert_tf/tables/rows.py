@@ -8,6 +8,7 @@ import csv
 import dataclasses
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from bert_tf.tables.formats import (
     TEXT,
     Format,
     Texts,
+    are_enclosing,
     format_of,
 )
 from bert_tf.tables.lines import Lines, at_returns, lines_in, without_end
@@ -163,8 +165,7 @@ def refuse_header(
 
 def _table(lines: Lines, found: Format, columns: Columns) -> tuple[Sequence[str], Iterator[Row]]:
     """The names of a table's columns, and its rows."""
-    numbered = _quoted(lines, found) if found.quoted else _unquoted(lines, found)
-    rows = iter(numbered)
+    rows = _numbered(lines, found)
     place, first = next(rows, (lines.place(1), [""]))
     if isinstance(first, InputError):
         raise first
@@ -251,13 +252,54 @@ def _cell(cells: Sequence[str], position: int | None) -> str | None:
     return cells[position] if position is not None and position < len(cells) else None
 
 
-def _unquoted(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | InputError]]:
+def _numbered(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | InputError]]:
+    """Place and cells of each row of a table, or why there are none."""
+    reader = _until_quotes
+    if found.is_sure:
+        reader = _quoted if found.quoted else _unquoted
+    rows = reader(lines, found)
+    first = next(rows, None)
+    if first is None:
+        return
+    is_declared = isinstance(first[1], list) and EXCEL.fullmatch(found.separator.join(first[1]))
+    if not is_declared:
+        yield first
+    yield from rows
+
+
+def _until_quotes(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | InputError]]:
+    """As `_numbered`, where the first line that begins a cell with a quote shows what quotes are.
+
+    A line without such a cell reads the same in both ways.
+    """
+    begins = re.compile(f'(?:^|{re.escape(found.separator)})"')
+    rest = at_returns(lines)
+    width = 0
+    for number, line in enumerate(rest):
+        if begins.search(line):
+            following = lines.from_here(line, rest)
+            quoted = are_enclosing(following.head(), found.separator, width)
+            if not quoted:
+                says = "%s: quotes are text, as line %d shows"
+                logging.info(says, lines.name, number + 1)
+            reader = _quoted if quoted else _unquoted
+            yield from reader(following, found, number)
+            return
+        cells = without_end(line).split(found.separator)
+        if without_end(line).strip("\r"):  # else an empty line: Windows has them between rows
+            width = width or len(cells)
+            yield lines.place(number + 1), cells
+
+
+def _unquoted(
+    lines: Lines, found: Format, before: int = 0
+) -> Iterator[tuple[str, list[str] | InputError]]:
     """Place and cells of each row of a table in which quotes are text.
 
     Not by the csv module: there a carriage return inside a cell ends the row.
     """
     for number, line in _to_last_text(lines):
-        yield lines.place(number), without_end(line).split(found.separator)
+        yield lines.place(before + number), without_end(line).split(found.separator)
 
 
 def _to_last_text(lines: Lines) -> Iterator[tuple[int, str]]:
@@ -275,12 +317,14 @@ def _to_last_text(lines: Lines) -> Iterator[tuple[int, str]]:
         yield 1, ""
 
 
-def _quoted(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | InputError]]:
+def _quoted(
+    lines: Lines, found: Format, before: int = 0
+) -> Iterator[tuple[str, list[str] | InputError]]:
     """Place and cells of each row of a table whose cells may be in quotes; empty lines are none."""
     reader = csv.reader(at_returns(lines), strict=True, delimiter=found.separator)
-    number = 0
+    number = before
     while True:
-        line = reader.line_num + 1
+        line = before + reader.line_num + 1
         number += 1  # as a spreadsheet counts
         place = lines.place(line) + (f" (row {number})" if number != line else "")
         try:
@@ -293,10 +337,7 @@ def _quoted(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | Inpu
             expected = f'quotes around cells with {name}, quotes or line ends, and "" for a quote'
             yield place, InputError(received, expected, f"{CORRECT}, or use JSON lines")
             continue
-        is_declaration = (
-            number == 1 and len(cells) <= 2 and EXCEL.fullmatch(found.separator.join(cells))
-        )
-        if cells and not is_declaration:
+        if cells:
             yield place, cells
 
 
