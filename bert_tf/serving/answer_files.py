@@ -277,14 +277,15 @@ def write_table(
       probabilities: also write a column for the probability of each label.
 
     Raises:
-      InputError: the input is no table, or the answers are no cells; or a cell of a tsv without
-        quotes has a tab or a line end.
+      InputError: the input is no table or has no row, or the answers are no cells; or a cell of a
+        tsv without quotes has a tab or a line end.
     """
     table = questions.table
+    received = f"{output_file} for answers of {predictor.task} to {table.source}"
+    expected = "a table with columns and rows, and a model that labels or scores its texts"
+    refused = InputError(received, expected, "write JSON lines: name the output .jsonl")
     if not has_cells(predictor) or not table.names:
-        received = f"{output_file} for answers of {predictor.task} to {table.source}"
-        expected = "a table with columns, and a model that labels or scores its texts"
-        raise InputError(received, expected, "write JSON lines: name the output .jsonl")
+        raise refused
     labels = predictor.model.metadata["options"].get("labels") or ()
     line_of = _line_writer(table.format, kind, output_file)
     if kind == "csv" and (encoding or files.is_marked(table.source)):
@@ -297,6 +298,8 @@ def write_table(
             file.write(line_of([*table.names, *added]))
         read = question.cells or [""] * len(table.names)
         file.write(line_of([*read, *cells.values()]))
+    if count == 0:
+        raise refused
     return count
 
 

@@ -128,10 +128,11 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
     table_kind = TSV if best.separator == "\t" else CSV
     found = Format(table_kind, best.separator, best.quoted, has_quotes, line_end)
     is_wanted = best.has_columns and (columns.are_names or best.width > 1 or not texts.count)
+    is_wanted = is_wanted or (best.width > 1 and _has_some(_cells(first, best), columns))
     if kind == CSV or not texts.count or is_wanted:
         _doubt_separator(lines.name, fits, best, columns)
         return found
-    _refuse_table(lines, first, best, columns)
+    _refuse_table(lines, first, best, columns, texts)
     return Format(TEXT)
 
 
@@ -305,7 +306,7 @@ def _doubt_separator(name: str, fits: Sequence[Fit], best: Fit, columns: Columns
             return
 
 
-def _refuse_table(lines: Lines, first: str, best: Fit, columns: Columns) -> None:
+def _refuse_table(lines: Lines, first: str, best: Fit, columns: Columns, texts: Texts) -> None:
     """Refuses what seems to be a table without the wanted columns, where lines may be texts."""
     cells = [cell.strip() for cell in _cells(first, best)]
     are_short = all(len(cell) <= LONGEST_NAME for cell in cells)
@@ -315,6 +316,8 @@ def _refuse_table(lines: Lines, first: str, best: Fit, columns: Columns) -> None
     is_table = not is_single and best.is_clean and best.share == 1.0
     is_table = is_table and len(lines.head()) >= ENOUGH_ROWS
     is_named = lines.name.lower().endswith((".csv", ".tsv")) and not is_single
+    if texts.count > 1 and best.separator == "\t":  # the texts themselves
+        is_table = is_named = False
     is_headed = are_short and is_header(cells) and not (is_single and lines.is_live)
     if not (alike or is_headed or is_table or is_named):
         return
@@ -323,6 +326,12 @@ def _refuse_table(lines: Lines, first: str, best: Fit, columns: Columns) -> None
     expected = f"the columns {', '.join(map(str, columns.by_field.values()))}, or texts{hint}"
     remedy = f"name the columns{columns.hint}; if it is a text, add --input_format=text"
     raise InputError(received, expected, remedy)
+
+
+def _has_some(cells: Collection[str], columns: Columns) -> bool:
+    """Whether some columns are there by their names: what else is wanted will be asked for."""
+    names = {column for column in columns.needed if isinstance(column, str)}
+    return not names.isdisjoint(cell.strip() for cell in cells)
 
 
 def _is_alike(name: str, cells: Collection[str], is_single: bool) -> bool:
