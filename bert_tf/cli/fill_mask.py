@@ -34,7 +34,7 @@ def main(options: FillMask) -> None:
         vocab_file=options.model.vocab_file,
         do_lower_case=options.model.do_lower_case,
     )
-    for text in options.texts or filter(None, map(str.strip, read_texts())):
+    for text in options.texts or filter(None, map(str.strip, read_texts(input_format="text"))):
         print(text)
         (answer,) = predictor.predict([text])
         if not answer["num_masks"]:

@@ -25,12 +25,12 @@ from bert_tf import heads
 from bert_tf.errors import InputError
 from bert_tf.heads import Choices, Labels, Scores, Tags
 from bert_tf.options import Options, option
+from bert_tf.tables import Column
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,
     OWN_FORMATS,
     ChoiceColumns,
-    Column,
     TextColumns,
     WordColumns,
 )
@@ -313,7 +313,7 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         layout=TextColumns(
             **columns,
             id_required=True,
-            file_format=file_format,
+            file_format="",
             hint=hint,
             skip_bad_rows=own.skip_bad_rows,
             encoding=own.encoding,

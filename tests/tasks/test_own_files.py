@@ -13,6 +13,7 @@ import bert_tf
 from bert_tf import heads
 from bert_tf.errors import InputError
 from bert_tf.heads import Labels, LabelSets, MultiLabel, Scores, Tags
+from bert_tf.tables import Columns, find_format
 from bert_tf.tasks import examples
 from bert_tf.tasks.examples import Example, TextColumns, WordsExample
 from bert_tf.tasks.registry import get_task
@@ -93,14 +94,15 @@ def test_letters_that_become_control_characters(write):
     [
         ('\n{"a": 1}\n', "jsonl"),
         ("a\tb\nc\td\n", "tsv"),
-        ('"a"\tb\n', "csv"),
+        ('"a"\tb\n', "tsv"),
         ("a;b\n", "csv"),
         ("", "csv"),
-        ('a\tb\nc\t"d"\n'.encode("utf-16"), "csv"),  # as Excel writes it
+        ('a\tb\nc\t"d"\n'.encode("utf-16"), "tsv"),  # as Excel writes it
     ],
 )
 def test_the_format_is_what_the_content_shows(write, content, kind):
-    assert examples.format_of(write(content, "t.txt")) == kind
+    columns = Columns({"text_a": "a"}, hint="")
+    assert find_format(write(content, "t.txt"), columns).kind == kind
 
 
 BAD = {
