@@ -81,13 +81,27 @@ class Classify(
         acts="do_train and do_eval",
         recorded=True,
     )
+    positive_label: str | None = option(
+        "Of two labels, the one that f1 is of; the results then have f1. Default: the last one by "
+        "code points, as 1 of 0 and 1.",
+        default=None,
+        acts="do_eval or do_predict",
+    )
     class_weights: str | None = option(
-        "How often a label counts in the loss of training: balanced, for labels of one number of "
-        'examples to count alike; or a JSON file, {"label": weight, ...}.',
+        "How often a label counts in the loss of training: balanced, for labels to count alike; "
+        'or a JSON file, {"label": weight, ...}. Of several labels a text, how often a text that '
+        "has the label counts beside one without it.",
         default=None,
         path=True,
         acts="do_train",
         recorded=False,  # the weights are
+    )
+    threshold: str | None = option(
+        "multi_label: the probability from which on a label applies, or dev: of each label the one "
+        "with the best F1 on the dev data. Recorded with the model. Default: 0.5.",
+        default=None,
+        acts="do_train",
+        recorded=False,  # where it selects the model, the run adds it
     )
     calibrate: bool = option(
         "Divide the logits by a temperature, so that the probabilities of the dev data are closer "
@@ -157,8 +171,9 @@ def main(options: Classify) -> None:
             train_or_choose(options, text_run, train, dev[0] if dev else None)
             if options.data.own.dev_share:
                 write_dev_rows(options.output_dir, dev[0].examples)
-            text_run.record_temperature(None)  # of a command before
+            text_run.record_metadata(temperature=None, thresholds=None)  # of a command before
             calibration = text_run.calibrate(dev[0]) if options.calibrate else {}
+            text_run.choose_thresholds(dev[0] if dev else None)
         else:
             text_run.restore()
         if dev:
@@ -176,14 +191,19 @@ def main(options: Classify) -> None:
 
 def make_task(options: Classify) -> "Task":
     """The task, which has all that the options ask of its labels and metrics."""
-    from bert_tf.heads.labels import Labels
+    from bert_tf.heads import Labels
+    from bert_tf.heads.multi_label import check_threshold
     from bert_tf.tasks.results import check_libraries
     from bert_tf.tasks.sources import task_of
 
     task = task_of(options.data, options.metric)
+    if options.positive_label:
+        task = task.with_positive_label(options.positive_label)
     if options.calibrate and type(task.labels) is not Labels:
         received = f"--calibrate for the labels of {task.labels.head}"
         raise InputError(received, "labels of which a text has one", "leave it out")
+    if options.threshold:
+        check_threshold(options.threshold, task.labels, has_dev=options.do_eval)
     if options.do_eval:
         of_report = ["accuracy"] if options.report else []  # its page needs scikit-learn as well
         check_libraries([*task.metrics, *of_report])
@@ -262,6 +282,7 @@ def make_run(
         document_context=options.document_context,
         best_metric=options.metric,
         class_weights=weights,
+        threshold=options.threshold or "",
         **run_arguments(options, model, strategy, options.max_seq_length),
     )
 

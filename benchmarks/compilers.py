@@ -31,7 +31,7 @@ from bert_tf import runtime
 runtime.prepare_process()  # as commands do, before TensorFlow loads
 
 from bert_tf.planning.memory import amount, largest_batch
-from bert_tf.planning.workload import DEVICES, HEADS, PUBLISHED, Accelerator, Workload
+from bert_tf.planning.workload import DEVICES, PLANNED, PUBLISHED, Accelerator, Workload
 
 LENGTHS = ((128, 20), (512, 77))  # tokens, predictions
 STEPS = {"train": 32, "evaluate": 8, "predict": 8}  # batches of --programs
@@ -74,7 +74,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--for", dest="devices", default=["v5e", "h100"], **words)
     parser.add_argument("--models", default=[*PUBLISHED], **words)
     parser.add_argument("--programs", action="store_true")
-    parser.add_argument("--heads", default=[*HEADS], help="of --programs", **words)
+    parser.add_argument("--heads", default=[*PLANNED], help="of --programs", **words)
     parser.add_argument("--length", type=int, default=128, help="of --programs")
     parser.add_argument("--pack", action="store_true", help="rows of --programs")
     parser.add_argument("--request", help=argparse.SUPPRESS)

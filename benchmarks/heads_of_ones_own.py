@@ -19,9 +19,9 @@ if __name__ == "__main__":
 import keras
 import tensorflow as tf
 from bert_tf import heads, tasks
+from bert_tf.heads import Labels, Tags
+from bert_tf.heads.classification import classified
 from bert_tf.heads.head import Head, is_likeliest
-from bert_tf.heads.labels import Labels, Tags
-from bert_tf.heads.task_heads import classified
 from bert_tf.modeling.heads import MaskedLmHead
 from bert_tf.modeling.models import BertModel, encode, token_inputs
 from bert_tf.modeling.rows import last_tokens

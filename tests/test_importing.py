@@ -137,12 +137,13 @@ print(json.dumps([seconds, sorted({*sys.modules} - before)]))
 
 
 def test_editors_know_the_names_of_heads():
-    """What type checkers read is what the first use of a name loads; and `dir` lists it."""
+    """What type checkers read of layers is what the first use loads; and `dir` lists all names."""
     tree = ast.parse((ROOT / "bert_tf/heads/__init__.py").read_text())
     (branch,) = (x.orelse for x in tree.body if isinstance(x, ast.If))
     seen = {alias.asname: node.module for node in branch for alias in node.names}
-    assert {name: home for name, home in seen.items() if name} == heads._HOMES
-    assert heads._HOMES.keys() < {*heads.__all__} == {*dir(heads)}
+    layers = {name: home for name, home in seen.items() if name}
+    assert layers == dict.fromkeys(heads._LAYERS, "bert_tf.modeling.heads")
+    assert layers.keys() < {*heads.__all__} == {*dir(heads)}
 
 
 @pytest.mark.parametrize("module", [bert_tf, heads])

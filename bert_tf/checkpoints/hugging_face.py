@@ -49,7 +49,7 @@ from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig
 from bert_tf.declarations import OtherKeys, size, typed
 from bert_tf.errors import InputError
 from bert_tf.files import check_regular, is_remote, read_json, read_text_lines
-from bert_tf.heads import head_named
+from bert_tf.heads import SHIPPED, Head, head_named
 from bert_tf.runtime import import_extra
 
 CONFIG = "config.json"
@@ -57,12 +57,6 @@ CONFIG = "config.json"
 SENTENCE_CONFIG, MODULES, POOLING = "sentence_bert_config.json", "modules.json", "1_Pooling"
 # Modules whose vectors are computed here, but for their length; once they were named BERT.
 _COMPUTED = ("Transformer", "BERT", "Pooling", "Normalize", "Dropout")
-# Heads for one label, a score and any number of labels have one class, and this beside it.
-PROBLEM_TYPES = {
-    "classification": "single_label_classification",
-    "regression": "regression",
-    "multi_label": "multi_label_classification",
-}
 
 _OTHER_FLOATS = ("float16", "bfloat16", "float64")  # what they hold is computed with in float32
 SAFE_TORCH = (2, 10)  # earlier: code with weights_only=True, CVE-2025-32434, CVE-2026-24747
@@ -167,9 +161,15 @@ def write_config(
     if labels := labels if len(labels) == num_classes else _nameless(num_classes):
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if metadata.task in PROBLEM_TYPES:
-        values["problem_type"] = PROBLEM_TYPES[metadata.task]
+    for head in _heads_of_problems():
+        if head.name == metadata.task:
+            values["problem_type"] = head.problem_type
     return values
+
+
+def _heads_of_problems() -> list[Head]:
+    """The heads that problem_type tells apart."""
+    return [head for head in SHIPPED if head.problem_type]
 
 
 def _nameless(num_labels: int) -> tuple[str, ...]:
@@ -188,7 +188,7 @@ def _read_metadata(
         raise refused_model(path, "do_lower_case true before a cased tokenizer", "false")
     (architecture, *_), longest = config.architectures or [None], tokenizer.max_length or positions
     bound = int(longest) if longest < positions else None  # a greater one does not matter
-    tasks = {problem: task for task, problem in PROBLEM_TYPES.items()}
+    tasks = {head.problem_type: head.name for head in _heads_of_problems()}
     is_classifier = architecture in (None, head_named("classification").architecture)
     theirs = {
         "do_lower_case": tokenizer.do_lower_case,

@@ -85,6 +85,10 @@ class ModelMetadata:
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
     # Of SQuAD v2.0: no answer above these null odds.
     null_score_diff_threshold: float | None = declared(None, of_weights=True)
+    # Of each of any number of labels: the probability from which on it applies.
+    thresholds: dict[str, float] | None = dataclasses.field(
+        default=None, metadata={"low": 0.0, "high": 1.0, "of_weights": True}
+    )
     origin: str | None = declared(None, filled=True)  # hf:OWNER/NAME@COMMIT of the first weights
     # Where the architecture has several.
     task: str | None = declared(None, choices=NAMES, remedy=_OWN_HEAD)

@@ -35,8 +35,8 @@ def main(options: FillMask) -> None:
         vocab_file=options.model.vocab_file,
         do_lower_case=options.model.do_lower_case,
     )
-    lines = map(str.strip, read_texts(None, options.reading))
-    for text in options.texts or filter(None, lines):
+    lines = read_texts(input_format="text", reading=options.reading)
+    for text in options.texts or filter(None, map(str.strip, lines)):
         print(text)
         (answer,) = predictor.predict([text])
         if not answer["num_masks"]:

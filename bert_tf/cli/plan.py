@@ -14,7 +14,7 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.options import Options, option
 from bert_tf.planning.memory import amount, largest_batch, step_memory
-from bert_tf.planning.workload import DEVICES, GIB, HEADS, Accelerator, Workload
+from bert_tf.planning.workload import DEVICES, GIB, PLANNED, Accelerator, Workload
 from bert_tf.terminal import aligned
 from bert_tf.training.options import PRECISIONS
 
@@ -31,7 +31,7 @@ class Plan(Options, most_used="bert_config_file device train_batch_size max_seq_
         original=True,
     )
     task: str = option(
-        "What is trained on top of the encoder.", default="pretraining", choices=tuple(HEADS)
+        "What is trained on top of the encoder.", default="pretraining", choices=PLANNED
     )
     max_seq_length: int = option("Tokens of a sequence.", default=128, low=1, original=True)
     train_batch_size: int = option(

@@ -1,10 +1,12 @@
 """Heads: what stands on top of the encoder, each an object that everything else asks.
 
 head.py         Head: the model, its loss and its weights
-labels.py       Labels and its subclasses: the labels of a task, without TensorFlow
-pretraining.py  masked words, and whether a text follows the other
-task_heads.py   labels of texts and words, answers in a text, the encoder alone
-tags.py         schemes of tags: which words are an entity
+labels.py       what the labels of all kinds share
+classification.py, multi_label.py, regression.py, choices.py, tags.py
+                a kind of label each: its labels from a cell to a metric, and its head
+schemes.py      schemes of tags: which words are an entity
+question_answering.py, embeddings.py, pretraining.py
+                answers in a text; the encoder alone; masked words, and whether a text follows
 
 The Keras layers of heads are here too: `heads.SequenceClassifier(num_classes=3)`. Importing this
 module loads no TensorFlow.
@@ -15,59 +17,80 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
+from bert_tf.heads.choices import Choices, MultipleChoice
+from bert_tf.heads.classification import Classification, LabelHead, Labels
+from bert_tf.heads.embeddings import Embeddings
+from bert_tf.heads.head import ENCODER, OUTPUT, Head
+from bert_tf.heads.multi_label import LabelSets, MultiLabel
+from bert_tf.heads.pretraining import FillMask, Pretraining
+from bert_tf.heads.question_answering import QuestionAnswering
+from bert_tf.heads.regression import Regression, Scores
+from bert_tf.heads.tags import Tags, TokenLabels
 
-# Patterns of the names of weights in the original's checkpoints.
-ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
-OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
-_NAMES_IN = {
-    "bert_tf.heads.head": "Head",
-    "bert_tf.heads.labels": "Choices Labels LabelSets Scores Tags",
-    "bert_tf.heads.pretraining": "FillMask Pretraining",
-    "bert_tf.heads.task_heads": "Classification Embeddings LabelHead MultiLabel MultipleChoice"
-    " QuestionAnswering Regression TokenLabels",
-    "bert_tf.modeling.heads": "MaskedLmHead NextSentenceHead SequenceClassifier TokenClassifier",
-}
-_HOMES = {name: module for module, names in _NAMES_IN.items() for name in names.split()}
-# The heads by name, as in --task and model_facts.json; None: of this package, not used yet. The
-# class of multi_label is MultiLabel.
-_OWN = (
-    "pretraining fill_mask classification multi_label regression multiple_choice token_labels "
-    "question_answering embeddings"
+_LAYERS = ("MaskedLmHead", "NextSentenceHead", "SequenceClassifier", "TokenClassifier")
+SHIPPED = (  # with this package
+    Pretraining(),
+    FillMask(),
+    Classification(),
+    MultiLabel(),
+    Regression(),
+    MultipleChoice(),
+    TokenLabels(),
+    QuestionAnswering(),
+    Embeddings(),
 )
-NAMES: dict[str, Any] = dict.fromkeys(_OWN.split())
-__all__ = [*_HOMES, "NAMES", "head_named", "make_model", "register"]
+# The heads by name, as in --task and model_facts.json.
+NAMES: dict[str, Head] = {head.name: head for head in SHIPPED}
+# The labels of one's own files by --label_kind.
+LABEL_KINDS: dict[str, type[Labels]] = {
+    head.labels.kind: head.labels for head in SHIPPED if head.labels and head.labels.kind
+}
+__all__ = [
+    "ENCODER",
+    "LABEL_KINDS",
+    "NAMES",
+    "OUTPUT",
+    "SHIPPED",
+    "Choices",
+    "Classification",
+    "Embeddings",
+    "FillMask",
+    "Head",
+    "LabelHead",
+    "LabelSets",
+    "Labels",
+    "MaskedLmHead",
+    "MultiLabel",
+    "MultipleChoice",
+    "NextSentenceHead",
+    "Pretraining",
+    "QuestionAnswering",
+    "Regression",
+    "Scores",
+    "SequenceClassifier",
+    "Tags",
+    "TokenClassifier",
+    "TokenLabels",
+    "head_named",
+    "make_model",
+    "register",
+]
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def _loaded(name: str) -> Any:
-    """A class of `_HOMES`, from its module."""
-    if name not in _HOMES:
+def _layer(name: str) -> Any:
+    """A layer, from the module that loads Keras."""
+    if name not in _LAYERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module("bert_tf.modeling.heads"), name)
 
 
 if not TYPE_CHECKING:
-    __getattr__ = _loaded
+    __getattr__ = _layer
 else:  # for editors and type checkers; "as" makes a name public
-    from bert_tf.heads.head import Head as Head
-    from bert_tf.heads.labels import Choices as Choices
-    from bert_tf.heads.labels import Labels as Labels
-    from bert_tf.heads.labels import LabelSets as LabelSets
-    from bert_tf.heads.labels import Scores as Scores
-    from bert_tf.heads.labels import Tags as Tags
-    from bert_tf.heads.pretraining import FillMask as FillMask
-    from bert_tf.heads.pretraining import Pretraining as Pretraining
-    from bert_tf.heads.task_heads import Classification as Classification
-    from bert_tf.heads.task_heads import Embeddings as Embeddings
-    from bert_tf.heads.task_heads import LabelHead as LabelHead
-    from bert_tf.heads.task_heads import MultiLabel as MultiLabel
-    from bert_tf.heads.task_heads import MultipleChoice as MultipleChoice
-    from bert_tf.heads.task_heads import QuestionAnswering as QuestionAnswering
-    from bert_tf.heads.task_heads import Regression as Regression
-    from bert_tf.heads.task_heads import TokenLabels as TokenLabels
     from bert_tf.keywords import ModelOptions
     from bert_tf.modeling.heads import MaskedLmHead as MaskedLmHead
     from bert_tf.modeling.heads import NextSentenceHead as NextSentenceHead
@@ -77,7 +100,7 @@ else:  # for editors and type checkers; "as" makes a name public
     from bert_tf.tokenization.wordpiece import FullTokenizer
 
 
-def head_named(name: str) -> "Head":
+def head_named(name: str) -> Head:
     """The head of a name in `NAMES`.
 
     Raises:
@@ -86,19 +109,17 @@ def head_named(name: str) -> "Head":
     if name not in NAMES:
         remedy = "correct the name, or register your own head first (heads.register)"
         raise InputError(f"the head {name!r}", f"one of {', '.join(NAMES)}", remedy)
-    if NAMES[name] is None:
-        NAMES[name] = _loaded(name.title().replace("_", ""))()
     return NAMES[name]
 
 
-def register(head: "Head | type[Head]") -> None:
+def register(head: Head | type[Head]) -> None:
     """Makes a head of one's own, or of its class, known by its name.
 
     Raises:
       InputError: the name is taken by a head of this package.
     """
     head = head() if isinstance(head, type) else head
-    if head.name in _OWN.split() and head is not head_named(head.name):
+    if head not in SHIPPED and head.name in {shipped.name for shipped in SHIPPED}:
         raise InputError(f"a head with the name {head.name}", "a new name", "rename the head")
     NAMES[head.name] = head
 

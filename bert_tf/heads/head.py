@@ -3,20 +3,39 @@
 Everything about the loss is a sum, and every mean is the quotient of two, so that a batch can be
 spread over replicas or cut into micro-batches: sums are added up first and divided last, and the
 loss is that of the whole batch.
+
+TensorFlow and Keras are imported by the methods that compute, here and in the heads: what only
+names a head, such as --help, loads neither.
 """
 
 import copy
 from collections.abc import Mapping, Sequence
-
-import tensorflow as tf
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bert_tf.config import BertConfig
-from bert_tf.data.records import Feature
-from bert_tf.heads import OUTPUT
-from bert_tf.modeling.models import BertModel
+from bert_tf.errors import InputError
 
-Batch = Mapping[str, tf.Tensor]
-Sums = dict[str, tf.Tensor]  # float32 scalars by name
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from bert_tf.data.records import Feature
+    from bert_tf.heads.classification import Labels
+    from bert_tf.modeling.models import BertModel
+
+# Patterns of the names of weights in the original's checkpoints.
+ENCODER = r"bert/(?!pooler/)"  # some models have no pooler
+OUTPUT = r"output_(weights|bias)"  # the classifier of every fine-tuned head but that of SQuAD
+
+Batch = Mapping[str, "tf.Tensor"]
+Sums = dict[str, "tf.Tensor"]  # float32 scalars by name
+
+
+class HeadSizes(NamedTuple):
+    """What a head adds to the encoder, for the memory that `bert-tf plan` counts."""
+
+    per_token: bool = False  # an output for each token, otherwise for the pooled vector
+    classes: int | None = None  # outputs; None: as many as there are classes
+    masked: bool = False  # it predicts masked words, too
 
 
 class Head:
@@ -28,36 +47,59 @@ class Head:
     Attributes:
       name: as in --task, model_facts.json and `bert_tf.heads.NAMES`.
       architecture: the class of Hugging Face's transformers for it.
+      problem_type: as in their config.json, where an architecture has several heads.
       weights: pattern of the checkpoint names of its own weights.
       required: pattern of the weights that a checkpoint must have to be used with it.
       outputs: names of the model's outputs that predictions are made of.
       terms: names of the parts of the loss.
+      labels: the class of its labels; None: it has none, or they are no task's.
       has_names: whether its classes have names.
+      metrics: of its labels, names in `tasks.results.METRICS`: those of a task on one's own files;
+        the first one selects the best model.
+      further_metrics: what else --best_metric may name.
       sizes: what its model is made for besides a configuration, of num_classes and num_choices.
+      added_sizes: what it adds to the encoder; None: `bert-tf plan` does not count it.
       reads_windows: whether a library's or served model reads long texts in windows.
       serving: the class of its signatures in an export, as "module:class"; None: not served.
-      class_weights: of heads of one label for an item, as `weighted` has set them.
+      class_weights: of each label, as `weighted` has set them.
     """
 
     name: str
     architecture: str = "BertForSequenceClassification"
+    problem_type: str | None = None
     weights: str = OUTPUT
     required: str = f"bert/|{OUTPUT}"
     outputs: tuple[str, ...] = ("logits",)
     terms: tuple[str, ...] = ()
+    labels: ClassVar["type[Labels] | None"] = None
     has_names: bool = False
+    metrics: tuple[str, ...] = ()
+    further_metrics: tuple[str, ...] = ()
     sizes: tuple[str, ...] = ("num_classes", "num_choices")
+    added_sizes: HeadSizes | None = None
     reads_windows: bool = False
     serving: str | None = "bert_tf.serving.signatures:ServingTask"
     class_weights: tuple[float, ...] = ()
 
     def weighted(self, class_weights: Sequence[float]) -> "Head":
-        """This head, with the items of a class counting so often in the loss; (): each once."""
+        """This head, with a weight for each of its labels in the loss; (): all are 1."""
         if not class_weights:
             return self
         head = copy.copy(self)
         head.class_weights = tuple(class_weights)
         return head
+
+    def with_thresholds(self, thresholds: Mapping[str, float], labels: Sequence[str]) -> "Head":
+        """This head, whose labels, in this order, apply from such probabilities on; {}: as usual.
+
+        Raises:
+          InputError: its labels have no thresholds, or others have.
+        """
+        if thresholds:
+            received = f"thresholds of labels for the head {self.name}"
+            raise InputError(received, "a head of any number of labels", "remove them")
+        del labels
+        return self
 
     @property
     def is_ambiguous(self) -> bool:
@@ -71,7 +113,7 @@ class Head:
         num_classes: int = 2,
         num_choices: int = 1,
         num_sequences: int = 1,
-    ) -> BertModel:
+    ) -> "BertModel":
         """The Keras model, with new weights.
 
         Args:
@@ -90,7 +132,7 @@ class Head:
 
     def label_features(
         self, max_seq_length: int, num_labels: int, num_choices: int
-    ) -> tuple[Feature, ...]:
+    ) -> "tuple[Feature, ...]":
         """The labels in a record of S tokens, L labels and C choices."""
         raise NotImplementedError
 
@@ -111,6 +153,8 @@ class Head:
 
     def denominators(self, batch: Batch) -> Sums:
         """The sum of the weights of each term; of a part of the batch, or the whole."""
+        import tensorflow as tf
+
         return {t: tf.reduce_sum(weights) for t, weights in self.item_weights(batch).items()}
 
     def loss_sums(self, outputs: Batch, batch: Batch) -> Sums:
@@ -121,11 +165,14 @@ class Head:
 
     def metric_sums(self, outputs: Batch, batch: Batch) -> Sums:
         """The weighted number of correct predictions, as <term>_accuracy."""
-        weights, correct = self.item_weights(batch), self.correct(outputs, batch)
+        weights = self.item_weights(batch)
+        correct = self.correct(outputs, batch)
         return {f"{t}_accuracy": _weighted_sum(weights[t], correct[t]) for t in correct}
 
-    def loss(self, loss_sums: Sums, denominators: Sums) -> tf.Tensor:
+    def loss(self, loss_sums: Sums, denominators: Sums) -> "tf.Tensor":
         """The loss, from the sums of the whole batch; a term without items is 0."""
+        import tensorflow as tf
+
         quotients = [tf.math.divide_no_nan(loss_sums[t], denominators[t]) for t in self.terms]
         return tf.add_n(quotients)
 
@@ -135,40 +182,52 @@ class Head:
     title: str = ""
     answer_meanings: Mapping[str, str] = {}
 
-    def answers(self, outputs: Batch, labels: Sequence[str]) -> dict[str, tf.Tensor]:
+    def answers(self, outputs: Batch, labels: Sequence[str]) -> "dict[str, tf.Tensor]":
         """Outputs of the model and the names of its classes -> what a served model answers."""
         raise NotImplementedError
 
 
-def _weighted_sum(weights: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+def _weighted_sum(weights: "tf.Tensor", values: "tf.Tensor") -> "tf.Tensor":
     """Of values of the weights' shape; others are refused, which would be broadcast."""
+    import tensorflow as tf
+
     tf.TensorShape(values.shape).assert_is_compatible_with(weights.shape)
     return tf.reduce_sum(weights * values)
 
 
-def of_classes(weights: tf.Tensor, labels: tf.Tensor, class_weights: Sequence[float]) -> tf.Tensor:
+def of_classes(
+    weights: "tf.Tensor", labels: "tf.Tensor", class_weights: Sequence[float]
+) -> "tf.Tensor":
     """Weights of items times those of their classes, label_ids; negative ones are of no class."""
+    import tensorflow as tf
+
     if not class_weights:
         return weights
     of_class = tf.gather(tf.constant(class_weights, tf.float32), tf.maximum(labels, 0))
     return weights * tf.reshape(of_class, tf.shape(weights))
 
 
-def of_tokens(values: tf.Tensor, batch: Batch) -> tf.Tensor:
+def of_tokens(values: "tf.Tensor", batch: Batch) -> "tf.Tensor":
     """Of each token what its sequence has: [B] -> [B, 1], of packed rows [B, K] -> [B, S]."""
+    import tensorflow as tf
+
     if len(values.shape) == 1:
         return values[:, None]
     return tf.gather(values, tf.maximum(batch["input_mask"] - 1, 0), batch_dims=1)
 
 
-def cross_entropy(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def cross_entropy(logits: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
     """Logits [..., classes] and labels int32 [...] -> float32 [...], in nats."""
+    import tensorflow as tf
+
     return tf.nn.sparse_softmax_cross_entropy_with_logits(
         labels=labels, logits=tf.cast(logits, tf.float32)
     )
 
 
-def is_likeliest(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+def is_likeliest(logits: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
     """1 where the likeliest class is the label: logits [..., classes] -> float32 [...]."""
+    import tensorflow as tf
+
     predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
     return tf.cast(predicted == labels, tf.float32)

@@ -1,12 +1,11 @@
 """The heads that BERT is pre-trained with (paper, section 3.1)."""
 
-import keras
-import tensorflow as tf
+from typing import TYPE_CHECKING
 
-from bert_tf.heads import ENCODER
-from bert_tf.heads.head import Batch, Head, cross_entropy, is_likeliest
-from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead
-from bert_tf.modeling.models import BertModel, encode, token_inputs
+from bert_tf.heads.head import ENCODER, Batch, Head, HeadSizes, cross_entropy, is_likeliest
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 class Pretraining(Head):
@@ -26,6 +25,7 @@ class Pretraining(Head):
     required = f"bert/|{weights}"
     outputs = ("masked_lm_logits", "next_sentence_logits")
     terms = ("masked_lm", "next_sentence")
+    added_sizes = HeadSizes(classes=2, masked=True)
     title = "Fills in masked words."
     serving = "bert_tf.serving.tasks:MaskedLmTask"
 
@@ -48,6 +48,11 @@ class Pretraining(Head):
             output masked_lm_losses float32 [B, P], the cross entropy of each prediction.
           num_sequences: K, as for `encode`; above 1 next_sentence_logits are [B, K, 2].
         """
+        import keras
+
+        from bert_tf.modeling.heads import MaskedLmHead, NextSentenceHead
+        from bert_tf.modeling.models import BertModel, encode, token_inputs
+
         more = ["masked_lm_ids"] if with_losses else []
         inputs = token_inputs("masked_lm_positions", *more)
         outputs, embeddings = encode(config, inputs, num_sequences=num_sequences)
@@ -69,6 +74,8 @@ class Pretraining(Head):
 
     def item_weights(self, batch):
         """masked_lm_weights [B, P], and 1 for each sequence of a row [B, K]."""
+        import tensorflow as tf
+
         real = batch["is_real_example"][:, None]  # [B, 1]
         weights = {"masked_lm": batch["masked_lm_weights"] * real, "next_sentence": real}
         labels = batch.get("next_sentence_labels")
@@ -98,8 +105,10 @@ class Pretraining(Head):
         return super().loss(loss_sums, {**denominators, "masked_lm": masked_lm})
 
 
-def _next_sentence(outputs: Batch, batch: Batch) -> tuple[tf.Tensor, tf.Tensor]:
+def _next_sentence(outputs: Batch, batch: Batch) -> "tuple[tf.Tensor, tf.Tensor]":
     """The logits [B, K, 2] and labels [B, K]."""
+    import tensorflow as tf
+
     labels, logits = batch["next_sentence_labels"], outputs["next_sentence_logits"]
     return tf.reshape(logits, [-1, labels.shape[1], 2]), labels
 
@@ -113,3 +122,4 @@ class FillMask(Pretraining):
     required = f"{ENCODER}|{weights}"
     outputs = ("masked_lm_logits",)
     terms = ("masked_lm",)
+    added_sizes = None

@@ -145,6 +145,12 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             "give it as null_score_diff_threshold to what answers, or find it by bert-tf squad.",
             *(weights.path, metadata.null_score_diff_threshold),
         )
+    if same and metadata.thresholds:
+        logging.warning(
+            "%s: the thresholds of its labels are not kept, as the model may be trained further; "
+            "bert-tf classify --threshold finds them, and Predictor uses those of this folder.",
+            weights.path,
+        )
     return known | ({"task": head.name} if head.is_ambiguous else {})
 
 

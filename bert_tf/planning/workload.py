@@ -6,6 +6,8 @@ from typing import NamedTuple
 from bert_tf.config import BertConfig
 from bert_tf.data import packed_sizes
 from bert_tf.errors import InputError
+from bert_tf.heads import SHIPPED, head_named
+from bert_tf.heads.head import HeadSizes
 
 FLOAT32 = INT32 = 4  # bytes of an element
 GIB = 1 << 30
@@ -38,20 +40,7 @@ DEVICES = {
 # ---------------------------------------------------------------------------- heads
 
 
-class HeadSizes(NamedTuple):
-    """What a head adds to the encoder."""
-
-    per_token: bool = False  # an output for each token, otherwise for the pooled vector
-    classes: int | None = None  # outputs; None: `num_classes`
-    masked: bool = False  # it predicts masked words, too
-
-
-HEADS = {  # of bert_tf.heads.NAMES
-    "pretraining": HeadSizes(classes=2, masked=True),
-    "classification": HeadSizes(),
-    "token_labels": HeadSizes(per_token=True),
-    "question_answering": HeadSizes(per_token=True, classes=2),
-}
+PLANNED = tuple(head.name for head in SHIPPED if head.added_sizes)
 
 # ---------------------------------------------------------------------------- training
 
@@ -65,12 +54,12 @@ class Workload:
     """
 
     config: BertConfig
-    head: str = "pretraining"  # one of HEADS
+    head: str = "pretraining"  # one of PLANNED
     max_seq_length: int = 128  # S
     train_batch_size: int = 32  # of a step, all devices together
     max_predictions_per_seq: int = 20  # P; of pre-training only
     pack: bool = False  # rows of several sequences; of pre-training only
-    num_classes: int = 2  # C; of classification and token_labels only
+    num_classes: int = 2  # C; of heads with classes only
     precision: str = "float32"
     recompute: bool = False  # encoder blocks are computed again in the backward pass
     gradient_accumulation_steps: int = 1
@@ -100,8 +89,9 @@ class Workload:
     @property
     def of_head(self) -> HeadSizes:
         """What the head adds to the encoder; a causal model's has no next sentences."""
-        head = HEADS[self.head]
-        return head._replace(classes=0) if head.masked and self.config.is_causal else head
+        sizes = head_named(self.head).added_sizes
+        is_without_next = sizes.masked and self.config.is_causal
+        return sizes._replace(classes=0) if is_without_next else sizes
 
     @property
     def masked(self) -> int:

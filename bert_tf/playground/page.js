@@ -176,7 +176,7 @@ const VIEWS = {
     const rows = answer.labels.map((name, i) => ({ name, share: answer.probabilities[i], best: answer.applies[i] }));
     rows.sort((a, b) => b.share - a.share);
     const names = rows.filter((row) => row.best).map((row) => row.name);
-    return [big(names.join(", ") || "none of them", !names.length), note("A label applies from 50 % on."), bars(rows)];
+    return [big(names.join(", ") || "none of them", !names.length), note("A label applies from its threshold on: 50 % unless the model has others."), bars(rows)];
   },
 
   regression(answer) {

@@ -329,6 +329,7 @@ def metadata_of(
         "source": os.path.basename(source.path.rstrip("/")),
         **({"origin": source.metadata.origin} if source.metadata.origin else {}),
         **({"columns": columns} if (columns := source.metadata.columns) else {}),
+        **({"thresholds": thresholds} if (thresholds := source.metadata.thresholds) else {}),
         "metrics": metrics_of(source.path),
         "versions": {
             "bert-tf": __version__,

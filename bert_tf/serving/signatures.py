@@ -242,6 +242,7 @@ def make_task(
     refuse_other_task(source, head.name, options.pairs)
     if head.has_names:
         source = with_labels(source, options.labels)
+        head = head.with_thresholds(source.metadata.thresholds or {}, options.labels)
     trained, most = source.metadata, options.max_seq_length
     if trained.doc_stride and "doc_stride" not in kind.own_options:
         logging.warning("Trained on windows of long texts; served, texts are cut to %d.", most)

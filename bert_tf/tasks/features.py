@@ -21,8 +21,8 @@ import tensorflow as tf
 
 from bert_tf.data.records import Feature, Record, input_features
 from bert_tf.errors import InputError
-from bert_tf.heads import head_named
-from bert_tf.heads.labels import IGNORED, Labels
+from bert_tf.heads import Labels, head_named
+from bert_tf.heads.labels import IGNORED
 from bert_tf.tasks.examples import AnyExample, WordsExample
 from bert_tf.tokenization.wordpiece import LEAST_LENGTH, FullTokenizer, Packer
 

@@ -23,14 +23,14 @@ from collections.abc import Callable
 
 from bert_tf import heads
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
-from bert_tf.options import Options, option
+from bert_tf.heads import Choices, Labels, Scores, Tags
+from bert_tf.options import Options, Reading, option
+from bert_tf.tables import Column
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,
     OWN_FORMATS,
     ChoiceColumns,
-    Column,
     TextColumns,
     WordColumns,
 )
@@ -231,18 +231,16 @@ def _xnli(*, language: str = "zh") -> Task:
     )
 
 
-LABEL_KINDS = {  # of --label_kind: its class and metrics
-    "classes": (Labels, ("accuracy", "macro_f1", "matthews")),
-    "regression": (Scores, ("spearman", "pearson")),
-    "multi_label": (LabelSets, ("micro_f1", "macro_f1", "accuracy")),
-}
+OF_OWN_FILES = (
+    "task_name=csv or task_name=tsv or task_name=jsonl or train_file or dev_file or test_file"
+)
 
 
-class OwnFiles(
-    Options,
-    title="Of your own files (the tasks csv, tsv, jsonl)",
-    acts="task_name=csv or task_name=tsv or task_name=jsonl or train_file or dev_file or test_file",
-):
+class OwnTexts(Reading, title="Of your own files (the tasks csv, tsv, jsonl)", acts=OF_OWN_FILES):
+    """How a user's own files are decoded."""
+
+
+class OwnFiles(Options, title="Of your own files (the tasks csv, tsv, jsonl)", acts=OF_OWN_FILES):
     """A user's own files; the options of the tasks csv, tsv and jsonl."""
 
     text_a_column: str = option("The column of the text.", default="text_a")
@@ -254,7 +252,7 @@ class OwnFiles(
         "A label is a name, a number, or names with a comma, ; or | between, in jsonl also a list "
         "of names.",
         default="classes",
-        choices=tuple(LABEL_KINDS),
+        choices=tuple(heads.LABEL_KINDS),
     )
     labels: tuple[str, ...] = option(
         "The labels' names; default: those of the training data.", default=()
@@ -277,9 +275,7 @@ class OwnFiles(
         acts="do_eval",
         recorded=True,
     )
-    encoding: str = option(
-        "Of the files, such as cp1252. Default: UTF-8, or UTF-16 with its mark.", default=""
-    )
+    reading: OwnTexts = OwnTexts()
     skip_bad_rows: bool = option(
         "Leave out rows that cannot be used, instead of refusing the file.", default=False
     )
@@ -312,7 +308,7 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         raise InputError(f"the columns {listed}", expected, "correct the column flags")
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
-    kind, metrics = LABEL_KINDS[own.label_kind]
+    kind = heads.LABEL_KINDS[own.label_kind]
     hint = OWN_HINT + ", --labels all the labels" * (kind is not Scores)
     return Task(
         name=file_format,
@@ -320,13 +316,13 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         layout=TextColumns(
             **columns,
             id_required=True,
-            file_format=file_format,
+            file_format="",
             hint=hint,
             skip_bad_rows=own.skip_bad_rows,
-            encoding=own.encoding,
+            reading=own.reading,
         ),
         labels=kind(names=tuple(own.labels)),
-        metrics=metrics,
+        metrics=heads.head_named(kind.head).metrics,
         splits=splits(*own.names(file_format), labelled=OPTIONAL),
     )
 

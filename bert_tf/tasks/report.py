@@ -54,6 +54,8 @@ def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> N
     }
     cards = [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
     named = {name: METRICS[name].label.partition(" (")[0] for name in run.task.metrics}
+    if "f1" in named:
+        named["f1"] += f" of {run.task.labels.label_of_f1}"
     main = {label: f"{scores[f'eval_{name}']:.3f}" for name, label in named.items()}
     path = f"{run.output_dir}/report{run.task.ending(data.split)}.html"
     text = page(
@@ -87,13 +89,18 @@ def _compared(run: TextRun, data: TextData) -> tuple[str, Sequence, Sequence, di
         )
     decided = labels.decide(np.asarray(shares))
     ids = np.reshape(labels.unscaled([labels.ids(gold) for gold in golds]), decided.shape)
-    golds, answers = ([labels.spell(one) for one in side] for side in (ids, decided))
+    answers = [labels.spell(one) for one in decided]
     if decided.dtype.kind == "f":
+        golds = [labels.spell_label(gold) for gold in golds]
         errors = np.abs(ids - decided.clip(*labels.limits))  # as the predictions are spelled
         text = f"absolute error: mean {errors.mean():.3g}, greatest {errors.max():.3g}"
         return "numbers", golds, answers, {"Labels and predictions": text}
+    golds = [labels.spell(gold) for gold in ids]
     if decided.ndim > 1 and len(labels.columns) > 1:
-        each = _each(ids, decided, target_names=labels.columns)
+        # As macro F1 has it: labels that are nowhere do not count.
+        occurring = np.flatnonzero(np.any(ids, axis=0) | np.any(decided, axis=0))
+        names = [labels.columns[number] for number in occurring]
+        each = _each(ids, decided, labels=occurring, target_names=names) if names else "none"
         return "several", golds, answers, {"Scores of each label": each}
     sections = _matrix(golds, answers)
     if len(labels.columns) > 1 and np.ndim(shares) == 2:

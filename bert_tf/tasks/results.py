@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_tf.files import write_text
-from bert_tf.heads.labels import Labels
-from bert_tf.heads.tags import OUTSIDE, have_prefixes
+from bert_tf.heads import Labels
+from bert_tf.heads.schemes import OUTSIDE, have_prefixes
 from bert_tf.runtime import import_extra
 from bert_tf.tasks.examples import AnyExample
 

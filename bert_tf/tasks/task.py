@@ -9,27 +9,18 @@ import dataclasses
 import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from absl import logging
 
 from bert_tf import files
 from bert_tf.data.tfds import read_split
 from bert_tf.errors import InputError
-from bert_tf.heads import head_named
-from bert_tf.heads.labels import BINARY, DECIMAL, MISSING_ELSEWHERE, Labels
+from bert_tf.heads import Head, Labels, head_named
+from bert_tf.heads.labels import DECIMAL, MISSING_ELSEWHERE, look_alikes
+from bert_tf.heads.multi_label import BINARY
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
-if TYPE_CHECKING:
-    from bert_tf.heads.head import Head
-
-METRICS_OF = {  # by head
-    "classification": ("accuracy", "macro_f1", "micro_f1", "f1", "matthews"),
-    "multi_label": ("micro_f1", "macro_f1", "accuracy"),
-    "regression": ("pearson", "spearman"),
-    "token_labels": ("entity_f1", "accuracy"),
-}
 MOST_GRADES = 10  # numbers that may well be classes
 MOST_RARE, ENOUGH = 5, 10  # labels of one example that are named, where a label has ten or more
 
@@ -88,7 +79,7 @@ class Task:
             raise ValueError(f"received the metrics {self.metrics}, expected some of {[*METRICS]}")
 
     @property
-    def head(self) -> "Head":
+    def head(self) -> Head:
         """The model's head for the labels."""
         return head_named(self.labels.head)
 
@@ -110,10 +101,46 @@ class Task:
         """
         if name in ("", "loss", *self.metrics):
             return self
-        if name not in (known := METRICS_OF.get(self.labels.head, self.metrics)):
+        known = (*self.head.metrics, *self.head.further_metrics) or self.metrics
+        if name not in known:
             expected = f"loss or one of {', '.join(known)}"
             raise InputError(f"--best_metric={name}", expected, "correct --best_metric")
         return dataclasses.replace(self, metrics=(*self.metrics, name))
+
+    def with_positive_label(self, name: str) -> "Task":
+        """This task with the F1 of one of its two labels, which `check_f1` looks for.
+
+        Raises:
+          InputError: it has no such metric.
+        """
+        if "f1" not in (*self.head.metrics, *self.head.further_metrics):
+            received = f"--positive_label={name} for the labels of {self.labels.head}"
+            raise InputError(received, "labels of which a text has one", "leave it out")
+        labels = dataclasses.replace(self.labels, positive=name)
+        return dataclasses.replace(self, labels=labels).with_metric("f1")
+
+    def check_f1(self) -> "Task":
+        """This task, whose labels are known, with the name of the one that f1 is of, if it has f1.
+
+        Logs which it is.
+
+        Raises:
+          InputError: f1 is of more than two labels, or its label is none of them.
+        """
+        labels = self.labels
+        if "f1" not in self.metrics:
+            return self
+        if labels.size > 2:
+            received = f"f1, the F1 of one label, for {labels.size} labels"
+            remedy = "take macro_f1 or micro_f1: --best_metric=macro_f1; leave out --positive_label"
+            raise InputError(received, "two labels, or a metric of all", remedy)
+        try:
+            positive = labels.name_of(labels.label_of_f1)
+        except ValueError as error:
+            received = f"--positive_label={labels.positive}"
+            raise InputError(received, str(error), "correct --positive_label") from None
+        logging.info("f1 is that of the label %r; --positive_label chooses it.", positive)
+        return dataclasses.replace(self, labels=dataclasses.replace(labels, positive=positive))
 
     def with_choices_in(self, data_dir: str) -> "Task":
         """This task with as many endings, if it has such, as its first file in a folder."""
@@ -270,6 +297,18 @@ class Task:
         labels = dataclasses.replace(self.labels, names=own or found)
         return dataclasses.replace(self, labels=labels)
 
+    def with_thresholds(self, thresholds: Mapping[str, float]) -> "Task":
+        """This task, deciding by the thresholds of a model, by its names of the labels.
+
+        Raises:
+          InputError: they are of other labels.
+        """
+        if not thresholds:
+            return self
+        names = self.names_of_model([*thresholds])
+        of_task = dict(zip(names, thresholds.values(), strict=True))
+        return dataclasses.replace(self, labels=self.labels.with_thresholds(of_task))
+
 
 def doubts(found: Labels, counts: Mapping[str, int]) -> Iterator[str]:
     """What may be wrong with the labels that training data name so often, a sentence each."""
@@ -286,7 +325,7 @@ def doubts(found: Labels, counts: Mapping[str, int]) -> Iterator[str]:
     are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(found.names))
     if are_many and spread >= len(numbers) and not found.may_be_empty:
         yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
-    for alike in found.look_alikes():
+    for alike in look_alikes(found.names):
         shown = ", ".join(map(repr, alike))  # with characters that have no width as \\u200b
         yield f"These labels look alike, but are different classes: {shown}."
 

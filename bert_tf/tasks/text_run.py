@@ -15,7 +15,6 @@ evaluations during training.
 N examples (records of token_labels), S positions, L labels, C choices, W words of a sentence.
 """
 
-import collections
 import dataclasses
 import itertools
 import json
@@ -41,9 +40,8 @@ from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import BEST, read_json, write_text
-from bert_tf.heads import OUTPUT
-from bert_tf.heads.head import Head
-from bert_tf.heads.labels import Labels, Tags
+from bert_tf.heads import OUTPUT, Head, Labels
+from bert_tf.heads.multi_label import OF_DEV
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import Settings
 from bert_tf.tasks.examples import OWN_FORMATS
@@ -148,18 +146,24 @@ class TextRun(Run):
       document_context: whether sentences in words stand in their document.
       best_metric: as of --best_metric; "": the task's first.
       class_weights: of each label, in the loss of training; (): all are 1.
+      threshold: from which probability on a label of `LabelSets` applies in a model that is
+        trained: a number, `OF_DEV`, or "" for one half.
     """
 
     task: Task
     doc_stride: int = 0
     best_metric: str = ""
     class_weights: tuple[float, ...] = ()
+    threshold: str = ""
     document_context: bool = False
 
     def __post_init__(self):
         self.head = self.task.head.weighted(self.class_weights)
         self.metric = f"eval_{self.best_metric or self.task.metrics[0]}"
         self.num_classes, self.num_choices = self.task.labels.size, self.task.num_choices
+        if self.threshold not in ("", OF_DEV):
+            thresholds = dict.fromkeys(self.task.labels.names, float(self.threshold))
+            self.task = self.task.with_thresholds(thresholds)
 
     # ------------------------------------------------------------------------ records
 
@@ -218,9 +222,14 @@ class TextRun(Run):
     def settings_of(
         self, config: TrainingConfig, train: TextData, dev: TextData | None
     ) -> Settings:
-        """As of `Run`, with the weights of classes."""
+        """As of `Run`, with the weights of classes, and what else the selecting metric hangs on."""
         settings = super().settings_of(config, train, dev)
-        return settings.with_values(class_weights=[*self.class_weights])
+        is_of_decisions = dev is not None and self.metric != "eval_loss"
+        return settings.with_values(
+            class_weights=[*self.class_weights],
+            threshold=self.threshold if is_of_decisions else "",
+            positive_label=self.task.labels.label_of_f1 if self.metric == "eval_f1" else "",
+        )
 
     # ------------------------------------------------------------------------ the model
 
@@ -325,7 +334,7 @@ class TextRun(Run):
         found, shares = fit_temperature(logits, gold), self.task.labels.probabilities
         before, after = (calibration_error(shares(logits / t), gold) for t in (1.0, found))
         results = {"eval_calibration_error_before": before, "eval_calibration_error": before}
-        self.record_temperature(found if after < before else None)
+        self.record_metadata(temperature=found if after < before else None)
         if after < before:
             results |= {"eval_calibration_error": after}
             for variable in self.trainer.model.weights:
@@ -333,17 +342,48 @@ class TextRun(Run):
                     variable.assign(variable / found)
         says = "Calibration by %d %s examples: temperature %.3f, their error %.4f, before %.4f%s."
         kept = "" if after < before else "; left as it is"
+        if (logits.argmax(axis=1) == gold).all():
+            kept += ", as every prediction is right and nothing can be learned of wrong ones"
         logging.info(says, len(gold), data.split.name, found, after, before, kept)
         return results
 
-    def record_temperature(self, temperature: float | None) -> None:
-        """Writes it into the metadata of the run's checkpoints, the best one's too."""
+    def choose_thresholds(self, dev: TextData | None) -> None:
+        """Records from which probability on each label applies, as `threshold` says.
+
+        After `train`. Thresholds of the dev data are chosen once, for the model that was kept;
+        evaluations during training have each their own.
+
+        Args:
+          dev: the dev data; None if there are none.
+        """
+        if not self.threshold:
+            return
+        if self.threshold == OF_DEV:
+            self.predict(dev)
+            labels = self._deciding(dev)
+            self.task = dataclasses.replace(self.task, labels=labels)
+            self.threshold = ""
+        thresholds = self.task.labels.thresholds_by_name
+        shown = ", ".join(f"{name} {threshold:.4g}" for name, threshold in thresholds.items())
+        logging.info("A label applies from this probability on: %s", shown)
+        self.record_metadata(thresholds=thresholds)
+
+    def _deciding(self, data: TextData) -> Labels:
+        """The labels that decide: of dev data those with the best thresholds, if asked for."""
+        labels = self.task.labels
+        if self.threshold != OF_DEV or data.split.kind != "dev":
+            return labels
+        gold = [labels.ids(example.label) for example in data.examples]
+        return labels.with_best_thresholds(gold, data.probabilities)
+
+    def record_metadata(self, **values: Any) -> None:
+        """Writes values into the metadata of the run's checkpoints, the best one's too."""
         for folder in (self.output_dir, f"{self.output_dir}/{BEST}"):
             path = f"{folder}/{METADATA_FILE}"
             known = ModelMetadata.from_json_file(path)
-            if tf.io.gfile.exists(path) and known.temperature != temperature:
-                found = dataclasses.replace(known, temperature=temperature)
-                write_text(path, found.to_json_string())
+            recorded = dataclasses.replace(known, **values)
+            if tf.io.gfile.exists(path) and recorded != known:
+                write_text(path, recorded.to_json_string())
 
     def evaluate(self, data: TextData) -> dict[str, float]:
         """Loss and metrics of the model on a split.
@@ -368,7 +408,7 @@ class TextRun(Run):
         loss = mean_loss(task.head, *map(task.labels.unscaled, (logits, ids)))
         if task.labels.is_per_word:
             ids = [example.label for example in data.examples]  # of the words, as probabilities
-        compared = task.labels.for_metrics(ids, data.probabilities)
+        compared = self._deciding(data).for_metrics(ids, data.probabilities)
         return {"loss": loss, "eval_loss": loss, **compute_metrics(task.metrics, *compared)}
 
     def write_labeled(self, data: TextData, path: str) -> None:
@@ -549,7 +589,7 @@ def class_weights(
     """The weight of each label, as of `TextRun`.
 
     Args:
-      given: --class_weights: "balanced", for N / (L * examples of the label); or the path of a JSON
+      given: --class_weights: "balanced", as of `Labels.balanced_weights`; or the path of a JSON
         file with the weight of each label; None for none.
       labels: with their names.
       train: the training data; None if nothing is trained.
@@ -557,27 +597,27 @@ def class_weights(
         are trained on are counted.
 
     Raises:
-      InputError: the labels are no single names, or the file lacks one or has another.
+      InputError: the labels have no names, or the file lacks one or has another.
     """
     if not given or not train:
         return ()
-    if type(labels) not in (Labels, Tags):
+    if not labels.takes_weights:
         received = f"--class_weights={given} for the labels of {labels.head}"
-        raise InputError(received, "labels of which a text has one", "leave it out")
+        raise InputError(received, "labels with names", "leave it out")
     if given != "balanced":
         found = typed(dict[str, float], read_json(given), source=given)
         if found.keys() != {*labels.names} or not all(0 < w < math.inf for w in found.values()):
             expected = f"a weight above 0 for each of {', '.join(labels.names)}"
             raise InputError(f"{given} with {found}", expected, "correct the file")
         return tuple(found[name] for name in labels.names)
-    named = [one.label for one in train.examples]
+    trained = [example.label for example in train.examples]
     if doc_stride:
+        label_of = {example.guid: example.label for example in train.examples}
         sizes = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
         windows = make_features(train.examples, labels, tokenizer, **sizes)
-        named = [labels.names[window.label_ids[0]] for window in windows]
-    counts = collections.Counter(itertools.chain(*named) if labels.is_per_word else named)
-    each = sum(counts.values()) / len(labels.names)
-    weights = {name: each / counts[name] if counts[name] else 1.0 for name in labels.names}
-    shown = ", ".join(f"{name} {weight:.3g}" for name, weight in weights.items())
+        trained = [label_of[window.guid] for window in windows]
+    weights = labels.balanced_weights(trained)
+    named = zip(labels.names, weights, strict=True)
+    shown = ", ".join(f"{name} {weight:.3g}" for name, weight in named)
     logging.info("Weights of the labels in training: %s", shown)
-    return tuple(weights.values())
+    return weights

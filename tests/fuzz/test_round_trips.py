@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from bert_tf.checkpoints import hugging_face_tokenizer, metadata
 from bert_tf.checkpoints.metadata import ModelMetadata
-from bert_tf.heads import NAMES, head_named
-from bert_tf.heads.labels import Tags
+from bert_tf.heads import NAMES, Tags, head_named
 from bert_tf.serving import rows
 from bert_tf.squad import data
 from bert_tf.tasks.examples import WordColumns
@@ -100,9 +99,13 @@ def test_conll(tmp_path_factory, sentences):
 
 @FEW
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4))
-def test_lines_to_predict(pairs):
+def test_lines_to_predict(tmp_path_factory, pairs):
     specs = {name: {"shape": [None]} for name in ("a", "b")}
-    model = {"texts": {"a": "", "b": ""}, "signatures": {"serving_default": specs}}
-    lines = [json.dumps(pair) + "\n" for pair in pairs]
-    items = list(rows.read_items(lines, model, input_format="jsonl", name="x"))
-    assert [tuple(item) for _, item in items] == pairs
+    model = {
+        "task": "embeddings",
+        "texts": {"a": "", "b": ""},
+        "signatures": {"serving_default": specs},
+    }
+    lines = "".join(json.dumps(pair) + "\n" for pair in pairs)
+    questions = rows.read_questions(written(tmp_path_factory, "x", lines), model)
+    assert [tuple(question.item) for question in questions.rows] == pairs

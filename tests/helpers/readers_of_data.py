@@ -7,7 +7,7 @@ import pathlib
 
 from readers import Reader
 
-from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
+from bert_tf.heads import Choices, Labels, LabelSets, Scores, Tags
 from bert_tf.squad import answer_files, data, evaluation
 from bert_tf.tasks.examples import ChoiceColumns, TextColumns, WordColumns
 from data_gen.documents import DocumentReader

@@ -16,8 +16,7 @@ from bert_tf.checkpoints.loading import Weights, open_weights
 from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.checkpoints.tf1 import write_checkpoint
-from bert_tf.heads import head_named
-from bert_tf.heads.labels import Choices, Labels, Tags
+from bert_tf.heads import Choices, Labels, Tags, head_named
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.serving import predictor
 from bert_tf.serving.export import export_checkpoint

@@ -5,7 +5,7 @@ import dataclasses
 from hypothesis import strategies as st
 
 from bert_tf import BertConfig
-from bert_tf.planning.workload import HEADS, PUBLISHED, Workload
+from bert_tf.planning.workload import PLANNED, PUBLISHED, Workload
 
 V, D, L, N, F = 997, 60, 2, 3, 140
 B, S, P, C = 11, 53, 7, 5
@@ -19,7 +19,7 @@ WORK = Workload(
 BASE = Workload(config=PUBLISHED["BERT-Base"])
 SETTINGS = st.fixed_dictionaries(
     {
-        "head": st.sampled_from([*HEADS]),
+        "head": st.sampled_from([*PLANNED]),
         "max_seq_length": st.integers(1, 71),
         "train_batch_size": st.integers(1, 300),
         "precision": st.sampled_from(["float32", "bfloat16"]),

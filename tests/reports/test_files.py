@@ -18,7 +18,7 @@ from bert_tf import Predictor
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.data.shards import RecordFiles
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels
+from bert_tf.heads import Labels
 from bert_tf.tasks.examples import TextColumns
 from bert_tf.tokenization.wordpiece import FullTokenizer
 

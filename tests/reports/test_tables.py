@@ -3,7 +3,7 @@
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels, Scores
+from bert_tf.heads import Labels, Scores
 from bert_tf.tasks.examples import NONE, OPTIONAL, REQUIRED, Example, TextColumns
 
 TSV = TextColumns(text_a="text", label="label")

@@ -5,7 +5,8 @@ import pytest
 import served_models
 
 from bert_tf import Predictor
-from bert_tf.heads.labels import IGNORED, Tags
+from bert_tf.heads import Tags
+from bert_tf.heads.labels import IGNORED
 from bert_tf.tasks.examples import WordColumns, WordsExample
 from bert_tf.tasks.features import make_features
 from bert_tf.tasks.results import compute_metrics

@@ -5,7 +5,7 @@ import pytest
 from exported_answers import CHOICES, MASKED, PAIRS, QUESTIONS, TEXTS, WORDS, near, records, strings
 from served_models import CONFIG, KINDS, LABELS, LENGTH, TAGS, THRESHOLD, TOKENIZER, TOP_K
 
-from bert_tf.heads.labels import Labels, LabelSets, Scores
+from bert_tf.heads import Labels, LabelSets, Scores
 from bert_tf.squad.answers import NO_CANDIDATE, decide
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf import BertConfig
-from bert_tf.heads.labels import Labels
+from bert_tf.heads import Labels
 from bert_tf.serving import graph_text
 from bert_tf.serving.graph_text import Sequences
 from bert_tf.tasks.examples import Example

@@ -18,7 +18,7 @@ from bert_tf import FullTokenizer, make_model
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.serving import pretrained
-from bert_tf.serving.pretrained import Extractor, Score, Scorer, Vectors, parse_layers, read_lines
+from bert_tf.serving.pretrained import Extractor, Score, Scorer, Vectors, parse_layers, read_pairs
 
 CONFIG = small.CONFIG
 LENGTH = 11  # below the 13 positions of the model
@@ -155,9 +155,9 @@ def test_lines(tmp_path):
     """JSON with a byte order mark, and both without an end of the last line."""
     path = tmp_path / "a"
     path.write_bytes(b"".join(LINES))
-    assert list(read_lines(str(path), jsonl=False)) == list(LINES.values())
+    assert list(read_pairs(str(path))) == list(LINES.values())
     path.write_bytes(b"\xef\xbb\xbf" + b"".join(JSON_LINES))
-    assert list(read_lines(str(path), jsonl=True)) == list(JSON_LINES.values())
+    assert list(read_pairs(str(path))) == list(JSON_LINES.values())
 
 
 @pytest.mark.parametrize(
@@ -170,10 +170,8 @@ def test_lines(tmp_path):
 )  # fmt: skip
 def test_bad_lines(tmp_path, bad, jsonl):
     (tmp_path / "a").write_bytes(b'{"text": "good"}\n' + bad + b"\n")
-    lines = read_lines(f"{tmp_path}/a", jsonl=jsonl)
-    next(lines)
     with pytest.raises(InputError, match="a, line 2") as caught:
-        next(lines)
+        list(read_pairs(f"{tmp_path}/a", input_format="jsonl" if jsonl else "text"))
     assert ("UTF-8" if b"\xe9" in bad else "JSON") in caught.value.expected
     assert len(caught.value.received) < 500
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_tf.checkpoints.loading import PretrainedModel
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import InputError
-from bert_tf.heads.task_heads import QuestionAnswering
+from bert_tf.heads import QuestionAnswering
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.squad.answers import AnswerConfig
 from bert_tf.squad.run import QuestionData, SquadRun, questions_to_answer, training_questions

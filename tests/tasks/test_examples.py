@@ -8,18 +8,17 @@ from hypothesis import strategies as st
 
 from bert_tf import files
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Choices, Labels, LabelSets, Scores, Tags
+from bert_tf.heads import Choices, Labels, LabelSets, Scores, Tags
+from bert_tf.tables import Columns, open_table
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,
     ChoiceColumns,
     ChoiceExample,
-    Columns,
     Example,
     TextColumns,
     WordColumns,
     WordsExample,
-    read_rows,
 )
 
 ANY, TWO = Labels(), Labels(names=("bad", "good"))
@@ -152,7 +151,7 @@ def test_a_cell_of_csv_may_be_as_long_as_a_book(write):
 
 def test_csv_places_are_the_lines_where_rows_begin(write):
     path = write('a,b\n"1\n2",3\n4,5\n', "x.csv")
-    places = [row.place for row in read_rows(path, "csv", Columns({"text_a": "a"}, (), {}))]
+    places = [row.place for row in open_table(path, Columns({"text_a": "a"})).rows]
     assert [place.partition(", ")[2] for place in places] == ["line 2", "line 4 (row 3)"]
 
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import IGNORED, UNKNOWN, Choices, Labels, Tags
+from bert_tf.heads import Choices, Labels, Tags
+from bert_tf.heads.labels import IGNORED, UNKNOWN
 from bert_tf.tasks.examples import ChoiceExample, Example, WordsExample
 from bert_tf.tasks.features import (
     WordWindow,

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import UNKNOWN, Labels, LabelSets, Scores, Tags
+from bert_tf.heads import Labels, LabelSets, Scores, Tags
+from bert_tf.heads.labels import UNKNOWN
 
 CLASSES = Labels(names=("no", "yes", "maybe"), synonyms={"yep": "yes"})
 SCORES = Scores(limits=(0.0, 5.0))

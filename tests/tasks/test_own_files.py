@@ -12,7 +12,9 @@ from walking import in_process, read_results, write_encoder
 import bert_tf
 from bert_tf import heads
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels, LabelSets, Tags
+from bert_tf.heads import Labels, LabelSets, MultiLabel, Scores, Tags
+from bert_tf.options import Reading
+from bert_tf.tables import Columns, find_format
 from bert_tf.tasks import examples
 from bert_tf.tasks.examples import Example, TextColumns, WordsExample
 from bert_tf.tasks.registry import get_task
@@ -32,7 +34,7 @@ def test_any_separator_and_encoding(write, delimiter, encoding):
     text = "\r\n".join(map(delimiter.join, rows)) + "\r\n"
     path = write(text.encode(encoding), "t.csv")
     said = encoding if encoding in ("utf-16-le", "cp1252") else ""
-    found = get_task("csv", **OWN, encoding=said).layout.read(path, ANY)
+    found = get_task("csv", **OWN, reading=Reading(encoding=said)).layout.read(path, ANY)
     assert [(one.text_a, one.label) for one in found] == [
         (f"Größe{delimiter} bitte", "A"), ("é", "B")
     ]  # fmt: skip
@@ -79,13 +81,13 @@ def test_another_encoding_than_the_file_has(write, encoding):
     path = write("Message,Class\né,x\n".encode(), "t.csv")
     says = f"bytes that are not {encoding.upper()}|--encoding={encoding} |does not start with BOM"
     with pytest.raises(InputError, match=says):
-        get_task("csv", **OWN, encoding=encoding).layout.read(path, ANY)
+        get_task("csv", **OWN, reading=Reading(encoding=encoding)).layout.read(path, ANY)
 
 
 def test_letters_that_become_control_characters(write):
     path = write("Message,Class\n3 €,x\n".encode("cp1252"), "t.csv")
     with pytest.raises(InputError, match=r"line 2: the control character '\\x80' in LATIN1\n"):
-        get_task("csv", **OWN, encoding="latin1").layout.read(path, ANY)
+        get_task("csv", **OWN, reading=Reading(encoding="latin1")).layout.read(path, ANY)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +95,15 @@ def test_letters_that_become_control_characters(write):
     [
         ('\n{"a": 1}\n', "jsonl"),
         ("a\tb\nc\td\n", "tsv"),
-        ('"a"\tb\n', "csv"),
+        ('"a"\tb\n', "tsv"),
         ("a;b\n", "csv"),
         ("", "csv"),
-        ('a\tb\nc\t"d"\n'.encode("utf-16"), "csv"),  # as Excel writes it
+        ('a\tb\nc\t"d"\n'.encode("utf-16"), "tsv"),  # as Excel writes it
     ],
 )
 def test_the_format_is_what_the_content_shows(write, content, kind):
-    assert examples.format_of(write(content, "t.txt")) == kind
+    columns = Columns({"text_a": "a"}, hint="")
+    assert find_format(write(content, "t.txt"), columns).kind == kind
 
 
 BAD = {
@@ -185,8 +188,33 @@ def test_balanced_weights_make_labels_count_alike(tmp_path):
         (tmp_path / "w.json").write_text(json.dumps(wrong))
         with pytest.raises(InputError, match=r"w\.json with"):
             class_weights(str(tmp_path / "w.json"), labels, data(given))
-    with pytest.raises(InputError, match="labels of multi_label"):
-        class_weights("balanced", LabelSets(names=("a", "b")), data(given))
+    with pytest.raises(InputError, match="labels of regression"):
+        class_weights("balanced", Scores(), data(given))
+
+
+def test_balanced_weights_of_several_labels():
+    """Of 5 rows 1 has a, 4 have b, and all or none the others."""
+    labels = LabelSets(names=("a", "b", "all", "none"))
+    rows = [("a", "b", "all"), *[("b", "all")] * 3, ("all",)]
+    given = [Example(str(n), f"text {n}", label=label) for n, label in enumerate(rows)]
+    assert class_weights("balanced", labels, data(given)) == (4.0, 0.25, 1.0, 1.0)
+
+
+def test_the_loss_of_several_labels_by_their_weights():
+    """PyTorch's pos_weight: -(w y log p + (1 - y) log(1 - p)), a mean over labels and rows."""
+    head = MultiLabel().weighted((3.0, 0.5))
+    logits, rows = np.array([[0.5, -1.0], [2.0, 0.25], [9.0, 9.0]], np.float32), [[1, 0], [0, 1]]
+    batch = {
+        "label_ids": np.array([*rows, [1, 1]], np.int32),
+        "is_real_example": np.array([1, 1, 0], np.float32),  # the last one fills up
+    }
+    sums = head.loss_sums({"logits": logits}, batch)
+    shares = 1 / (1 + np.exp(-logits[:2].astype(float)))
+    wanted = [
+        -3.0 * np.log(shares[0, 0]) - np.log(1 - shares[0, 1]),
+        -np.log(1 - shares[1, 0]) - 0.5 * np.log(shares[1, 1]),
+    ]
+    assert float(head.loss(sums, head.denominators(batch))) == pytest.approx(np.sum(wanted) / 4)
 
 
 @pytest.mark.parametrize("packed", [False, True])

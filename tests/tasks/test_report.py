@@ -10,6 +10,7 @@ import pytest
 from bert_tf.tasks.examples import Example, WordsExample
 from bert_tf.tasks.registry import get_task
 from bert_tf.tasks.report import write_report
+from bert_tf.tasks.results import compute_metrics
 from bert_tf.tasks.text_run import TextData
 
 A, B, TEXT = "a < b & $c", "</script>", "One </script>"
@@ -42,6 +43,29 @@ def test_labels_of_texts(kind, tmp_path):
     assert text.count("</script>") == 2  # of the data and of the script
     assert ("&lt;/script&gt;" in text) == (kind != "regression")  # the name of a label
     assert "1 of 2 examples had more than 5" in text  # and were cut
+
+
+def test_macro_f1_is_that_of_the_results(tmp_path):
+    """Of three labels one is nowhere: it counts in neither."""
+    task = get_task("csv", labels=("a", "b", "c"), label_kind="multi_label")
+    golds, shares = (
+        (("a",), ("b",), ("a",)),
+        np.array([[0.9, 0.1, 0.2], [0.8, 0.7, 0.1], [0.3] * 3]),
+    )
+    examples = [Example(str(n), TEXT, None, label) for n, label in enumerate(golds)]
+    text, _ = page_of(tmp_path, task, examples, shares)
+    compared = task.labels.for_metrics([task.labels.ids(gold) for gold in golds], shares)
+    macro = compute_metrics(("macro_f1",), *compared)["eval_macro_f1"]
+    assert macro == pytest.approx((2 / 4 + 1) / 2)
+    (line,) = re.findall("macro avg.*", text)
+    assert float(line.split()[4]) == macro
+
+
+def test_gold_scores_are_exact(tmp_path):
+    task = get_task("csv", label_kind="regression")
+    examples = [Example("0", TEXT, None, 1234567.8912), Example("1", TEXT, None, 0.1 + 0.2)]
+    _, data = page_of(tmp_path, task, examples, np.array([[1.0], [2.0]]))
+    assert [one["gold"] for one in data["examples"]] == ["1234567.8912", "0.30000000000000004"]
 
 
 def test_tags_of_words(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Labels, LabelSets, Scores, Tags
+from bert_tf.heads import Labels, LabelSets, Scores, Tags
 from bert_tf.tasks.examples import Example, WordsExample
 from bert_tf.tasks.results import (
     METRICS,

@@ -9,10 +9,11 @@ import pytest
 
 from bert_tf.data.tfds import DatasetSplit
 from bert_tf.errors import InputError
-from bert_tf.heads.labels import Tags
+from bert_tf.heads import Tags
 from bert_tf.tasks import task as task_module
 from bert_tf.tasks.examples import Example, WordsExample
 from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.results import compute_metrics
 
 RTE = "index\tsentence1\tsentence2\tlabel\n"
 MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t10\t11\tA\tB\n"
@@ -334,3 +335,45 @@ def test_scores_and_several_labels_of_a_dataset(monkeypatch):
     ):
         task = get_task("jsonl", text_a_column="review", label_column=label, label_kind=kind)
         assert task.read_tfds("own", "train") == [Example("0", "Good.", None, expected)]
+
+
+# ---------------------------------------------------------------------------- which label f1 is of
+
+
+def f1_of(task, gold: str, predicted: str) -> float:
+    labels = task.labels
+    ids = [labels.ids(name) for name in gold.split()]
+    shares = np.eye(labels.size)[[labels.numbers[name] for name in predicted.split()]]
+    return compute_metrics(("f1",), *labels.for_metrics(ids, shares))["eval_f1"]
+
+
+@pytest.mark.parametrize(
+    ("positive", "named", "wanted"),
+    [("", "ok", 2 * 2 / (3 + 3)), ("fraud", "fraud", 2 * 1 / (2 + 2)), ("ok", "ok", 2 / 3)],
+)
+def test_f1_is_that_of_a_label_which_is_named(positive, named, wanted, caplog):
+    caplog.set_level("INFO", logger="absl")
+    task = get_task("csv", labels=("ok", "fraud"))
+    task = task.with_positive_label(positive) if positive else task.with_metric("f1")
+    assert task.metrics[-1] == "f1"
+    task = task.check_f1()
+    assert f"f1 is that of the label {named!r}" in caplog.text
+    assert f1_of(task, "ok ok ok fraud fraud", "ok ok fraud ok fraud") == pytest.approx(wanted)
+
+
+def test_f1_of_a_name_as_others_spell_it():
+    task = get_task("mrpc").with_positive_label("not_equivalent").check_f1()
+    assert f1_of(task, "0 0 1 1", "0 1 1 1") == pytest.approx(2 * 1 / (2 + 1))
+    assert f1_of(get_task("mrpc").check_f1(), "0 0 1 1", "0 1 1 1") == pytest.approx(4 / (2 + 3))
+
+
+def test_f1_that_is_of_no_label_is_refused():
+    three = get_task("csv", labels=("a", "b", "c")).with_metric("f1")
+    with pytest.raises(InputError, match="for 3 labels") as caught:
+        three.check_f1()
+    assert "macro_f1 or micro_f1" in caught.value.remedy
+    assert get_task("csv", labels=("a", "b", "c")).check_f1().metrics[0] == "accuracy"
+    with pytest.raises(InputError, match="--positive_label=c"):
+        get_task("csv", labels=("a", "b")).with_positive_label("c").check_f1()
+    with pytest.raises(InputError, match="the labels of regression"):
+        get_task("csv", label_kind="regression").with_positive_label("a")

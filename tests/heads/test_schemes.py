@@ -1,4 +1,4 @@
-"""heads/tags.py: tags of all schemes, against seqeval and against spans."""
+"""heads/schemes.py: tags of all schemes, against seqeval and against spans."""
 
 import doctest
 import random
@@ -6,8 +6,8 @@ import random
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities
 
-from bert_tf.heads import tags
-from bert_tf.heads.tags import have_prefixes, normal_tags, tags_in
+from bert_tf.heads import schemes
+from bert_tf.heads.schemes import have_prefixes, normal_tags, tags_in
 
 KINDS = ("PER", "LOC", "a-b")
 SCHEMES = {  # prefixes of an entity of one word, and of the first, the inner, the last word
@@ -40,7 +40,7 @@ def encoded(spans, scheme: str, separator: str = "-") -> list[str]:
 
 
 def test_the_drawn_examples():
-    assert doctest.testmod(tags).failed == 0
+    assert doctest.testmod(schemes).failed == 0
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

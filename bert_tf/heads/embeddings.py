@@ -1,0 +1,22 @@
+"""The encoder alone."""
+
+from bert_tf.heads.head import ENCODER, Head
+
+
+class Embeddings(Head):
+    """No head."""
+
+    name = "embeddings"
+    architecture = "BertModel"
+    sizes = ()
+    weights = ENCODER
+    required = ENCODER
+    outputs = ("sequence_output", "pooled_output")
+    title = "Turns texts into vectors."
+    serving = "bert_tf.serving.tasks:EmbeddingTask"
+
+    def model(self, config, *, num_classes=0, num_choices=1):
+        """`BertModel(config)`."""
+        from bert_tf.modeling.models import BertModel
+
+        return BertModel(config, name=self.name)
