@@ -15,7 +15,7 @@ from bert_tf.cli.main import run
 from bert_tf.cli.paths import written_format
 from bert_tf.cli.training_options import WithoutEffect
 from bert_tf.options import LONGEST, NEVER, Options, option
-from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS, Reading
+from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS, InputRows
 
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
@@ -34,7 +34,7 @@ class Features(Options, most_used="input_file output_file init_checkpoint layers
     text_b_column: str | None = option(
         "The column of the second text; default: text_b, if there is one.", default=None
     )
-    reading: Reading = Reading()
+    rows: InputRows = InputRows()
     layers: str | None = option(
         "Numbers of layers, negative from the last, and embeddings for the input of the first. "
         "Default: -1,-2,-3,-4; with --pooling: -1.",
@@ -92,13 +92,13 @@ def main(options: Features) -> None:
             batch_size=options.batch_size,
         )
         logging.info("%s", extractor.load_report)
-        reading = options.reading
+        rows = options.rows
         lines = pretrained.read_pairs(
             options.input_file,
-            given=(reading.text_a_column, options.text_b_column),
-            input_format=reading.input_format,
-            encoding=reading.encoding,
-            skip_bad_rows=reading.skip_bad_rows,
+            given=(rows.text_a_column, options.text_b_column),
+            input_format=rows.input_format,
+            reading=rows.reading,
+            skip_bad_rows=rows.skip_bad_rows,
         )
         vectors = counted(extractor.extract(lines), "extract", None, "lines")
         count = pretrained.WRITERS[written](path, vectors, layers)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bert_tf.cli.paths import written_format
 from bert_tf.options import Options, option
-from bert_tf.serving.options import TABLES, AnswerFiles, Reading, WeightsOptions
+from bert_tf.serving.options import TABLES, AnswerFiles, InputRows, WeightsOptions
 
 if TYPE_CHECKING:
     from bert_tf.serving.predictor import Predictor
@@ -50,7 +50,7 @@ class Predict(Options):
         high=1.0,
     )
     files: AnswerFiles = AnswerFiles()
-    reading: Reading = Reading()
+    rows: InputRows = InputRows()
     weights: WeightsOptions = WeightsOptions()
 
     def check(self) -> None:
@@ -78,10 +78,10 @@ def main(options: Predict) -> None:
             questions,
             min_probability=options.min_probability,
             id_key=options.id_column,
-            skip_bad_rows=options.reading.skip_bad_rows,
+            skip_bad_rows=options.rows.skip_bad_rows,
         )
         if output_file:  # otherwise the answers themselves show how far it is
-            total = num_rows(questions, input_file, options.reading.encoding)
+            total = num_rows(questions, input_file, options.rows.reading)
             answers = counted(answers, "answer", total, "inputs")
         count = write(file, answers, questions, options, predictor)
     if output_file:
@@ -95,10 +95,10 @@ def read(options: Predict, predictor: "Predictor") -> "Questions":
     return rows.read_questions(
         options.files.input_file,
         predictor.model.metadata,
-        input_format=options.reading.input_format,
-        given=(options.reading.text_a_column, options.text_b_column),
+        input_format=options.rows.input_format,
+        given=(options.rows.text_a_column, options.text_b_column),
         id_column=options.id_column,
-        encoding=options.reading.encoding,
+        reading=options.rows.reading,
     )
 
 
@@ -123,6 +123,6 @@ def write(
         answers,
         kind=kind,
         output_file=output_file,
-        encoding=options.reading.encoding,
+        encoding=options.rows.reading.encoding,
         probabilities=options.probabilities,
     )

@@ -27,6 +27,7 @@ from absl import logging
 from bert_tf import files
 from bert_tf.checkpoints.metadata import model_files
 from bert_tf.errors import InputError
+from bert_tf.options import Reading
 from bert_tf.serving.options import MASK
 from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import Item, Question, Questions, Row, RowReader
@@ -54,7 +55,7 @@ def read_texts(
     *,
     column: str | None = None,
     input_format: str | None = None,
-    encoding: str = "",
+    reading: Reading | None = None,
     skip_bad_rows: bool = False,
 ) -> Iterator[str]:
     """The texts of a file, or of standard input; an empty line is an empty text.
@@ -63,7 +64,7 @@ def read_texts(
       path: of the file, a text a line, or a table or JSON lines; None: standard input.
       column: of the texts; None: "text", if the file has such a column.
       input_format: one of `tables.KINDS`; None: what the content shows.
-      encoding: of the file; "" for UTF-8, or UTF-16 with its mark.
+      reading: how its bytes are decoded; None where the user has no such options.
       skip_bad_rows: whether rows that cannot be read are empty texts, with a warning.
 
     Raises:
@@ -71,7 +72,7 @@ def read_texts(
     """
     columns = Columns({"text": column or "text"}, hint="; --text_a_column names the column")
     texts = Texts(0 if column else 1)
-    table = open_table(path, columns, encoding=encoding, form=input_format or "", texts=texts)
+    table = open_table(path, columns, reading=reading, form=input_format or "", texts=texts)
     flaws: list[InputError] = []
     for row in table.rows:
         text = _text_of(row, table.format.kind, columns)
@@ -104,12 +105,12 @@ def _text_of(row: TableRow, kind: str, columns: Columns) -> str | InputError:
     return InputError(received, "a text", "correct or delete the row")
 
 
-def num_rows(questions: Questions, path: str | None, encoding: str = "") -> int | None:
+def num_rows(questions: Questions, path: str | None, reading: Reading | None = None) -> int | None:
     """How many rows a local file has; None for a pipe, which is read once, or a remote file."""
     if not path or not os.path.isfile(path):
         return None
     form = questions.table.format
-    count = open_table(path, Columns({}), encoding=encoding, form=form, texts=Texts(1))
+    count = open_table(path, Columns({}), reading=reading, form=form, texts=Texts(1))
     return sum(1 for _ in count.rows) - questions.has_header
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.declarations import size
 from bert_tf.heads import NAMES
-from bert_tf.options import Options, option
+from bert_tf.options import Options, Reading, option
 from bert_tf.tables import KINDS
 
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
@@ -34,8 +34,8 @@ class AnswerFiles(Options):
     batch_size: int = option("Rows computed at a time.", default=32, low=1, original=True)
 
 
-class Reading(Options):
-    """How the inputs are read."""
+class InputRows(Options):
+    """How the rows of the inputs are found."""
 
     input_format: str | None = option(
         "Default: what the content shows. text: a text a line. csv, tsv: a table with columns. "
@@ -47,14 +47,12 @@ class Reading(Options):
         "The column of the text; default: as the model was trained, or text_a or text.",
         default=None,
     )
-    encoding: str = option(
-        "Of the inputs, such as cp1252. Default: UTF-8, or UTF-16 with its mark.", default=""
-    )
     skip_bad_rows: bool = option(
         "Go on at rows that cannot be read, with an empty answer in their place, instead of "
         "refusing the file.",
         default=False,
     )
+    reading: Reading = Reading()
 
 
 class WeightsOptions(ModelFiles):

@@ -26,6 +26,7 @@ import numpy as np
 
 from bert_tf.errors import InputError
 from bert_tf.heads.schemes import normal_tags, tags_in
+from bert_tf.options import Reading
 from bert_tf.serving.options import DEFAULT
 from bert_tf.tables import (
     CONLL,
@@ -223,7 +224,7 @@ def read_questions(
     input_format: str | None = None,
     given: Sequence[str | None] = (),
     id_column: str = "id",
-    encoding: str = "",
+    reading: Reading | None = None,
 ) -> Questions:
     """The rows of a file or of standard input, each as it is read.
 
@@ -233,7 +234,6 @@ def read_questions(
       input_format: one of `tables.KINDS`; None: what the content shows.
       given: columns of the model's texts, as for `columns_of`.
       id_column: of a table, whose cells are passed on as `id`.
-      encoding: of a file; "" for UTF-8, or UTF-16 with its mark.
 
     Raises:
       InputError: the file cannot be read so.
@@ -248,7 +248,7 @@ def read_questions(
     are_tagged = functools.partial(has_tags, labels=labels) if labels else None
     wanted = _with_id(columns, id_column)
     texts = Texts(0 if any(given) else len(inputs), are_tagged)
-    table = open_table(path, wanted, encoding=encoding, form=input_format or "", texts=texts)
+    table = open_table(path, wanted, reading=reading, form=input_format or "", texts=texts)
     rows = table.rows
     if table.names and not wanted.are_names:
         rows = refuse_header(rows, hint=_HINT)

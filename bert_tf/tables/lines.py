@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from bert_tf import files
+from bert_tf.options import Reading
 
 STDIN = "standard input"
 HEAD = 1 << 20  # characters of a file that are looked at
@@ -56,19 +57,25 @@ class Lines:
         return f"{self.name}, line {number}"
 
 
-def lines_in(path: str | None, encoding: str = "") -> Lines:
+def lines_in(path: str | None, reading: Reading | None = None) -> Lines:
     """The lines of a file, or of standard input.
 
+    Args:
+      path: of the file; None: standard input.
+      reading: how its bytes are decoded; None where the user has no such options.
+
     Raises:
-      InputError: as they are read, as of `files.read_text_lines`.
+      InputError: as they are read, as of `files.text_lines_of`.
     """
+    given = {}
+    if reading is not None:
+        given = {"encoding": reading.encoding, "encoding_errors": reading.encoding_errors}
     if path:
-        return Lines(files.read_text_lines(path, encoding=encoding), path)
+        return Lines(files.read_text_lines(path, **given), path)
     stream = sys.stdin.buffer
     blocks = iter(lambda: stream.readline(files.READ_BYTES), b"")
-    lines = files.lines_of(blocks, STDIN, encoding=encoding)
-    texts = (files.decoded(line, STDIN, number) for number, line in enumerate(lines, 1))
-    return Lines(texts, STDIN, is_live=not _is_file(stream))
+    lines = files.text_lines_of(blocks, STDIN, **given)
+    return Lines(lines, STDIN, is_live=not _is_file(stream))
 
 
 def _is_file(stream: object) -> bool:

@@ -16,6 +16,7 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.errors import InputError, shortened
+from bert_tf.options import Reading
 from bert_tf.tables.columns import Columns, find_columns, is_header, preview
 from bert_tf.tables.conll import read_sentences
 from bert_tf.tables.formats import (
@@ -79,7 +80,7 @@ def open_table(
     path: str | None,
     columns: Columns,
     *,
-    encoding: str = "",
+    reading: Reading | None = None,
     form: Format | str = "",
     texts: Texts = NO_TEXTS,
 ) -> Table:
@@ -91,7 +92,7 @@ def open_table(
     Args:
       path: of the file; None: standard input, whose rows are given as they come.
       columns: names, if the file has a header or is JSON; or positions, if it has no header.
-      encoding: of the file; "" for UTF-8, or UTF-16 with its mark.
+      reading: how its bytes are decoded; None where the user has no such options.
       form: the format, or its kind, if it is given.
       texts: what the lines may be besides rows of a table.
 
@@ -102,7 +103,7 @@ def open_table(
       InputError: a column is missing, or the file is no text; while rows are taken, it is no text
         further down.
     """
-    lines = lines_in(path, encoding)
+    lines = lines_in(path, reading)
     found = form if isinstance(form, Format) else format_of(lines, columns, texts, form)
     if not form:
         logging.info("%s is read as %s", lines.name, found.describe())
@@ -121,22 +122,22 @@ def open_table(
     return Table(lines.name, found, names, rows, lines.is_live)
 
 
-def find_format(path: str | None, columns: Columns, *, encoding: str = "") -> Format:
+def find_format(path: str | None, columns: Columns, *, reading: Reading | None = None) -> Format:
     """The format of a file of rows, by its content.
 
     Raises:
       InputError: it cannot be read.
     """
-    return format_of(lines_in(path, encoding), columns)
+    return format_of(lines_in(path, reading), columns)
 
 
-def first_cells(path: str, columns: Columns, *, encoding: str = "") -> list[str]:
+def first_cells(path: str, columns: Columns, *, reading: Reading | None = None) -> list[str]:
     """The cells of a csv file's first row, with whatever separator; [] of an empty file.
 
     Raises:
       InputError: it cannot be read.
     """
-    lines = lines_in(path, encoding)
+    lines = lines_in(path, reading)
     found = format_of(lines, columns, kind=CSV)
     for _, cells in _quoted(lines, found):
         return [] if isinstance(cells, InputError) else cells

@@ -26,6 +26,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads import Labels
 from bert_tf.heads.labels import Label, text_of
 from bert_tf.heads.tags import TagError
+from bert_tf.options import Reading
 from bert_tf.tables import (
     PUBLISHED_TSV,
     Column,
@@ -111,7 +112,7 @@ class Layout:
         of columns than the header, for published files that have such rows. Every row without
         label must be predicted: there an empty text is kept.
       skip_bad_rows: leave out all rows that cannot be used, with a warning.
-      encoding: of the file; "" for UTF-8, or UTF-16 with its mark.
+      reading: how the bytes of files are decoded; None where the user has no such options.
     """
 
     label: Column | None = None
@@ -125,7 +126,7 @@ class Layout:
     hint: str = ""
     skip_flawed: bool = False
     skip_bad_rows: bool = False
-    encoding: str = ""
+    reading: Reading | None = None
     example: ClassVar[type]
 
     def read(self, path: str, labels: Labels, *, labelled: str = REQUIRED) -> list[AnyExample]:
@@ -135,7 +136,7 @@ class Layout:
           InputError: the file has no example, or one that cannot be used.
         """
         columns = self._columns(labelled)
-        rows = open_table(path, columns, encoding=self.encoding, form=self.form).rows
+        rows = open_table(path, columns, reading=self.reading, form=self.form).rows
         if not columns.are_names:
             rows = refuse_header(rows, labels.names, hint=self.hint)
         return self._examples(path, rows, labels, labelled)
@@ -151,7 +152,7 @@ class Layout:
         Raises:
           InputError: it cannot be read.
         """
-        return find_format(path, self._columns(OPTIONAL), encoding=self.encoding).kind
+        return find_format(path, self._columns(OPTIONAL), reading=self.reading).kind
 
     def from_dicts(
         self, source: str, dicts: Iterable[Mapping], labels: Labels, labelled: str, names: Sequence
@@ -304,7 +305,7 @@ class ChoiceColumns(Layout):
         first = str(self.endings[0])
         if self.file_format != "csv" or not first.endswith("0") or first.isdecimal():
             return self
-        header = first_cells(path, Columns({"ending": first}), encoding=self.encoding)
+        header = first_cells(path, Columns({"ending": first}), reading=self.reading)
         stem = first[:-1]
         numbered = re.compile(rf"{re.escape(stem)}\d+")
         count = len([name for name in header if numbered.fullmatch(name.strip())])

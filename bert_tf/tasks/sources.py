@@ -81,7 +81,7 @@ class TaskData(Datasets):
             expected = "dev data of one source: a file, or a share of your own training file"
             raise InputError(f"--dev_share with {other}", expected, "leave out one of the two")
         if unread:
-            unread |= {"encoding": own.encoding, "skip_bad_rows": own.skip_bad_rows}
+            unread |= {"encoding": own.reading.encoding, "skip_bad_rows": own.skip_bad_rows}
         for name, value in unread.items():
             if value:
                 received = f"--{name}={value} with {source}, which does not read it"
@@ -135,7 +135,7 @@ def task_of(data: TaskData, best_metric: str) -> Task:
 def own_format(data: TaskData) -> str:
     """The format of one's own files, as the first of them shows."""
     path = files.gfile().join(data.folder, data.own.first)
-    if find_format(path, Columns({}), encoding=data.own.encoding).kind in (JSON, JSONL):
+    if find_format(path, Columns({}), reading=data.own.reading).kind in (JSON, JSONL):
         return JSONL
     return registry.get_task("csv", own=data.own).layout.kind_of(path)
 

@@ -77,8 +77,11 @@ def expected_layers(weights, line, tokenizer) -> tuple[list[str], np.ndarray]:
 
 
 @pytest.mark.parametrize("pooling", ["none", "cls", "mean"])
-def test_vectors_are_those_of_each_line_alone(weights, pieces, pooling, monkeypatch):
-    """Whatever the order, batches and padding; over windows, which hold no line longer."""
+def test_vectors_are_those_of_each_line_alone(weights, pieces, pooling, monkeypatch, caplog):
+    """Whatever the order, batches and padding; over windows, which hold no line longer.
+
+    How many are cut is said once.
+    """
     if pooling == "mean":
         monkeypatch.setattr(pretrained, "BYTES_OF_A_WINDOW", 1)  # one batch
     lines, taken = some_lines(), []
@@ -93,6 +96,11 @@ def test_vectors_are_those_of_each_line_alone(weights, pieces, pooling, monkeypa
         expected = pools[pooling](expected)
         assert (vectors.layers.dtype, vectors.layers.shape) == (np.float32, expected.shape)
         np.testing.assert_allclose(vectors.layers, expected, atol=3e-5)
+    lengths = [[len(pieces.tokenize(text or "")) for text in line] for line in lines]
+    num_cut = sum(a + b > LENGTH - 3 + (not b) for a, b in lengths)
+    assert num_cut
+    told = f"Cut to {LENGTH} tokens (max_seq_length): {num_cut} of 10 texts."
+    assert caplog.messages.count(told) == 1
     assert list(extractor.extract([])) == []
 
 
