@@ -33,7 +33,7 @@ CLASSES = ('say "no"', "so so", "good: very")
 SCORES = ("1.5", "-2", "3", "0.25", "-1e-1")
 TOPICS = ("arts, culture", "news", "sport")
 SETS = (("news", "sport"), ("arts, culture",), ("sport",), ("arts, culture", "news", "sport"))
-TAGS = ("O", "B-PER", "I-PER", "B-LOC")
+TAGS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 SENTENCES = (
     (("Ann", "B-PER"), ("wrote", "O"), ("twice", "O")),
     (("here", "O"), ("Ann", "B-PER"), ("café", "I-PER"), ("wrote", "O"), ("words", "O")),
