@@ -153,6 +153,15 @@ FORMS: dict[str, Callable[[Table], str]] = {
 }
 
 
+# Texts alone, an item a line: to be answered, not to be trained on.
+LINE_FORMS: dict[str, Callable[[Sequence[Sequence[str]]], str]] = {
+    "lines": lambda rows: "".join("\t".join(_spaced([row], "[\t\n]")[0]) + "\n" for row in rows),
+    "lines of json": lambda rows: "".join(
+        json.dumps(row if row[1:] else row[0], ensure_ascii=False) + "\n" for row in rows
+    ),
+}
+
+
 def _sentences(separator: str) -> str:
     return "\n".join(
         "".join(f"{word}{separator}{tag}\n" for word, tag in sentence) for sentence in SENTENCES
@@ -173,7 +182,7 @@ class File:
 
     Attributes:
       kind: of `KINDS`.
-      form: of `FORMS` or `WORD_FORMS`.
+      form: of `FORMS`, `WORD_FORMS` or `LINE_FORMS`.
       name: which may lie.
       encoding: in which it is written; of UTF-16 with its mark.
       line_end: of all lines.
@@ -199,12 +208,14 @@ class File:
     @property
     def has_header(self) -> bool:
         """Whether its columns have names."""
-        return "no header" not in self.form
+        return self.form in FORMS and "no header" not in self.form
 
     def content(self) -> bytes:
         """All of it."""
         if self.kind == "tags":
             text = WORD_FORMS[self.form]()
+        elif self.form in LINE_FORMS:
+            text = LINE_FORMS[self.form]([[*row] for row in texts_of(self.kind)])
         else:
             text = FORMS[self.form](table_of(self.kind, self.between))
         if self.encoding == "shift_jis":
@@ -223,7 +234,7 @@ class File:
         """The flags that name its columns, labels and encoding."""
         columns = {"id_column": "Nr", "text_a_column": "Message", "label_column": "Class"}
         columns |= KINDS[self.kind].flags
-        if not self.has_header:
+        if "no header" in self.form:
             columns |= {"id_column": "0", "text_a_column": "1", "label_column": "2"}
             columns["has_header"] = "false"
         return columns | dict(self.flags)
@@ -267,6 +278,10 @@ FILES = (
     File("tags", "conll", "a.txt"),
     File("tags", "conll, tabs", "a.tsv", "utf-8-sig", "\r\n"),
     File("tags", "conll", "a.csv", "utf-16"),
+    File("classes", "lines", "a.csv"),
+    File("classes", "lines of json", "a.txt", "utf-8-sig", "\r\n"),
+    File("pairs", "lines", "a.csv", "utf-16"),
+    File("multi_label", "lines", "a", "cp1252", flags=CP1252),
 )
 
 

@@ -68,7 +68,7 @@ class Doors:
             return folder
         folder.mkdir()
         pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        pieces += door_files.words_of([*door_files.TEXTS, *(t for t, in texts("tags"))])
+        pieces += door_files.words_of([*door_files.TEXTS, *(t for (t,) in texts("tags"))])
         (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
         tokenizer = FullTokenizer(folder / "vocab.txt")
         config = BertConfig(
@@ -200,8 +200,7 @@ def of_new_process(model: pathlib.Path, file: File, path: pathlib.Path) -> list[
 
 def predict_flags(file: File) -> dict[str, Any]:
     """Of `bert-tf predict`, which knows columns from training."""
-    has_ids = file.has_header and file.kind != "tags" and file.form != "lines"
-    return {**({"id_column": "Nr"} if has_ids else {}), **file.flags}
+    return {**({"id_column": "Nr"} if file.has_header else {}), **file.flags}
 
 
 # ---------------------------------------------------------------------------- answers

@@ -17,7 +17,8 @@ SEED, PARTS = int(os.environ.get("BERT_TF_MATRIX_SEED", "1")), 3
 IS_WHOLE = "BERT_TF_MATRIX_ALL" in os.environ
 CHOSEN = door_files.FILES if IS_WHOLE else door_files.FILES[SEED % PARTS :: PARTS]
 KINDS = door_files.KINDS if IS_WHOLE else [*door_files.KINDS][SEED % 2 :: 2]
-READ = [file for file in CHOSEN if not file.refused]
+LINES = [file for file in CHOSEN if file.form in door_files.LINE_FORMS]
+READ = [file for file in CHOSEN if not file.refused and file not in LINES]
 REFUSED = [file for file in CHOSEN if file.refused]
 NAMES = ("a.csv", "a.tsv", "a.txt", "a.jsonl", "a.json", "a.conll", "a.data", "a")
 CLOSE, EQUAL = 1e-3, 1e-5  # of another program's step, and of the same
@@ -89,6 +90,22 @@ def test_a_file_that_is_refused(file, of, doors, tmp_path):
     assert [found.name for found in tmp_path.iterdir()] == [file.name]
 
 
+@pytest.mark.parametrize("file", LINES, ids=str)
+def test_texts_alone(file, of, doors, tmp_path):
+    """Each line is answered, whatever marks are in it; no model is trained on them."""
+    path, model = file.write(tmp_path), doors.trained(file.kind)
+    with pytest.raises(InputError, match="line 1"):
+        doors.train(file, path, tmp_path / "out")
+    assert [found.name for found in tmp_path.iterdir()] == [file.name]
+    wanted = [*of.read_results(model, file.kind).values()]
+    answers = [doors.of_pipe(model, file, path.read_bytes())]
+    for name in NAMES if IS_WHOLE else (file.name,):
+        path = path.rename(tmp_path / name)
+        answers.append(doors.of_path(model, file, path))
+    for found in answers:
+        assert not of.differences(of.answers_of(found), wanted, EQUAL)
+
+
 @pytest.mark.parametrize("file", READ[:: 1 if IS_WHOLE else len(READ)], ids=str)
 def test_a_pipe_of_a_new_process(file, of, doors, tmp_path):
     wanted = [*of.read_results(doors.trained(file.kind), file.kind).values()]
@@ -103,7 +120,9 @@ def test_the_files():
     """Each kind, form and encoding is in the declaration; the texts have what could mislead."""
     files = door_files.FILES
     assert {file.kind for file in files} == door_files.KINDS.keys()
-    assert {file.form for file in files} == {*door_files.FORMS, *door_files.WORD_FORMS}
+    assert {file.form for file in files} == {
+        *door_files.FORMS, *door_files.WORD_FORMS, *door_files.LINE_FORMS
+    }  # fmt: skip
     assert len({*map(str, files)}) == len(files) >= 30
     for mark in ',;"\t|\né':
         assert any(mark in text for text in door_files.TEXTS)
