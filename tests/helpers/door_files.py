@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 TEXTS = (
+    '"so wrote Ann" she said',
     'Ann said "no", twice; then yes',
     "plain words alone",
     "a comma, and another, here",
     "semicolons; and bars | in one text; twice",
     "tabs\tin\ta text",
     "one line\nand the next",
-    '"quoted from the beginning" she wrote',
+    "carriage\rreturn here",
     'it ends with a quote "so"',
     "3,50 or 4;20",
     "it's Ann's, 'twice'",
@@ -147,18 +148,28 @@ FORMS: dict[str, Callable[[Table], str]] = {
     "json array": lambda rows: json.dumps(_objects(rows), ensure_ascii=False, indent=1),
     "excel": _of_excel,
     "csv, no header": lambda rows: _quoted(_spaced(rows[1:], "\n"), ","),
-    "tsv, no header": lambda rows: _unquoted(rows[1:]),
+    "tsv, two columns": lambda rows: _unquoted([row[1:3] for row in rows[1:]]),
     "other case": lambda rows: _quoted([[cell.upper() for cell in rows[0]], *rows[1:]], ","),
-    "broken": lambda rows: _quoted([*rows[:4], ["n"], *rows[4:7], ["x"] * 9, *rows[7:]], ","),
+    "broken": lambda rows: _on_lines(",")([*rows[:4], ["n"], *rows[4:7], ["x"] * 9, *rows[7:]]),
 }
 
 
+BROKEN = (3, 7)  # the numbers of the rows of "broken" that are none
 # Texts alone, an item a line: to be answered, not to be trained on.
 LINE_FORMS: dict[str, Callable[[Sequence[Sequence[str]]], str]] = {
     "lines": lambda rows: "".join("\t".join(_spaced([row], "[\t\n]")[0]) + "\n" for row in rows),
     "lines of json": lambda rows: "".join(
         json.dumps(row if row[1:] else row[0], ensure_ascii=False) + "\n" for row in rows
     ),
+}
+
+# The columns of id, text and label in files without a header.
+NO_HEADER = {"csv, no header": ("0", "1", "2"), "tsv, two columns": (None, "0", "1")}
+# What is no text at all.
+BINARY_FORMS = {
+    "xlsx": b"PK\x03\x04\x14\x00\x06\x00",
+    "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+    "parquet": b"PAR1\x15\x04\x15\x80",
 }
 
 
@@ -182,7 +193,7 @@ class File:
 
     Attributes:
       kind: of `KINDS`.
-      form: of `FORMS`, `WORD_FORMS` or `LINE_FORMS`.
+      form: of `FORMS`, `WORD_FORMS`, `LINE_FORMS` or `BINARY_FORMS`.
       name: which may lie.
       encoding: in which it is written; of UTF-16 with its mark.
       line_end: of all lines.
@@ -208,10 +219,12 @@ class File:
     @property
     def has_header(self) -> bool:
         """Whether its columns have names."""
-        return self.form in FORMS and "no header" not in self.form
+        return self.form in FORMS and self.form not in NO_HEADER
 
     def content(self) -> bytes:
         """All of it."""
+        if self.form in BINARY_FORMS:
+            return BINARY_FORMS[self.form]
         if self.kind == "tags":
             text = WORD_FORMS[self.form]()
         elif self.form in LINE_FORMS:
@@ -234,14 +247,14 @@ class File:
         """The flags that name its columns, labels and encoding."""
         columns = {"id_column": "Nr", "text_a_column": "Message", "label_column": "Class"}
         columns |= KINDS[self.kind].flags
-        if "no header" in self.form:
-            columns |= {"id_column": "0", "text_a_column": "1", "label_column": "2"}
-            columns["has_header"] = "false"
+        if self.form in NO_HEADER:
+            names = ("id_column", "text_a_column", "label_column")
+            columns |= dict(zip(names, NO_HEADER[self.form], strict=True), has_header="false")
         return columns | dict(self.flags)
 
 
 CP1252 = {"encoding": "cp1252"}
-NO_UTF8 = r"FILE, line 12: bytes that are not UTF-8"
+NO_UTF8 = "FILE, .*not UTF-8"
 FILES = (
     File("classes", "csv", "a.csv"),
     File("classes", "csv, all quoted", "a.txt", "utf-8-sig"),
@@ -258,11 +271,14 @@ FILES = (
     File("classes", "json array", "a.json"),
     File("classes", "excel", "a.csv", "utf-8-sig", "\r\n"),
     File("classes", "csv, no header", "a.csv"),
-    File("classes", "tsv, no header", "a.txt", "utf-8-sig"),
+    File("classes", "tsv, two columns", "a.txt", "utf-8-sig"),
     File("classes", "csv", "a.csv", "shift_jis", refused=NO_UTF8),
     File("classes", "csv", "a.csv", "utf-16-le", refused="FILE.*NUL"),
-    File("classes", "other case", "a.csv", refused="FILE, line 1: the columns"),
-    File("classes", "broken", "a.csv", refused="FILE, with 2 rows that cannot be used"),
+    File("classes", "other case", "a.csv", refused="FILE, line 1: .*MESSAGE"),
+    File("classes", "broken", "a.csv", refused="FILE, (.*\n)?line 5: 1 columns: 'n'"),
+    File("classes", "xlsx", "a.csv", refused="FILE, a file of another kind .*xlsx"),
+    File("classes", "xls", "a.txt", refused="FILE, a file of another kind .*xls"),
+    File("classes", "parquet", "a", refused="FILE, a file of another kind .*Parquet"),
     File("regression", "semicolons", "a.txt", "utf-8-sig"),
     File("regression", "tsv", "a.data"),
     File("regression", "json lines", "a.ndjson"),

@@ -149,8 +149,8 @@ class Doors:
 
     # ------------------------------------------------------------------------ of files
 
-    def train(self, file: File, path: pathlib.Path, out: pathlib.Path) -> None:
-        """`bert-tf classify` trains on a file, and predicts its rows."""
+    def train(self, file: File, path: pathlib.Path, out: pathlib.Path, **flags: Any) -> None:
+        """`bert-tf classify` trains on a file, and predicts its rows; further flags."""
         given = {"train_file": path, "test_file": path, **file.training_flags()}
         if file.kind == "tags":
             for name in ("train.txt", "test.txt"):
@@ -158,33 +158,33 @@ class Doors:
             given = {"task_name": "ner", "data_dir": path.parent}
         with training(), in_process("classify") as classify:
             classify(
-                **given, output_dir=out, do_train=True, do_predict=True, xla="false",
+                **given, **flags, output_dir=out, do_train=True, do_predict=True, xla="false",
                 init_checkpoint=self.start(file.kind), max_seq_length=LENGTH, num_train_epochs=1,
                 train_batch_size=len(door_files.labels_of(file.kind)), learning_rate=RATE,
             )  # fmt: skip
 
-    def evaluate(self, file: File, path: pathlib.Path, out: pathlib.Path) -> None:
-        """The trained model of the kind predicts the rows of a file by `bert-tf classify`."""
-        with eagerly(), in_process("classify") as classify:
-            classify(
-                test_file=path, output_dir=out, init_checkpoint=self.trained(file.kind),
-                do_predict=True, max_seq_length=LENGTH, **file.training_flags(),
-            )  # fmt: skip
-
-    def of_path(self, model: pathlib.Path, file: File, path: pathlib.Path) -> list[dict]:
+    def of_path(
+        self, model: pathlib.Path, file: File, path: pathlib.Path, **flags: Any
+    ) -> list[dict]:
         """`bert-tf predict` with the path of a file."""
         out = path.with_name("answers.jsonl")
-        with eagerly(), in_process("predict") as predict:
-            predict(model=model, input_file=path, output_file=out, **predict_flags(file))
+        self.write_answers(model, file, path, out, **flags)
         return [*map(json.loads, out.read_text().splitlines())]
 
-    def of_pipe(self, model: pathlib.Path, file: File, content: bytes) -> list[dict]:
+    def write_answers(
+        self, model: pathlib.Path, file: File, path: pathlib.Path, out: pathlib.Path, **flags: Any
+    ) -> None:
+        """`bert-tf predict` with a file to be written."""
+        with eagerly(), in_process("predict") as predict:
+            predict(model=model, input_file=path, output_file=out, **predict_flags(file), **flags)
+
+    def of_pipe(self, model: pathlib.Path, file: File, content: bytes, **flags: Any) -> list[dict]:
         """`bert-tf predict` with a file on its standard input."""
         given = types.SimpleNamespace(buffer=io.BytesIO(content))
         found = types.SimpleNamespace(buffer=io.BytesIO())
         streams = unittest.mock.patch.multiple(sys, stdin=given, stdout=found)
         with eagerly(), streams, in_process("predict") as predict:
-            predict(model=model, **predict_flags(file))
+            predict(model=model, **predict_flags(file), **flags)
         return [*map(json.loads, found.buffer.getvalue().splitlines())]
 
 
