@@ -108,9 +108,8 @@ def _spaced(rows: Table, what: str) -> Table:
 
 def _quoted(rows: Table, separator: str, quoting: int = csv.QUOTE_MINIMAL) -> str:
     stream = io.StringIO()
-    options = {"delimiter": separator, "quoting": quoting, "lineterminator": "\n"}
-    csv.writer(stream, **options).writerows(rows)
-    return stream.getvalue()
+    csv.writer(stream, delimiter=separator, quoting=quoting).writerows(rows)
+    return stream.getvalue().replace("\r\n", "\n")
 
 
 def _on_lines(separator: str, quoting: int = csv.QUOTE_MINIMAL) -> Callable[[Table], str]:

@@ -10,7 +10,6 @@ import door_files
 import pytest
 
 from bert_tf.errors import InputError
-from bert_tf.serving.options import STDIN
 
 pytestmark = pytest.mark.walk
 SEED, PARTS = int(os.environ.get("BERT_TF_MATRIX_SEED", "1")), 3
@@ -85,7 +84,7 @@ def test_a_file_that_is_refused(file, of, doors, tmp_path):
     for door, call in calls.items():
         with pytest.raises(InputError) as caught:
             call()
-        received = re.sub(f"{re.escape(str(path))}|{STDIN}", "FILE", caught.value.received)
+        received = re.sub(f"{re.escape(str(path))}|standard input", "FILE", caught.value.received)
         assert re.match(file.refused, received), (door, received)
         assert caught.value.expected
         assert caught.value.remedy
