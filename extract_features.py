@@ -6,17 +6,17 @@
     python extract_features.py --input_file=texts.txt --output_file=vectors.npz \\
         --init_checkpoint=all-MiniLM-L6-v2 --pooling=mean
 
-A line of the input is a text, or two with " ||| " between.
+A line of the input is a text, or two with " ||| " between; or the input is a table or JSON lines
+with the columns text_a, or text, and text_b, or others that are named.
 """
 
 from bert_tf.checkpoints.options import Pretrained
 from bert_tf.cli.main import run
-from bert_tf.cli.paths import format_of, written_format
+from bert_tf.cli.paths import written_format
 from bert_tf.cli.training_options import WithoutEffect
 from bert_tf.options import LONGEST, NEVER, Options, option
-from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS
+from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS, InputRows
 
-INPUT_FORMATS = ("text", "jsonl")
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
 
@@ -31,11 +31,10 @@ class Features(Options, most_used="input_file output_file init_checkpoint layers
         path=True,
         original=True,
     )
-    input_format: str | None = option(
-        'text: "a" or "a ||| b". jsonl: {"text_a": ..., "text_b": ...}. Default: by the ending.',
-        default=None,
-        choices=INPUT_FORMATS,
+    text_b_column: str | None = option(
+        "The column of the second text; default: text_b, if there is one.", default=None
     )
+    rows: InputRows = InputRows()
     layers: str | None = option(
         "Numbers of layers, negative from the last, and embeddings for the input of the first. "
         "Default: -1,-2,-3,-4; with --pooling: -1.",
@@ -72,7 +71,6 @@ def main(options: Features) -> None:
     from bert_tf.checkpoints.metadata import model_files
     from bert_tf.files import locked, output
     from bert_tf.serving import pretrained
-    from bert_tf.serving.rows import num_lines
     from bert_tf.terminal import counted, number_of
 
     written = written_format(options.output_file, FEATURE_FORMATS)
@@ -94,10 +92,15 @@ def main(options: Features) -> None:
             batch_size=options.batch_size,
         )
         logging.info("%s", extractor.load_report)
-        read = options.input_format or format_of(options.input_file, INPUT_FORMATS)
-        lines = pretrained.read_lines(options.input_file, jsonl=read == "jsonl")
-        total = num_lines(options.input_file)
-        vectors = counted(extractor.extract(lines), "extract", total, "lines")
+        rows = options.rows
+        lines = pretrained.read_pairs(
+            options.input_file,
+            given=(rows.text_a_column, options.text_b_column),
+            input_format=rows.input_format,
+            reading=rows.reading,
+            skip_bad_rows=rows.skip_bad_rows,
+        )
+        vectors = counted(extractor.extract(lines), "extract", None, "lines")
         count = pretrained.WRITERS[written](path, vectors, layers)
     logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), path)
 

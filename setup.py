@@ -120,6 +120,7 @@ setup(
         "tensorflow-text>=2.20.1,!=2.21.0,<2.22",
         "keras>=3.15,<3.16",
         "absl-py>=2.1",
+        "charset-normalizer>=3.4,<4",  # names encodings in errors; requests brings it, too
         "numpy>=1.26",
         "safetensors>=0.5,<1",  # the weights of Hugging Face's folders
         "tqdm>=4.64,<5",  # the bars on a terminal

@@ -16,12 +16,15 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from absl import logging
+
 from bert_tf import runtime
-from bert_tf.errors import InputError, first_line, is_system_error, remedy_of
+from bert_tf.errors import InputError, first_line, is_system_error, remedy_of, shortened
+from bert_tf.terminal import number_of
 
 EVAL_RESULTS = "eval_results.txt"
 BEST = "best"  # in the folder of a run, the folder of its best checkpoint
@@ -33,6 +36,23 @@ LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can hol
 # there: a mark of two bytes might be that.
 _POINTER = b"version https://git-lfs.github.com/spec/"
 UTF_16 = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
+_MARKS = {  # and what is in the encoding; that of UTF-32 begins with that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
+# The encodings that an error may name: the most used of those that browsers know (WHATWG, Encoding
+# Standard). Of several in which a text reads alike it is the first.
+_LIKELY = [
+    "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258",
+    "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp874", "koi8_r", "koi8_u", "cp866",
+    "iso8859_2", "iso8859_15", "mac_roman", "mac_cyrillic",
+]  # fmt: skip
+MOST_CANDIDATES = 3
+SAMPLE_BYTES = 1 << 14  # of a text, to find them
+MOST_OF_LINE = 60  # characters of how a line would read
 _NO_TEXT = {
     b"\x1f\x8b\x08": ("compressed with gzip", "uncompress it with gunzip"),
     b"BZh9": ("compressed with bzip2", "uncompress it with bunzip2"),
@@ -230,39 +250,100 @@ def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def read_lines(path: str, *, limit: int = LONGEST_LINE, encoding: str = "") -> Iterator[bytes]:
-    """The lines of a file with their ends, one at a time; only the line feed ends a line.
+def read_text_lines(
+    path: str,
+    *,
+    limit: int = LONGEST_LINE,
+    encoding: str | None = None,
+    encoding_errors: str = "strict",
+) -> Iterator[str]:
+    """The lines of a text file, as `text_lines_of` gives them.
 
-    In UTF-8, without byte order mark, as of `lines_of`. Read in blocks: `GFile.readline` leaves out
-    every carriage return, and takes an error of the file system for the end of the file.
-
-    Raises:
-      InputError: it cannot be read, or a line is longer than `limit` bytes.
-    """
-    return lines_of(read_blocks(path), path, limit=limit, encoding=encoding)
-
-
-def read_text_lines(path: str, **options: Any) -> Iterator[str]:
-    """The lines of a text file, as `read_lines` with its `limit` and `encoding`.
+    Read in blocks: `GFile.readline` leaves out every carriage return, and takes an error of the
+    file system for the end of the file.
 
     Raises:
-      InputError: likewise, or a line is not UTF-8.
+      InputError: it cannot be read, or as for `text_lines_of`.
     """
-    lines = enumerate(read_lines(path, **options), 1)
-    return (decoded(line, path, number) for number, line in lines)
+    blocks = read_blocks(path)
+    return text_lines_of(
+        blocks, path, limit=limit, encoding=encoding, encoding_errors=encoding_errors
+    )
 
 
-def decoded(line: bytes, name: str, number: int) -> str:
-    """Decodes a line of a file; raises `InputError` with its place if it is not UTF-8."""
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        wrong = line[error.start : error.start + 8]
-        received = f"{name}, line {number}: bytes that are not UTF-8 ({wrong!r})"
-        remedy = "convert it from its encoding, which may be WINDOWS-1252 (Western Europe) or GBK "
-        remedy += "(China), and look at the result: iconv -f ENCODING -t UTF-8 IN > OUT; for your "
-        remedy += "own tables there is --encoding"
-        raise InputError(received, "text in UTF-8, or in UTF-16 with its mark", remedy) from None
+def text_lines_of(
+    blocks: Iterable[bytes],
+    name: str,
+    *,
+    limit: int = LONGEST_LINE,
+    encoding: str | None = None,
+    encoding_errors: str = "strict",
+    counts: MutableMapping[str, int] | None = None,
+) -> Iterator[str]:
+    """The lines of a text with their ends, each as soon as it arrives; only a line feed ends one.
+
+    The text is decoded by its byte order mark, which is taken off; else by `encoding`; else as
+    UTF-8. Of the text no more than a line and a block are held in memory.
+
+    Args:
+      blocks: the text's bytes.
+      name: of the text, for messages.
+      limit: most bytes of a line.
+      encoding: as of `Reading`, and of a text in none NULs are refused, for it may be in UTF-16;
+        None where the user has no such option.
+      encoding_errors: as of `Reading`.
+      counts: `replaced_characters` and `lines_with_replaced_characters` are counted there; without
+        it a warning gives them behind the last line.
+
+    Raises:
+      InputError: it is a file of another kind, an encoding is unknown, or a line is longer than
+        `limit`, is not in the encoding, or has a character that shows that it is in another one.
+    """
+    blocks = iter(blocks)
+    first = _beginning(blocks)
+    refuse_no_text(name, first)
+    decoder = _Decoder(name, first, encoding, encoding_errors, {} if counts is None else counts)
+    blocks = itertools.chain([first.removeprefix(decoder.mark)], blocks)
+    begun: list[bytes] = []  # parts of a line whose end is yet to come
+    number = 1
+    for block in decoder.in_bytes_of_lines(blocks):
+        *ended, rest = block.split(b"\n")
+        for place, part in enumerate((*ended, rest)):
+            begun.append(part)
+            if sum(map(len, begun)) > limit:
+                received = f"{name}, line {number}, which is longer than {limit} bytes"
+                raise InputError(received, "lines of text", "split the line, or correct the path")
+            if place < len(ended):
+                line = b"".join([*begun, b"\n"])
+                following = itertools.islice(ended, place + 1, None)
+                yield decoder.text_of(line, number, following)
+                begun.clear()
+                number += 1
+    if any(begun):
+        yield decoder.text_of(b"".join(begun), number, is_last=True)
+    if counts is None:
+        decoder.warn()
+
+
+def _beginning(blocks: Iterator[bytes]) -> bytes:
+    """The first blocks, until they tell whether a text has a byte order mark."""
+    first = b""
+    while any(mark.startswith(first) and mark != first for mark in _MARKS):
+        block = next(blocks, b"")
+        if not block:
+            break
+        first += block
+    return first
+
+
+def _mark_of(first: bytes) -> bytes:
+    """The byte order mark with which a text begins, or nothing."""
+    return next(filter(first.startswith, _MARKS), b"")
+
+
+def is_marked(path: str) -> bool:
+    """Whether a text file begins with a byte order mark."""
+    return bool(_mark_of(_beginning(read_blocks(path))))
 
 
 def refuse_no_text(name: str, content: bytes) -> None:
@@ -273,71 +354,202 @@ def refuse_no_text(name: str, content: bytes) -> None:
             raise InputError(received, "an uncompressed, plain file", remedy)
 
 
-def lines_of(
-    blocks: Iterable[bytes], name: str, *, limit: int = LONGEST_LINE, encoding: str = ""
-) -> Iterator[bytes]:
-    """The lines in a stream of blocks, with their ends; no more than a line is held in memory.
+# What bytes that are not in an encoding become on the way: a byte that is not UTF-8 either.
+_NO_CHARACTER = "\udcff"
+codecs.register_error("bert_tf.no_character", lambda error: (_NO_CHARACTER, error.end))
 
-    A byte order mark is taken off; text in UTF-16 with its mark, or in the `encoding` if there is
-    one, becomes UTF-8.
 
-    Raises:
-      InputError: it is no text, or a line is longer than `limit` bytes; `name` says where.
+class _Decoder:
+    """Decodes the lines of a text, and refuses or replaces what cannot be decoded.
+
+    Attributes:
+      mark: the byte order mark with which the text begins, or nothing.
     """
-    begun: list[bytes] = []  # parts of a line whose end is yet to come
-    number = 1
-    for block in _in_utf8(blocks, name, encoding):
-        *ended, rest = block.split(b"\n")
-        for place, part in enumerate((*ended, rest)):
-            begun.append(part)
-            if sum(map(len, begun)) > limit:
-                received = f"{name}, line {number}, which is longer than {limit} bytes"
-                raise InputError(received, "lines of text", "split the line, or correct the path")
-            if place < len(ended):
-                yield b"".join([*begun, b"\n"])
-                begun.clear()
-                number += 1
-    if any(begun):
-        yield b"".join(begun)
+
+    def __init__(
+        self,
+        name: str,
+        first: bytes,
+        encoding: str | None,
+        errors: str,
+        counts: MutableMapping[str, int],
+    ):
+        self._name, self._errors, self._counts = name, errors, counts
+        self._has_options = encoding is not None
+        self.mark = _mark_of(first)
+        self._kind = _MARKS.get(self.mark) or encoding or "utf-8"
+        self._is_guess = not self.mark and not encoding
+        # A vocabulary may have NULs in its pieces; a user's texts are then in UTF-16.
+        self._refuses_nuls = self._is_guess and self._has_options
+        try:
+            is_by_bytes = b"\n".decode(self._kind, "replace") == "\n"
+        except (LookupError, ValueError) as error:  # or a codec that is not for text
+            expected = "the name of an encoding of text, such as cp1252"
+            raise InputError(f"--encoding={encoding} ({error})", expected, "correct it") from None
+        self._codec = codecs.lookup(self._kind).name
+        self._is_unicode = self._codec.startswith(("utf", "gb18030"))
+        # In UTF-16 and the like a byte 0x0A may be part of any character.
+        self._wide = "" if is_by_bytes else self._kind
+        self._decoder = codecs.getincrementaldecoder(self._kind if is_by_bytes else "utf-8")()
+
+    def in_bytes_of_lines(self, blocks: Iterable[bytes]) -> Iterable[bytes]:
+        """The text in an encoding in which the byte 0x0A is always a line feed."""
+        if not self._wide:
+            return blocks
+        return self._transcoded(blocks)
+
+    def _transcoded(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        texts = codecs.iterdecode(blocks, self._wide, "bert_tf.no_character")
+        try:
+            yield from codecs.iterencode(texts, "utf-8", "surrogateescape")
+        except UnicodeError as error:  # a mark is missing: nothing tells the order of bytes
+            kind = self._wide.upper()
+            expected = f"text in {kind}, as --encoding says"
+            remedy = f"give {kind}-LE or {kind}-BE, or another encoding"
+            raise InputError(f"{self._name}: {error}", expected, remedy) from None
+
+    def text_of(
+        self, line: bytes, number: int, following: Iterable[bytes] = (), *, is_last: bool = False
+    ) -> str:
+        """Decodes a line.
+
+        Args:
+          line: its bytes, with its end.
+          number: of the line, from 1.
+          following: lines that are in memory already; an error looks at them.
+          is_last: whether it ends the text.
+
+        Raises:
+          InputError: as for `text_lines_of`.
+        """
+        if self._refuses_nuls and b"\0" in line:
+            at = line.index(b"\0")
+            raise self._refusal(f"NUL bytes ({line[at:][:8]!r})", line, number, following)
+        self._decoder.errors = "strict"
+        try:
+            text = self._decoder.decode(line, is_last)
+        except UnicodeError as error:
+            start = getattr(error, "start", 0)
+            wrong = "" if self._wide else f" ({line[start:][:8]!r})"
+            if self._errors != "replace":
+                received = f"bytes that are not {self._kind.upper()}{wrong}"
+                raise self._refusal(received, line, number, following) from None
+            text = self._replaced(line, is_last)
+        if not self._is_unicode and (control := re.search("[\x80-\x9f]", text)):
+            # A letter of another encoding.
+            received = f"the control character {control[0]!r} in {self._kind.upper()}"
+            raise self._refusal(received, line, number, following)
+        return text
+
+    def _replaced(self, line: bytes, is_last: bool) -> str:
+        self._decoder.reset()
+        self._decoder.errors = "bert_tf.no_character"
+        text = self._decoder.decode(line, is_last)
+        characters = text.count(_NO_CHARACTER)
+        self._counts["replaced_characters"] = (
+            self._counts.get("replaced_characters", 0) + characters
+        )
+        lines = "lines_with_replaced_characters"
+        self._counts[lines] = self._counts.get(lines, 0) + 1
+        return text.replace(_NO_CHARACTER, "\ufffd")
+
+    def warn(self) -> None:
+        """Logs how much was replaced."""
+        if self._counts:
+            logging.warning("%s: %s", self._name, replaced_of(self._counts))
+
+    def _refusal(
+        self, received: str, line: bytes, number: int, following: Iterable[bytes]
+    ) -> InputError:
+        """The error of a line, with the encodings that the text may be in."""
+        expected = "text in UTF-8, or in UTF-16 with its mark"
+        if not self._is_guess:
+            says = "its byte order mark" if self.mark else "--encoding"
+            expected = f"text in {self._kind.upper()}, as {says} says"
+        candidates: Sequence[tuple[str, str]] = ()
+        if not self._wide:
+            candidates = _candidates(line, following, is_first=number == 1)
+        if self._codec == "iso8859-1":  # what is called so mostly is this one (WHATWG)
+            candidates = [("cp1252", _shown(line, "cp1252"))]
+        flag = "--encoding=" if self._has_options else ""
+        readings = " or ".join(f"{flag}{name} ({text!r})" for name, text in candidates)
+        whole = "convert the file to UTF-8"
+        remedy = f"{whole} from its encoding"
+        if readings and self._has_options:
+            remedy = f"give the encoding in which this line reads well: {readings}"
+        elif readings:
+            remedy = f"{whole} from the encoding in which this line reads well: {readings}"
+        if self._refuses_nuls and b"\0" in line:
+            remedy += "; or --encoding=utf-8, if these bytes belong to the text"
+        elif self._has_options and self._errors != "replace":
+            remedy += "; or --encoding_errors=replace, which makes U+FFFD of such bytes"
+        return InputError(f"{self._name}, line {number}: {received}", expected, remedy)
 
 
-def is_marked(path: str) -> bool:
-    """Whether a text file begins with a byte order mark."""
-    return next(read_blocks(path), b"").startswith((codecs.BOM_UTF8, *UTF_16))
+def replaced_of(counts: Mapping[str, int]) -> str:
+    """A sentence on the counts of `text_lines_of`; "" where nothing was replaced.
+
+    >>> replaced_of({"replaced_characters": 3, "lines_with_replaced_characters": 1})
+    'U+FFFD stands in 3 places of 1 line, for bytes that are not in the encoding.'
+    """
+    if not counts.get("replaced_characters"):
+        return ""
+    places = number_of(counts["replaced_characters"], "places")
+    lines = number_of(counts["lines_with_replaced_characters"], "lines")
+    return f"U+FFFD stands in {places} of {lines}, for bytes that are not in the encoding."
 
 
-def _in_utf8(blocks: Iterable[bytes], name: str, encoding: str) -> Iterator[bytes]:
-    """The blocks of a text without byte order mark, in UTF-8."""
-    blocks = iter(blocks)
-    first = next(blocks, b"")
-    refuse_no_text(name, first)
-    blocks = itertools.chain([first.removeprefix(codecs.BOM_UTF8)], blocks)
-    is_utf16 = first.startswith(UTF_16)
-    kind = "utf-16" if is_utf16 else "" if first.startswith(codecs.BOM_UTF8) else encoding
+def _candidates(
+    line: bytes, following: Iterable[bytes], *, is_first: bool
+) -> list[tuple[str, str]]:
+    """The encodings that a text may be in, likeliest first, and how a line would read in each.
+
+    Args:
+      line: which is not in the encoding that was expected.
+      following: lines after it.
+      is_first: whether it is the first one of the text; only of this one it is known where the
+        characters of UTF-16 begin.
+    """
+    sample = line + b"\n".join(_within(following, SAMPLE_BYTES))
+    names: list[str]
+    if b"\0" in sample:
+        evens, odds = sample[0::2].count(0), sample[1::2].count(0)
+        names = ["utf-16-le", "utf-16-be"] if odds >= evens else ["utf-16-be", "utf-16-le"]
+        names = names if is_first else []
+    elif not _is_other(sample, "utf-8"):
+        names = ["utf-8"]
+    else:
+        from charset_normalizer import from_bytes  # not at the top: errors alone need it
+
+        of_another = [part for part in sample.splitlines() if _is_other(part, "utf-8")]
+        matches = from_bytes(b"\n".join(of_another), cp_isolation=_LIKELY)
+        alike = [match.could_be_from_charset for match in matches]
+        names = [min(codes, key=_LIKELY.index) for codes in alike[:MOST_CANDIDATES]]
+    return [(name, _shown(sample if "16" in name else line, name)) for name in names]
+
+
+def _shown(content: bytes, encoding: str) -> str:
+    """The first line of bytes in an encoding, for messages."""
+    text, _, _ = content.decode(encoding, "replace").partition("\n")
+    return shortened(text.strip(), MOST_OF_LINE)
+
+
+def _within(lines: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """The lines until they have so many bytes together."""
+    for line in lines:
+        yield line
+        most -= len(line)
+        if most < 0:
+            return
+
+
+def _is_other(content: bytes, encoding: str) -> bool:
+    """Whether bytes cannot be decoded by an encoding."""
     try:
-        texts = _without_controls(codecs.iterdecode(blocks, kind), name, kind) if kind else ()
-        yield from codecs.iterencode(texts, "utf-8") if kind else blocks
-    except InputError:  # of what reads the blocks
-        raise
-    except LookupError as error:  # or a codec that is not for text
-        expected = "the name of an encoding of text, such as cp1252"
-        raise InputError(f"--encoding={kind} ({error})", expected, "correct it") from None
-    except (ValueError, TypeError) as error:
-        begins = "begins as" if is_utf16 else "is said to be"
-        received = f"{name}, which {begins} {kind.upper()} and is not ({error})"
-        raise InputError(received, "text in its encoding", "save the file as UTF-8") from None
-
-
-def _without_controls(texts: Iterable[str], name: str, kind: str) -> Iterator[str]:
-    """The parts of a text; control characters of 0x80 to 0x9f are letters of another encoding."""
-    is_unicode = kind.lower().startswith("utf")
-    for text in texts:
-        if not is_unicode and (found := re.search("[\x80-\x9f]", text)):
-            received = (
-                f"{name}, which is said to be {kind.upper()}, with the character {found[0]!r}"
-            )
-            raise InputError(received, "text in its encoding", "give another one: cp1252, say")
-        yield text
+        content.decode(encoding)
+    except UnicodeError:
+        return True
+    return False
 
 
 def digest_of(path: str) -> str:

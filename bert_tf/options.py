@@ -400,3 +400,23 @@ def recorded(options: Options) -> Settings:
         settings[option.name] = option.shown if value is None else value
     may_change = frozenset(option.name for option in kept if option.says("may_change"))
     return Settings(settings, defaults=defaults, may_change=may_change)
+
+
+# ---------------------------------------------------------------------------- a group of all floors
+
+
+class Reading(Options, title="Texts"):
+    """How the bytes of a user's texts are decoded: arguments of `files.read_text_lines`."""
+
+    encoding: str = option(
+        "Of the texts, such as cp1252. Default: UTF-8, or UTF-16 with its mark.", default=""
+    )
+    encoding_errors: str = option(
+        "Of bytes that are not in the encoding: strict refuses the text; replace makes U+FFFD of "
+        "them, and says how often.",
+        default="strict",
+        choices=("strict", "replace"),
+    )
+
+
+PLAIN_READING = Reading()

@@ -118,6 +118,70 @@ def prepare_command() -> None:
 # ---------------------------------------------------------------------------- packages
 
 
+# What TensorFlow writes while it loads, whatever its log level, and what asks nothing of anybody;
+# and what does not where there is no driver of NVIDIA's.
+_NOISE = (
+    r"^WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR",
+    r"\bport\.cc:\d+\] oneDNN custom operations are on",
+    r"\bcpu_feature_guard\.cc:\d+\] This TensorFlow binary is optimized",
+    r"^To enable the following instructions:",
+)
+_NOISE_OF_GPUS = (
+    r"\bcudart_stub\.cc:\d+\] Could not find cuda drivers",
+    r"\bcuda_platform\.cc:\d+\] failed call to cuInit",
+)
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # devices; the second one of Windows's Linux
+_FILTER = """
+import re, sys
+is_noise = re.compile(sys.argv[1].encode()).search
+for line in sys.stdin.buffer:
+    if not is_noise(line):
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+"""
+
+
+@contextlib.contextmanager
+def _without_noise() -> Iterator[None]:
+    """Keeps `_NOISE` off standard error, whoever writes it; all other lines come through.
+
+    Another process reads them, so that they do when this one is aborted, too. Where the user lets
+    TensorFlow log more than errors, nothing is left out.
+    """
+    import subprocess  # not at the top: a command that only parses flags needs none
+
+    patterns = _NOISE
+    if not gpus() and not any(map(os.path.exists, _DRIVERS)):
+        patterns += _NOISE_OF_GPUS
+    # No library of the user's, no site-packages: it starts in 10 ms. Ctrl-C does not reach it.
+    command = [sys.executable, "-I", "-S", "-c", _FILTER, "|".join(patterns)]
+    with contextlib.ExitStack() as stack:
+        try:
+            if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") < "2":
+                raise OSError("the user wants to see all")
+            standard_error = os.dup(2)
+            stack.callback(os.close, standard_error)
+            reader = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=standard_error,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:  # or there is no standard error, no further process
+            yield
+            return
+        pipe: Any = reader.stdin
+        os.dup2(pipe.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(standard_error, 2)
+            pipe.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # something else holds the pipe
+                reader.wait(5)
+
+
 def load_tensorflow() -> ModuleType:
     """Imports TensorFlow.
 
@@ -129,7 +193,7 @@ def load_tensorflow() -> ModuleType:
     hidden = {"sklearn", "matplotlib", "jax"} - sys.modules.keys()
     sys.modules.update(dict.fromkeys(hidden))  # cannot be imported now
     try:
-        with Progress("load TensorFlow"):
+        with Progress("load TensorFlow"), _without_noise():
             tensorflow = importlib.import_module("tensorflow")
             tensorflow.config.list_physical_devices()
         importlib.import_module("keras").config.set_floatx("float32")

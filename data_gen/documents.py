@@ -48,7 +48,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from bert_tf.errors import InputError
-from bert_tf.files import check_regular, decoded, gfile, lines_of, path_errors, read_blocks
+from bert_tf.files import check_regular, gfile, path_errors, read_blocks, text_lines_of
+from bert_tf.options import PLAIN_READING, Reading
 from bert_tf.runtime import import_extra
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.wordpiece import FullTokenizer, batches, utf8
@@ -70,12 +71,15 @@ Counts = collections.Counter[str]  # of lines, sentences, tokens..., and of what
 class DocumentReader:
     """The documents of several files, one by one or in blocks."""
 
-    def __init__(self, paths: Sequence[str], *, input_format: str):
+    def __init__(
+        self, paths: Sequence[str], *, input_format: str, reading: Reading = PLAIN_READING
+    ):
         """Opens nothing yet.
 
         Args:
-          paths: the files, local or remote, UTF-8.
+          paths: the files, local or remote.
           input_format: a key of `INPUT_FORMATS`.
+          reading: how they are decoded.
 
         Raises:
           InputError: one is not a regular file: its size must be known before it is read.
@@ -91,6 +95,7 @@ class DocumentReader:
         self.paths = list(paths)
         self._digests = bytearray()  # of the documents
         self._parse = INPUT_FORMATS[input_format]
+        self._reading = reading
 
     def blocks(self, block_characters: int) -> Iterator[Block]:
         """Blocks of documents, each of at least `block_characters` except the last.
@@ -111,7 +116,7 @@ class DocumentReader:
         """All documents that have a line, in order; at the end, those that repeat one are counted.
 
         Raises:
-          InputError: a file cannot be read, is not UTF-8, has an endless line, line ends of an old
+          InputError: a file cannot be read or decoded, has an endless line, line ends of an old
             Macintosh, another format, or changes meanwhile.
         """
         for path, size in zip(self.paths, self._sizes, strict=True):
@@ -129,17 +134,23 @@ class DocumentReader:
         self.counts["repeated_documents"] = len(digests) - len(np.unique(digests))
 
     def _lines(self, path: str) -> Iterator[str]:
-        """The lines of a file, as of `read_text_lines`.
+        """The lines of a file, as of `text_lines_of`.
 
-        Counts the bytes that are read for them, and the lines with a carriage return inside, which
-        is white space to the original.
+        Counts the bytes that are read for them, what is replaced, and the lines with a carriage
+        return inside, which is white space to the original.
 
         Raises:
           InputError: a carriage return ends the lines, and no line feed.
         """
-        lines = lines_of(self._counted(read_blocks(path)), path)
-        for number, content in enumerate(lines, start=1):
-            line = decoded(content, path, number)
+        blocks = self._counted(read_blocks(path))
+        lines = text_lines_of(
+            blocks,
+            path,
+            encoding=self._reading.encoding,
+            encoding_errors=self._reading.encoding_errors,
+            counts=self.counts,
+        )
+        for number, line in enumerate(lines, start=1):
             if "\r" in line and "\r" in line.strip():
                 if number == 1 and not line.endswith("\n"):
                     received = f"{path}, a text whose lines end with a carriage return alone"

@@ -27,6 +27,7 @@ import numpy as np
 
 from bert_tf.data import packed_sizes
 from bert_tf.data.records import PACKED, DataSettings, Record, fill_rows, pretraining_record
+from bert_tf.tokenization.wordpiece import joined
 from data_gen.documents import ID_BITS, TOKEN_BYTES, TOKEN_TYPE, Corpus, Counts
 from data_gen.masking import MASKED, NUM_SPECIAL_TOKENS, UNCHANGED, Masked, Pair, mask
 
@@ -196,9 +197,8 @@ class InstanceMaker:
     def input_ids(self, pairs: Sequence[Pair]) -> np.ndarray:
         """[CLS] A [SEP] B [SEP] of each pair, padded with 0: int32 [B, S]."""
         size = TOKEN_BYTES * self._settings.max_seq_length
-        cls, sep = self._cls, self._sep
-        joined = ((cls + a + sep + b + sep).ljust(size, b"\0") for a, b, _ in pairs)
-        return np.frombuffer(b"".join(joined), TOKEN_TYPE).reshape(len(pairs), -1) & ID_BITS
+        rows = (joined(self._cls, a, self._sep, b).ljust(size, b"\0") for a, b, _ in pairs)
+        return np.frombuffer(b"".join(rows), TOKEN_TYPE).reshape(len(pairs), -1) & ID_BITS
 
     def make_rows(self, pairs: Sequence[Pair], masked: Sequence[Masked]) -> np.ndarray:
         """Pairs and what `mask` gave for each -> rows [B]."""

@@ -1,6 +1,6 @@
 """The options of data generation. Loads no TensorFlow."""
 
-from bert_tf.options import LONGEST, Options, option
+from bert_tf.options import LONGEST, Options, Reading, option
 
 MOST_WORKERS = 10_000
 MOST_SHARDS = 99_999  # their names have five digits
@@ -39,6 +39,7 @@ class Texts(Options):
             "jsonl",
         ),  # the keys of documents.INPUT_FORMATS
     )
+    reading: Reading = Reading()
     do_lower_case: bool | None = option(
         "Lower-case the text and strip accents (uncased models).",
         default=None,

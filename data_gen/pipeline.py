@@ -44,9 +44,11 @@ from bert_tf.files import (
     path_errors,
     published,
     read_json,
+    replaced_of,
     synced,
     write_text,
 )
+from bert_tf.options import PLAIN_READING, Reading, changed
 from bert_tf.terminal import Progress, number_of
 from bert_tf.tokenization import wordpiece
 from data_gen import documents, outputs
@@ -76,6 +78,7 @@ class Job:
     strip_accents: bool | None = None  # as the vocabulary's folder says; set by `prepare`
     never_split: tuple[str, ...] = ()  # pieces that are kept whole
     input_format: str = "text"  # a key of documents.INPUT_FORMATS
+    reading: Reading = PLAIN_READING
     language: str = "en"
     num_shards: int = 0  # 0: the files that output_file names
     num_workers: int = 0
@@ -97,6 +100,7 @@ def job_of(options: PretrainingData) -> Job:
         do_lower_case=options.do_lower_case,
         never_split=tuple(sorted({*options.never_split})),  # in whatever order they are given
         input_format=options.input_format,
+        reading=options.reading,
         language=options.language,
         num_shards=options.num_shards,
         num_workers=options.num_workers,
@@ -187,7 +191,8 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
         "vocab_size": len(pieces),
         **dataclasses.asdict(job.settings),
     }
-    reader = DocumentReader(expand_patterns(job.input_file), input_format=job.input_format)
+    paths = expand_patterns(job.input_file)
+    reader = DocumentReader(paths, input_format=job.input_format, reading=job.reading)
     job = dataclasses.replace(job, do_lower_case=lower, strip_accents=strip_accents)
     return Plan(job, pieces, made_with), reader
 
@@ -198,6 +203,8 @@ def write_report(
     """Writes and returns the report of a run; see `outputs.write_report`."""
     job = plan.job
     warnings = [*documents.splitter_warnings(job.input_format, job.language, counts)]
+    if replaced := replaced_of(counts):
+        warnings.append(replaced)
     return outputs.write_report(path, counts, plan.made_with, written, plan.pieces, warnings)
 
 
@@ -207,7 +214,7 @@ def text_digest(job: Job, input_files: Sequence[str]) -> str:
     # Lines of text are not split: there the language, of whatever spelling, has no effect.
     language = documents.language_code("en" if job.input_format == "text" else job.language)
     read_as = [job.input_format, language, version, str(job.block_characters)]
-    parts = [*read_as, *map(digest_of, input_files)]
+    parts = [*read_as, *changed(job.reading).values(), *map(digest_of, input_files)]
     return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
 
 

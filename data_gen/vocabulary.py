@@ -30,9 +30,11 @@ from bert_tf.files import (
     output,
     path_errors,
     published,
-    read_lines,
+    read_blocks,
+    replaced_of,
     write_text,
 )
+from bert_tf.options import PLAIN_READING, Reading
 from bert_tf.runtime import import_extra
 from bert_tf.terminal import Progress
 from bert_tf.tokenization import basic
@@ -62,6 +64,7 @@ def write_vocabulary(
     strip_accents: bool | None = None,
     model_size: str | None = None,
     input_format: str,
+    reading: Reading = PLAIN_READING,
     num_workers: int,
     **learned: Any,
 ) -> None:
@@ -89,9 +92,9 @@ def write_vocabulary(
     if not is_stream(output_file):
         check_facts(output_file, facts)
     make_folder(folder or ".")
-    reader = DocumentReader(paths, input_format=input_format)
+    reader = DocumentReader(paths, input_format=input_format, reading=reading)
     if strips_accents(facts):
-        own = DocumentReader(paths, input_format=input_format)
+        own = DocumentReader(paths, input_format=input_format, reading=reading)
         lines = itertools.chain.from_iterable(next(own.blocks(BLOCK_CHARACTERS), []))
         warn_of_lost_letters(lines, "--nostrip_accents keeps them")
     with path_errors(output_file, "made"), published(output_file) as temporary:
@@ -101,6 +104,8 @@ def write_vocabulary(
             strip_accents=facts.strip_accents,
             num_workers=num_workers,
         )
+        if replaced := replaced_of(reader.counts):
+            logging.warning("%s", replaced)
         with Progress("merge the pieces"):
             pieces = learn_vocabulary(words, **learned)
         with gfile().GFile(temporary, "w") as file:
@@ -161,7 +166,7 @@ def write_config(path: str, num_pieces: int, model_size: str | None) -> None:
     """
     wanted = sizes_of(model_size or "base", num_pieces)
     try:
-        is_there = gfile().exists(path) and any(read_lines(path))  # a killed command's is empty
+        is_there = gfile().exists(path) and any(read_blocks(path))  # a killed command's is empty
         found = BertConfig.from_json_file(path) if is_there else wanted
     except InputError as error:
         logging.warning("%s stays as it is: received %s", path, error.received)

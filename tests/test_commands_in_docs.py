@@ -135,5 +135,5 @@ def test_a_tpu_machine_gets_what_setup_py_asks_for():
     declared = read("setup.py").partition("install_requires=[")[2].partition("]")[0]
     asked = {name for name in re.findall(r'"(\S+)"', declared) if "tensorflow" not in name}
     given = {line for line in read("requirements-tpu.txt").splitlines() if line[0] != "#"}
-    assert len(asked) == 5
+    assert len(asked) == 6
     assert {name for name in given if not re.match("tensorflow|libtpu", name)} == asked

@@ -6,6 +6,7 @@ import fcntl
 import glob
 import hashlib
 import io
+import itertools
 import os
 import pathlib
 import re
@@ -17,6 +18,8 @@ import sys
 import killed
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert_tf import files, runtime
 from bert_tf.errors import InputError
@@ -127,21 +130,118 @@ def test_texts_in_every_encoding_that_its_mark_tells(tmp_path, monkeypatch, enco
         assert [*files.read_text_lines(str(path))] == ['{"zwei":\r\n', '["ä鿿𝄞", 2]}\n']
 
 
-@pytest.mark.parametrize(
-    ("encoding", "text"),
-    [("GBK", "服务很好"), ("BIG5", "服務很好"), ("SHIFT_JIS", "日本語です"), ("EUC-KR", "서비스가"),
-     ("WINDOWS-1252", "été\xa0où"), ("WINDOWS-1251", "Привет")],
-)  # fmt: skip
-def test_no_other_encoding_is_chosen(tmp_path, encoding, text):
-    (tmp_path / "a").write_bytes(b"ok\n" + text.encode(encoding) + b"\n")
-    for read in (lambda path: [*files.read_text_lines(path)], files.read_json):
-        with pytest.raises(InputError, match="a, line 2: bytes that are not UTF-8") as caught:
-            read(str(tmp_path / "a"))
-        assert "iconv -f ENCODING" in caught.value.remedy
-        assert "ISO-8859-1" not in caught.value.remedy
-    (tmp_path / "a").write_bytes(b"\xff\xfea\0b")
-    with pytest.raises(InputError, match="begins as UTF-16 and is not"):
-        [*files.read_text_lines(str(tmp_path / "a"))]
+# encoding of a text, a line of it, and the flag that the error gives for it
+OTHER_ENCODINGS = {
+    "utf-16-le": ("Größe 10", "utf-16-le"),
+    "utf-16-be": ("Größe 10", "utf-16-be"),
+    "gb18030": ("服务很好，我很喜欢", "gb18030"),
+    "cp949": ("서비스가 좋아요", "cp949"),
+    "shift_jis": ("日本語です。これは本当のテキストです。", "cp932"),
+    "big5": ("服務很好，我很喜歡", "big5"),
+    "cp1251": ("Привет, как дела?", "cp1251"),
+    "koi8_r": ("Привет, как дела?", "koi8_r"),
+    "cp1252": ("été où ça", "cp1252"),
+    "iso8859_1": ("Größe;schön", "cp1252"),
+}
+
+
+@pytest.mark.parametrize("encoding", OTHER_ENCODINGS)
+@pytest.mark.parametrize("has_option", [True, False])
+def test_the_error_names_the_encodings_that_a_text_may_be_in(tmp_path, encoding, has_option):
+    line, name = OTHER_ENCODINGS[encoding]
+    path, before = tmp_path / "a", "" if encoding.startswith("utf") else "ok\n"
+    path.write_bytes(f"{before}{line}\nok\n".encode(encoding))
+    given = {"encoding": ""} if has_option else {}
+    number = 2 if before else 1
+    kind = "bytes that are not UTF-8|NUL bytes"
+    with pytest.raises(InputError, match=f"a, line {number}: ({kind})") as caught:
+        [*files.read_text_lines(str(path), **given)]
+    flag = "--encoding=" if has_option else ""
+    remedy = caught.value.remedy
+    assert f"{flag}{name} ({line!r})" in remedy
+    assert remedy.startswith("give the encoding" if has_option else "convert the file to UTF-8")
+    assert ("--encoding" in remedy) == has_option
+    assert [*files.read_text_lines(str(path), encoding=name)] == [
+        f"{part}\n" for part in (*before.split(), line, "ok")
+    ]
+
+
+def test_what_is_read_in_another_encoding_than_it_is(tmp_path):
+    path = tmp_path / "a"
+    cases = {  # content, encoding: received, remedy
+        (b"ok\n\xc3\xa9\n", "ascii"): ("line 2: bytes that are not ASC", "--encoding=utf-8 ('é')"),
+        (b"ok\n3 \x80\n", "latin1"): ("line 2: the control character", "--encoding=cp1252 ('3 €')"),
+        (b"a\0b\n", ""): ("line 1: NUL bytes", "or --encoding=utf-8, if"),
+        (b"ok\na\0b\n", ""): ("line 2: NUL bytes", "UTF-8 from its encoding; or --encoding=utf-8,"),
+        (b"\xff\xfea\0b", ""): ("line 1: bytes that are not UTF-16-LE", "or --encoding_errors=rep"),
+        (b"\xff\xfea\0\n\0\0\xd8c\0", ""): ("line 2: bytes that are not UTF-16-LE", "convert"),
+    }  # fmt: skip
+    for (content, encoding), (received, remedy) in cases.items():
+        path.write_bytes(content)
+        with pytest.raises(InputError) as caught:
+            [*files.read_text_lines(str(path), encoding=encoding)]
+        assert received in caught.value.received
+        assert remedy in caught.value.remedy
+
+
+def test_replaced_bytes_are_counted(tmp_path, caplog):
+    """In UTF-8, in an encoding of several bytes, and in UTF-16, whose line feed has two."""
+    cases = {
+        "": (b"a\xff\xfeb\nok\n\xe9", ["a\ufffd\ufffdb\n", "ok\n", "\ufffd"]),
+        "shift_jis": (b"\x93\xfa\x81\n\xffok\n\x81", ["日\ufffd\n", "\ufffdok\n", "\ufffd"]),
+        "utf-16-le": (b"a\0\0\xd8\n\0\0\xdc\n\0b", ["a\ufffd\n", "\ufffd\n", "\ufffd"]),
+    }
+    places = {"": "3 places of 2 lines", "shift_jis": "3 places of 3", "utf-16-le": "3 places of 3"}
+    for encoding, (content, lines) in cases.items():
+        caplog.clear()
+        (tmp_path / "a").write_bytes(content)
+        given = {"encoding": encoding, "encoding_errors": "replace"}
+        assert [*files.read_text_lines(str(tmp_path / "a"), **given)] == lines
+        (said,) = caplog.messages
+        assert f"U+FFFD stands in {places[encoding]}" in said
+        counts: dict[str, int] = {}
+        [*files.text_lines_of([content], "in", **given, counts=counts)]
+        assert len(caplog.messages) == 1
+        assert files.replaced_of(counts) in said
+
+
+def test_a_bad_byte_deep_in_a_text_is_found_when_it_is_reached():
+    """Of a text that never ends; what comes before it was given, and little was read ahead."""
+    taken = []
+
+    def blocks():
+        for number in itertools.count():
+            taken.append(number)
+            yield "é, line\n".encode() * 1000 if number != 5 else b"ok\n\xe9t\xe9\n"
+
+    lines = files.text_lines_of(blocks(), "in", encoding="")
+    assert [next(lines) for _ in range(5000)] == ["é, line\n"] * 5000
+    assert len(taken) == 5
+    assert next(lines) == "ok\n"
+    with pytest.raises(InputError, match="in, line 5002: bytes that are not UTF-8") as caught:
+        next(lines)
+    assert "--encoding=cp1252 ('été')" in caught.value.remedy
+    assert len(taken) == 6
+
+
+NO_SURROGATES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+ANY_ENCODING = st.sampled_from([*files._MARKS.values(), "utf-8-sig", "gb18030"])
+
+
+@given(text=NO_SURROGATES, encoding=ANY_ENCODING, size=st.integers(1, 9), errors=st.data())
+def test_what_is_valid_is_never_changed(text, encoding, size, errors):
+    text = text.removeprefix("\ufeff")
+    content = text.encode(encoding)
+    blocks = [content[at : at + size] for at in range(0, len(content), size)]
+    given = {
+        "encoding": encoding,
+        "encoding_errors": errors.draw(st.sampled_from(["strict", "replace"])),
+    }
+    try:
+        files.refuse_no_text("in", content)
+    except InputError:
+        return
+    assert "".join(files.text_lines_of(blocks, "in", **given)) == text
 
 
 def test_a_line_is_given_before_the_next_one_arrives():
@@ -149,7 +249,7 @@ def test_a_line_is_given_before_the_next_one_arrives():
         yield b"a\n"
         raise AssertionError("too early")
 
-    assert next(files.lines_of(blocks(), "in")) == b"a\n"
+    assert next(files.text_lines_of(blocks(), "in")) == "a\n"
 
 
 NO_JSON = {  # content: the reason
@@ -175,15 +275,15 @@ def test_what_is_no_json(tmp_path, content):
 
 def test_a_line_that_is_too_long_is_never_held_whole(tmp_path):
     blocks = iter([b"one\ntwo", b"2\r\n", *[b"abcdefg"] * 100])
-    lines = files.lines_of(blocks, "in", limit=20)
-    assert [next(lines), next(lines)] == [b"one\n", b"two2\r\n"]
+    lines = files.text_lines_of(blocks, "in", limit=20)
+    assert [next(lines), next(lines)] == ["one\n", "two2\r\n"]
     with pytest.raises(InputError, match="in, line 3, which is longer than 20 bytes"):
         next(lines)
     assert len(list(blocks)) == 97
     (tmp_path / "in").write_bytes(b"1234567\n89\n")
-    assert list(files.read_lines(str(tmp_path / "in"), limit=7)) == [b"1234567\n", b"89\n"]
+    assert list(files.read_text_lines(str(tmp_path / "in"), limit=7)) == ["1234567\n", "89\n"]
     with pytest.raises(InputError, match=r"in, line 1, which is longer than 6 bytes"):
-        list(files.read_lines(str(tmp_path / "in"), limit=6))
+        list(files.read_text_lines(str(tmp_path / "in"), limit=6))
 
 
 def test_what_cannot_be_read(tmp_path):
@@ -216,8 +316,8 @@ def test_an_error_within_a_file_is_not_its_end(tmp_path, monkeypatch):
             raise OSError(errno.EIO, "a bad sector")
 
     monkeypatch.setattr(files.gfile("in"), "GFile", Broken)
-    found = files.read_lines(str(tmp_path / "in"))
-    assert next(found) == b"one\n"
+    found = files.read_text_lines(str(tmp_path / "in"))
+    assert next(found) == "one\n"
     with pytest.raises(InputError, match="a bad sector"):
         next(found)
 
@@ -425,6 +525,9 @@ def test_two_processes_that_race_for_an_output(tmp_path, kind):
 
 PUBLISHER = """
 import os, sys, time
+from hypothesis import given
+from hypothesis import strategies as st
+
 from bert_tf import files, runtime
 from bert_tf.cli.main import run
 from bert_tf.options import Options

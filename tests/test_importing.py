@@ -4,6 +4,7 @@ import ast
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -71,12 +72,17 @@ print(json.dumps([prepared, chosen]))
 
 def run(program: str, *words: str, **environment: str) -> Any:
     """What a program prints as JSON, in a process of its own."""
+    return json.loads(ended(program, *words, **environment).stdout)
+
+
+def ended(program: str, *words: str, **environment: str) -> subprocess.CompletedProcess:
+    """A process that has run a program."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "XLA_", "KERAS_"))}
     environment |= clean | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", STATE + program, *words]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert ended.returncode == 0, ended.stderr
-    return json.loads(ended.stdout)
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    return process
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs glibc and /proc")
@@ -94,7 +100,10 @@ def test_a_command_computes_in_float32_on_tensorflow(tmp_path):
     """Whatever the user has chosen for Keras in other programs; and it may change its process."""
     (tmp_path / "keras.json").write_text('{"floatx": "float16", "backend": "torch"}')
     legacy = {"TF_USE_LEGACY_KERAS": "1"}  # without its package tf_keras
-    state, chosen = run(COMMAND, KERAS_HOME=str(tmp_path), KERAS_BACKEND="jax", **legacy)
+    process = ended(COMMAND, KERAS_HOME=str(tmp_path), KERAS_BACKEND="jax", **legacy)
+    state, chosen = json.loads(process.stdout)
+    own = re.compile(r"\S+ \S+ load TensorFlow( \.\.\.|: \d+ s)|WARNING: Logging before flag .*")
+    assert all(map(own.fullmatch, process.stderr.splitlines())), process.stderr  # nothing else
     assert chosen == ["tensorflow", "float32", "float32"]
     wanted = {"TF_ENABLE_ONEDNN_OPTS", "TF_CPP_MIN_LOG_LEVEL", "KERAS_BACKEND"}
     assert wanted <= state["environment"].keys()

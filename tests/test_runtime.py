@@ -1,7 +1,10 @@
 """bert_tf/runtime.py: tensorflow-text, a process alone."""
 
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import pytest
 import tensorflow as tf
@@ -66,3 +69,55 @@ def test_a_process_alone_waits_for_nobody():
     runtime.check_same({"steps": 7})
     runtime.process.leave()
     assert runtime.process.ending(tf.errors.UnavailableError(None, None, "gone")) is None
+
+
+# ---------------------------------------------------------------------------- what TensorFlow says
+
+# Stands for TensorFlow: it writes as C++ does, loads a process, and may abort.
+SAYING = """
+import os, sys
+def say(text): os.write(2, text.encode() + b"\\n")
+say("WARNING: All log messages before absl::InitializeLog() is called are written to STDERR")
+say("I0000 00:00:1795928072.4 16196 port.cc:153] oneDNN custom operations are on. And more")
+say("W0000 00:00:1795928072.4 16196 gpu.cc:7] This GPU is too old")
+os.write(2, b"no end of a line")
+if os.environ.get("ENDS") == "abort":
+    os.abort()
+say(" yet")
+import types
+config = types.SimpleNamespace(list_physical_devices=lambda: say(
+    "E0000 00:00:1795928072.4 16196 cuda_platform.cc:52] failed call to cuInit: 303"))
+"""
+LOADING = """
+from bert_tf import runtime
+runtime.prepare_command()
+runtime.gpus = lambda: GPUS
+runtime._DRIVERS = ()
+import sys, types
+sys.modules["keras"] = types.SimpleNamespace(config=types.SimpleNamespace(set_floatx=print))
+runtime.load_tensorflow()
+print("after", file=sys.stderr)
+"""
+GPU, TOLD = ["H200"], ["This GPU is too old", "no end of a line"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "environment", "lines"),
+    [
+        ([], {}, [*TOLD, "after"]),
+        (GPU, {}, [*TOLD, "cuInit: 303", "after"]),
+        ([], {"ENDS": "abort"}, TOLD),
+        ([], {"TF_CPP_MIN_LOG_LEVEL": "1"}, ["absl", "oneDNN", *TOLD, "cuInit: 303", "after"]),
+    ],
+)
+def test_what_tensorflow_says_while_it_loads(tmp_path, gpus, environment, lines):
+    """Known noise is left out; whatever else it says stays, in order, also before it aborts."""
+    (tmp_path / "tensorflow.py").write_text(SAYING)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}
+    clean["PYTHONPATH"] = f"{tmp_path}{os.pathsep}{ROOT}"
+    command = [sys.executable, "-c", LOADING.replace("GPUS", repr(gpus))]
+    process = subprocess.run(command, env=clean | environment, capture_output=True, text=True)
+    said = [line for line in process.stderr.splitlines() if "load TensorFlow" not in line]
+    assert len(said) == len(lines), process.stderr
+    assert all(part in line for part, line in zip(lines, said, strict=True))
+    assert process.returncode == (-6 if environment.get("ENDS") else 0)

@@ -7,7 +7,7 @@ The folder of a run holds all that is needed; otherwise give --bert_config_file 
 
 from bert_tf.checkpoints.options import Pretrained
 from bert_tf.errors import InputError
-from bert_tf.options import Options, option
+from bert_tf.options import Options, Reading, option
 from bert_tf.serving.options import MASK
 
 
@@ -19,6 +19,7 @@ class FillMask(Options):
         "Texts with [MASK]; default: the lines of standard input", default=(), words="TEXT ..."
     )
     top_k: int = option("Guesses for each [MASK].", default=5, low=1)
+    reading: Reading = Reading()
 
 
 def main(options: FillMask) -> None:
@@ -34,7 +35,8 @@ def main(options: FillMask) -> None:
         vocab_file=options.model.vocab_file,
         do_lower_case=options.model.do_lower_case,
     )
-    for text in options.texts or filter(None, map(str.strip, read_texts())):
+    lines = read_texts(input_format="text", reading=options.reading)
+    for text in options.texts or filter(None, map(str.strip, lines)):
         print(text)
         (answer,) = predictor.predict([text])
         if not answer["num_masks"]:

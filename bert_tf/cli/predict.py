@@ -5,21 +5,23 @@
     bert-tf predict --model=/serving/squad < questions.jsonl
     echo "A fine film." | bert-tf predict --model=/models/sst2
 
-The model is an export of bert-tf export, or the folder of a checkpoint. A file of any size takes
-the same memory, but for csv, conll and tsv with columns, read whole as in training. A text that is
-empty has no label and no score: null, or an empty cell. A .csv is written as the .csv that is read:
-with its separator, and with a mark of UTF-8 unless that is plain UTF-8.
+The model is an export of bert-tf export, or the folder of a checkpoint. The content of the input
+shows its format, as in training. A file of any size takes the same memory, but for a JSON list and
+sentences in CoNLL's format; the lines of a pipe are answered as they come. A text that is empty has
+no label and no score: null, or an empty cell. A table is written with the separator and the line
+ends of the one that is read, a .csv with a mark of UTF-8 unless that is plain UTF-8.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from bert_tf.cli.paths import format_of, written_format
+from bert_tf.cli.paths import written_format
 from bert_tf.options import Options, option
-from bert_tf.serving.options import INPUT_FORMATS, TABLES, AnswerFiles, WeightsOptions
+from bert_tf.serving.options import TABLES, AnswerFiles, InputRows, WeightsOptions
 
 if TYPE_CHECKING:
     from bert_tf.serving.predictor import Predictor
+    from bert_tf.serving.rows import Question, Questions
 
 OUTPUT_FORMATS = ("jsonl", *TABLES)
 
@@ -32,24 +34,10 @@ class Predict(Options):
         "local or remote; or hf:OWNER/NAME[@REVISION].",
         path=True,
     )
-    input_format: str | None = option(
-        "text: a text a line. tsv: texts with tabs between, or columns as in training. csv: "
-        "columns. conll: a word a line. jsonl: JSON strings, lists or objects. Of columns and "
-        "objects, `id` is passed on. Default: by the file's ending, or the tags in its first "
-        "lines; else text, or tsv for models of several texts.",
-        default=None,
-        choices=INPUT_FORMATS,
-    )
-    text_a_column: str | None = option(
-        "The column of the text; default: as in training.", default=None
-    )
     text_b_column: str | None = option(
         "The column of the second text; default: as in training.", default=None
     )
     id_column: str = option("The column that is passed on as `id`.", default="id")
-    encoding: str = option(
-        "Of the input, such as cp1252. Default: UTF-8, or UTF-16 with its mark.", default=""
-    )
     probabilities: bool = option(
         "In a .csv or .tsv, also a column for the probability of each label.",
         default=False,
@@ -62,6 +50,7 @@ class Predict(Options):
         high=1.0,
     )
     files: AnswerFiles = AnswerFiles()
+    rows: InputRows = InputRows()
     weights: WeightsOptions = WeightsOptions()
 
     def check(self) -> None:
@@ -73,7 +62,7 @@ def main(options: Predict) -> None:
     """Model -> answers to the inputs -> JSON lines or a table."""
     from absl import logging
 
-    from bert_tf.serving.answer_files import answered, num_items, open_output
+    from bert_tf.serving.answer_files import answered, num_rows, open_output
     from bert_tf.serving.predictor import Predictor
     from bert_tf.terminal import Progress, counted, number_of
 
@@ -83,53 +72,57 @@ def main(options: Predict) -> None:
         with Progress(f"load {options.model}"):
             size = options.files.batch_size
             predictor = Predictor(options.model, batch_size=size, **options.weights.arguments())
-        items = read(options, predictor)
+        questions = read(options, predictor)
         answers = answered(
-            predictor, items, min_probability=options.min_probability, id_key=options.id_column
+            predictor,
+            questions,
+            min_probability=options.min_probability,
+            id_key=options.id_column,
+            skip_bad_rows=options.rows.skip_bad_rows,
         )
         if output_file:  # otherwise the answers themselves show how far it is
-            answers = counted(answers, "answer", num_items(items, input_file), "inputs")
-        count = write(file, answers, items, options, predictor)
+            total = num_rows(questions, input_file, options.rows.reading)
+            answers = counted(answers, "answer", total, "inputs")
+        count = write(file, answers, questions, options, predictor)
     if output_file:
         logging.info("Wrote %s to %s", number_of(count, "answers"), output_file)
 
 
-def read(options: Predict, predictor: "Predictor") -> Iterable[tuple[str, Any]]:
-    """The places and items of the input, as the model takes them."""
+def read(options: Predict, predictor: "Predictor") -> "Questions":
+    """The rows of the input, as the model takes them."""
     from bert_tf.serving import rows
 
-    return rows.read_inputs(
+    return rows.read_questions(
         options.files.input_file,
         predictor.model.metadata,
-        input_format=options.input_format,
-        given=(options.text_a_column, options.text_b_column),
+        input_format=options.rows.input_format,
+        given=(options.rows.text_a_column, options.text_b_column),
         id_column=options.id_column,
-        encoding=options.encoding,
+        reading=options.rows.reading,
     )
 
 
 def write(
     file: BinaryIO,
-    answers: Iterable[dict[str, Any]],
-    items: Iterable[tuple[str, Any]],
+    answers: "Iterator[tuple[Question, dict[str, Any]]]",
+    questions: "Questions",
     options: Predict,
     predictor: "Predictor",
 ) -> int:
-    """Writes the answers to items in the format of the output; returns how many there are."""
+    """Writes the answers in the format of the output; returns how many there are."""
     from bert_tf.serving import answer_files
 
     output_file = options.files.output_file or ""
-    kind = format_of(output_file, OUTPUT_FORMATS)
+    kind = written_format(output_file, OUTPUT_FORMATS)
     if kind not in TABLES:
-        return answer_files.write_lines(file, answers)
+        return answer_files.write_lines(file, (answer for _, answer in answers))
     return answer_files.write_table(
         file,
         predictor,
-        items,
+        questions,
         answers,
         kind=kind,
-        input_file=options.files.input_file,
         output_file=output_file,
-        encoding=options.encoding,
+        encoding=options.rows.reading.encoding,
         probabilities=options.probabilities,
     )

@@ -20,7 +20,7 @@ from bert_tf.checkpoints.options import Pretrained
 from bert_tf.cli.paths import written_format
 from bert_tf.errors import InputError
 from bert_tf.options import Options, option
-from bert_tf.serving.options import AnswerFiles
+from bert_tf.serving.options import AnswerFiles, InputRows
 
 if TYPE_CHECKING:
     from bert_tf.serving.pretrained import Scorer
@@ -34,6 +34,7 @@ class Score(Options):
         "The texts; default: the lines of --input_file", default=(), words="TEXT ..."
     )
     files: AnswerFiles = AnswerFiles()
+    rows: InputRows = InputRows()
 
     def check(self) -> None:
         """Refuses texts of two sources, of which one would not be scored, and other formats."""
@@ -51,7 +52,14 @@ def main(options: Score) -> None:
     model = options.model.init_checkpoint
     with open_output(output_file, input_file, model) as file:  # before the model loads
         scorer = make_scorer(options.model, batch_size=options.files.batch_size)
-        texts = options.texts or read_texts(options.files.input_file)
+        rows = options.rows
+        texts = options.texts or read_texts(
+            input_file,
+            column=rows.text_a_column,
+            input_format=rows.input_format,
+            reading=rows.reading,
+            skip_bad_rows=rows.skip_bad_rows,
+        )
         write_lines(file, scores(scorer, texts))
 
 

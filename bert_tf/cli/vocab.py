@@ -43,6 +43,7 @@ def main(options: Vocabulary) -> None:
         strip_accents=options.strip_accents,
         model_size=options.model_size,
         input_format=options.input_format,
+        reading=options.reading,
         num_workers=options.num_workers,
         vocab_size=options.vocab_size,
     )

@@ -4,11 +4,13 @@ Dimensions: B rows, S word pieces of the longest, W words of the longest.
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf.data.grouping import LENGTHS
 from bert_tf.errors import InputError
@@ -17,7 +19,7 @@ from bert_tf.squad.data import article_of_row, parse_squad, training_examples
 from bert_tf.squad.windows import WindowSizes, record_values, training_windows
 from bert_tf.tokenization.layer import Tokenizer
 from bert_tf.tokenization.texts import as_columns, shown
-from bert_tf.tokenization.wordpiece import FullTokenizer, padded
+from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded, told_cut
 
 # ---------------------------------------------------------------------------- texts
 
@@ -25,13 +27,18 @@ from bert_tf.tokenization.wordpiece import FullTokenizer, padded
 def ids_of_texts(tokenizer: FullTokenizer, x: Any) -> dict[str, np.ndarray]:
     """Ids of texts, of pairs, or of a tuple of two columns: int32 [B, S] by the inputs' names.
 
+    How many were cut is logged.
+
     Raises:
       InputError: there are no texts, or something is none.
     """
     firsts, seconds = _columns(x)
     if not firsts:
         raise InputError("no texts", "one or more", "give texts")
-    return tokenizer(firsts, seconds)
+    rows, num_cut = tokenizer.rows(firsts, seconds)
+    if num_cut and tokenizer.longest:
+        logging.warning("%s", told_cut(num_cut, len(rows), tokenizer.longest))
+    return padded(rows)
 
 
 def _columns(x: Any) -> tuple[list[Any], list[Any] | None]:
@@ -201,7 +208,8 @@ def _inputs_of_words(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The inputs of a model, and where there are words, float32 [B, W]."""
     ids = tokenizer.iter_ids(word for words in sentences for word in words)
-    cls, sep, unknown = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
+    unknown = tokenizer.vocab["[UNK]"]
+    packer = Packer(tokenizer)
     longest = tokenizer.longest
     rows = []
     shape = len(sentences), max(map(len, sentences), default=0)
@@ -209,12 +217,12 @@ def _inputs_of_words(
     positions = np.zeros(shape, np.int32)
     for row, words in enumerate(sentences):
         pieces = [next(ids) or [unknown] for _ in words]  # as many as words have
-        flat = [cls, *(piece for word in pieces for piece in word), sep]
+        flat, segments = packer.join([*itertools.chain.from_iterable(pieces)], [])
         if longest and len(flat) > longest:
             received = f"sentence {row}, counted from 0, of {len(flat)} word pieces"
             remedy = "split it; bert-tf classify cuts long ones into windows"
             raise InputError(received, f"{longest} or fewer", remedy)
-        rows.append((flat, [0] * len(flat)))
+        rows.append((flat, segments))
         is_word[row, : len(words)] = 1
         positions[row, : len(words)] = np.cumsum([1, *map(len, pieces)])[:-1]
     return padded(rows) | {"word_positions": positions}, is_word

@@ -1,8 +1,8 @@
 """Inputs of a model -> its answers -> JSON lines, or the columns of a table and more.
 
-read_texts    lines of text, of a file or standard input
-num_items     how many items there are, for progress
-answered      the answer to each item, with its `id`
+read_texts    texts of a file or standard input
+num_rows      how many rows a file has, for progress
+answered      the answer to each row, with its `id`
 open_output   where the answers go
 write_lines   a line of JSON for each answer
 write_table   the columns that were read, and behind them what is answered
@@ -11,13 +11,15 @@ write_table   the columns that were read, and behind them what is answered
 import codecs
 import contextlib
 import csv
+import dataclasses
 import functools
 import io
 import itertools
 import json
+import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from absl import logging
@@ -25,9 +27,21 @@ from absl import logging
 from bert_tf import files
 from bert_tf.checkpoints.metadata import model_files
 from bert_tf.errors import InputError
-from bert_tf.serving.options import MASK, STDIN
+from bert_tf.options import Reading
+from bert_tf.serving.options import MASK
 from bert_tf.serving.predictor import Predictor
-from bert_tf.serving.rows import Item, Row, RowReader, lines_of, num_lines
+from bert_tf.serving.rows import Item, Question, Questions, Row, RowReader
+from bert_tf.tables import (
+    JSON,
+    JSONL,
+    TEXT,
+    Columns,
+    Format,
+    Texts,
+    open_table,
+    refuse_rows,
+)
+from bert_tf.tables import Row as TableRow
 from bert_tf.terminal import number_of
 
 CELLS = ("label", "applies", "score")  # answers that a cell of a table can hold
@@ -36,66 +50,148 @@ UNSURE = "unsure"
 # ---------------------------------------------------------------------------- in
 
 
-def read_texts(path: str | None = None) -> Iterator[str]:
-    """The lines of a file, else of standard input; an empty line is an empty text.
+def read_texts(
+    path: str | None = None,
+    *,
+    column: str | None = None,
+    input_format: str | None = None,
+    reading: Reading | None = None,
+    skip_bad_rows: bool = False,
+) -> Iterator[str]:
+    """The texts of a file, or of standard input; an empty line is an empty text.
+
+    Args:
+      path: of the file, a text a line, or a table or JSON lines; None: standard input.
+      column: of the texts; None: "text", if the file has such a column.
+      input_format: one of `tables.KINDS`; None: what the content shows.
+      reading: how its bytes are decoded; None where the user has no such options.
+      skip_bad_rows: whether rows that cannot be read are empty texts, with a warning.
 
     Raises:
-      InputError: the file cannot be read, or a line is not UTF-8.
+      InputError: the file cannot be read, or some rows; the message names all of these.
     """
-    lines = files.read_lines(path) if path else lines_of(sys.stdin.buffer, STDIN)
-    return (files.decoded(line, path or STDIN, number) for number, line in enumerate(lines, 1))
+    columns = Columns({"text": column or "text"}, hint="; --text_a_column names the column")
+    texts = Texts(0 if column else 1)
+    table = open_table(path, columns, reading=reading, form=input_format or "", texts=texts)
+    flaws: list[InputError] = []
+    for row in table.rows:
+        text = _text_of(row, table.format.kind, columns)
+        if isinstance(text, str):
+            if skip_bad_rows or not flaws:
+                yield text
+            continue
+        if table.is_live and not skip_bad_rows:
+            raise text
+        flaws.append(text)
+        if skip_bad_rows:
+            yield ""
+    skipped = "empty texts here"
+    refuse_rows(table.source, flaws, skip=skip_bad_rows, hint=columns.hint, skipped=skipped)
 
 
-def num_items(items: Iterable[Any], path: str | None) -> int | None:
-    """How many items were read from a file, or are to be; None where nothing but reading tells."""
-    if isinstance(items, list):
-        return len(items)
-    return num_lines(path) if path else None
+def _text_of(row: TableRow, kind: str, columns: Columns) -> str | InputError:
+    """The text of a row, or why there is none."""
+    if row.flaw:
+        return row.flaw
+    if kind == TEXT:
+        return row.value
+    text = row.cells.get("text")
+    if kind in (JSONL, JSON):
+        column = columns.by_field["text"]
+        text = row.value.get(column) if isinstance(row.value, dict) else row.value
+    if isinstance(text, str):
+        return text
+    received = f"{row.place}: {text!r:.80} as the text"
+    return InputError(received, "a text", "correct or delete the row")
+
+
+def num_rows(questions: Questions, path: str | None, reading: Reading | None = None) -> int | None:
+    """How many rows a local file has; None for a pipe, which is read once, or a remote file."""
+    if not path or not os.path.isfile(path):
+        return None
+    form = questions.table.format
+    count = open_table(path, Columns({}), reading=reading, form=form, texts=Texts(1))
+    return sum(1 for _ in count.rows) - questions.has_header
 
 
 # ---------------------------------------------------------------------------- answers
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+    """A question that was read: its texts, and whether it cannot be answered."""
+
+    question: Question
+    row: Row
+    is_bad: bool = False
+
+
 def answered(
     predictor: Predictor,
-    items: Iterable[tuple[str, Any]],
+    questions: Questions,
     *,
     min_probability: float = 0.0,
     id_key: str = "id",
-) -> Iterator[dict[str, Any]]:
-    """The answer to each item, with its `id` if it has one.
+    skip_bad_rows: bool = False,
+) -> Iterator[tuple[Question, dict[str, Any]]]:
+    """Each row and the answer to it, with its `id` if it has one.
 
-    Empty texts have no answer: all values are None.
+    Empty texts have no answer: all values are None; so have bad rows that are skipped.
 
     Args:
       predictor: the model.
-      items: the place of each, for messages, and the item, as of `rows.read_inputs`.
+      questions: the rows of a file.
       min_probability: the label of a less probable answer is UNSURE.
       id_key: of the id in objects that are not rows of a table.
+      skip_bad_rows: whether rows that cannot be read have an empty answer, with a warning.
 
     Raises:
-      InputError: an object lacks an `id_key` that is not "id", the model's answers have no single
-        probability, or as of `Predictor.stream`.
+      InputError: some rows cannot be read, all of which are named, of a pipe the first; an object
+        lacks an `id_key` that is not "id"; the model's answers have no single probability; or as of
+        `Predictor.stream`.
     """
     if min_probability and predictor.task != "classification":
         received = f"--min_probability={min_probability} for a model of {predictor.task}"
         raise InputError(received, "a model of one of several labels", "leave it out")
     reader = RowReader(predictor.model.metadata)
-    items, items_to_read = itertools.tee(items)
-    read = (reader.read(item, place) for place, item in items_to_read)
-    rows, rows_to_answer = itertools.tee(read)
-    answers = predictor.stream(rows_to_answer)
+    all_asked, to_answer = itertools.tee(_read(reader, questions, skip_bad_rows))
+    answers = predictor.stream(asked.row for asked in to_answer)
     num_unmasked = 0
-    for (place, item), row, answer in zip(items, rows, answers, strict=True):
-        if has_cells(predictor) and _is_empty(row):
+    for asked, answer in zip(all_asked, answers, strict=True):
+        is_empty = asked.is_bad or (has_cells(predictor) and _is_empty(asked.row))
+        if predictor.task == "fill_mask" and not answer["num_masks"] and not asked.is_bad:
+            num_unmasked += 1
+        if is_empty:
             answer = dict.fromkeys(answer)
         elif min_probability and answer["probability"] < min_probability:
             answer = answer | {"label": UNSURE}
-        num_unmasked += predictor.task == "fill_mask" and not answer["num_masks"]
-        yield _id_of(item, place, id_key) | answer
+        yield asked.question, _id_of(asked, id_key) | answer
     if num_unmasked:
         says = "%s without %s: no answer. For vectors of texts give --task=embeddings."
         logging.warning(says, number_of(num_unmasked, "texts"), MASK)
+
+
+def _read(reader: RowReader, questions: Questions, skip_bad_rows: bool) -> Iterator[Asked]:
+    """The texts of each question; bad ones are skipped, or the file is refused at its end."""
+    table = questions.table
+    flaws: list[InputError] = []
+    for question in questions.rows:
+        try:
+            if question.flaw:
+                raise question.flaw
+            row = reader.read(question.item, question.place)
+        except InputError as flaw:
+            if table.is_live and not skip_bad_rows:
+                raise
+            flaws.append(flaw)
+            if skip_bad_rows:
+                yield Asked(question, reader.empty_row(), is_bad=True)
+            continue
+        if skip_bad_rows or not flaws:  # else nothing is answered any more
+            yield Asked(question, row)
+    hint = "; --text_a_column and --text_b_column name the columns of the texts"
+    skipped = "answered by empty values"
+    refuse_rows(table.source, flaws, skip=skip_bad_rows, hint=hint, skipped=skipped)
 
 
 def has_cells(predictor: Predictor) -> bool:
@@ -108,15 +204,15 @@ def _is_empty(row: Row) -> bool:
     return not any(text.strip() for text in row.values())
 
 
-def _id_of(item: Any, place: str, id_key: str) -> dict[str, Any]:
-    """{"id": ...} for an item that has one, else {}."""
+def _id_of(asked: Asked, id_key: str) -> dict[str, Any]:
+    """{"id": ...} for a question that has one, else {}."""
+    item = asked.question.item
     key = "id" if isinstance(item, Item) else id_key
     if isinstance(item, Mapping) and key in item:
         return {"id": item[key]}
-    if key != "id":
-        raise InputError(
-            f"{place} without {key!r}", "an object with this key", "correct --id_column"
-        )
+    if key != "id" and not asked.is_bad:
+        received = f"{asked.question.place} without {key!r}"
+        raise InputError(received, "an object with this key", "correct --id_column")
     return {}
 
 
@@ -160,11 +256,10 @@ def write_lines(file: BinaryIO, answers: Iterable[Mapping[str, Any]]) -> int:
 def write_table(
     file: BinaryIO,
     predictor: Predictor,
-    items: Iterable[tuple[str, Any]],
-    answers: Iterable[Mapping[str, Any]],
+    questions: Questions,
+    answers: Iterable[tuple[Question, Mapping[str, Any]]],
     *,
     kind: str,
-    input_file: str | None,
     output_file: str,
     encoding: str = "",
     probabilities: bool = False,
@@ -174,39 +269,48 @@ def write_table(
     Args:
       file: where it is written.
       predictor: the model.
-      items: places and items of the table's rows, as of `rows.read_inputs`.
-      answers: one to each.
-      kind: csv, with the separator that was read, and a mark of UTF-8 unless the input was plain
-        UTF-8; or tsv, without quotes.
-      input_file: what was read.
+      questions: the rows of the table.
+      answers: as of `answered`.
+      kind: csv or tsv. Line ends are those of the input; so are the separator of a csv and the
+        quotes of a tsv. A csv has a mark of UTF-8 unless the input was plain UTF-8.
       output_file: names the output in messages.
       encoding: that was given for the input.
       probabilities: also write a column for the probability of each label.
 
     Raises:
-      InputError: the items are no rows of a table, or the answers no cells; or a cell of a tsv has
-        a tab or a line end.
+      InputError: the input is no table or has no row, or the answers are no cells; or a cell of a
+        tsv without quotes has a tab or a line end.
     """
-    if not has_cells(predictor) or not isinstance(items, list) or not items:
-        received = f"{output_file} for answers of {predictor.task} to {input_file}"
-        expected = "a table with columns and rows, and a model that labels or scores its texts"
-        raise InputError(received, expected, "write JSON lines: name the output .jsonl")
-    first: Item = items[0][1]
+    table = questions.table
+    received = f"{output_file} for answers of {predictor.task} to {table.source}"
+    expected = "a table with columns and rows, and a model that labels or scores its texts"
+    refused = InputError(received, expected, "write JSON lines: name the output .jsonl")
+    if not has_cells(predictor) or not table.names:
+        raise refused
     labels = predictor.model.metadata["options"].get("labels") or ()
-    if kind == "tsv":
-        line_of = functools.partial(tsv_line, path=output_file)
-    else:
-        line_of = functools.partial(csv_line, separator=first.separator)
-        if encoding or (input_file and files.is_marked(input_file)):
-            file.write(codecs.BOM_UTF8)
-    header: list[str] = []
-    for (_, item), answer in zip(items, answers, strict=True):
+    line_of = _line_writer(table.format, kind, output_file)
+    if kind == "csv" and (encoding or files.is_marked(table.source)):
+        file.write(codecs.BOM_UTF8)
+    count = 0
+    for count, (question, answer) in enumerate(answers, 1):
         cells = cells_of(answer, labels, probabilities=probabilities)
-        if not header:
-            header = [*first.names, *(_new_name(name, first.names) for name in cells)]
-            file.write(line_of(header))
-        file.write(line_of([*item.cells, *cells.values()]))
-    return len(items)
+        if count == 1:
+            added = [_new_name(name, table.names) for name in cells]
+            file.write(line_of([*table.names, *added]))
+        read = question.cells or [""] * len(table.names)
+        file.write(line_of([*read, *cells.values()]))
+    if count == 0:
+        raise refused
+    return count
+
+
+def _line_writer(form: Format, kind: str, path: str) -> Callable[[Iterable[Any]], bytes]:
+    """What makes lines of an output of cells, in the form of the input."""
+    is_quoted_tsv = form.kind == "tsv" and form.quoted and form.is_sure
+    if kind == "csv" or is_quoted_tsv:
+        separator = "\t" if kind == "tsv" else form.separator
+        return functools.partial(csv_line, separator=separator, line_end=form.line_end)
+    return functools.partial(tsv_line, path=path, line_end=form.line_end)
 
 
 def cells_of(
@@ -237,14 +341,14 @@ def _new_name(name: str, columns: Collection[str]) -> str:
     return next(new for new in itertools.chain([name], numbered) if new not in columns)
 
 
-def csv_line(cells: Iterable[Any], *, separator: str) -> bytes:
-    """A line of a .csv; None is an empty cell."""
+def csv_line(cells: Iterable[Any], *, separator: str, line_end: str) -> bytes:
+    """A line of a table with quotes where they are needed; None is an empty cell."""
     line = io.StringIO(newline="")
-    csv.writer(line, delimiter=separator).writerow(_texts(cells))
+    csv.writer(line, delimiter=separator, lineterminator=line_end).writerow(_texts(cells))
     return line.getvalue().encode()
 
 
-def tsv_line(cells: Iterable[Any], *, path: str) -> bytes:
+def tsv_line(cells: Iterable[Any], *, path: str, line_end: str) -> bytes:
     """A line of a .tsv, where quotes are text; None is an empty cell.
 
     Raises:
@@ -255,7 +359,7 @@ def tsv_line(cells: Iterable[Any], *, path: str) -> bytes:
         if re.search(r"[\t\r\n]", text):
             received = f"{text!r:.80} as a cell of {path}"
             raise InputError(received, "cells without tabs and line ends", "name it .csv")
-    return "\t".join(texts).encode() + b"\n"
+    return ("\t".join(texts) + line_end).encode()
 
 
 def _texts(cells: Iterable[Any]) -> list[str]:

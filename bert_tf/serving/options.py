@@ -7,19 +7,18 @@ from typing import Any
 from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.declarations import size
 from bert_tf.heads import NAMES
-from bert_tf.options import Options, option
+from bert_tf.options import Options, Reading, option
+from bert_tf.tables import KINDS
 
 TASKS = tuple(sorted(set(NAMES) - {"pretraining"}))  # --task
 DEFAULT, FROM_IDS, FROM_EXAMPLES = "serving_default", "ids", "examples"  # signatures
 EXPORT_FORMATS = ("saved_model", "litert", "onnx")
 SAVED_MODEL, LITERT, ONNX = EXPORT_FORMATS
-INPUT_FORMATS = ("text", "tsv", "csv", "jsonl", "conll")  # of questions to a model
 POOLINGS = ("none", "cls", "mean")  # of feature extraction
 EMBEDDINGS = "embeddings"  # as a layer: the input of the first encoder block
 FEATURE_FORMATS = ("jsonl", "npz", "tfrecord")  # of extracted features
 DEFAULT_CHOICES = 4  # sequences in a record of multiple choice, as in SWAG
 MASK = "[MASK]"
-STDIN = "standard input"
 TABLES = ("csv", "tsv")  # of answers, besides JSON lines
 
 
@@ -33,6 +32,27 @@ class AnswerFiles(Options):
         "JSON lines; default: standard output.", default=None, path=True, original=True
     )
     batch_size: int = option("Rows computed at a time.", default=32, low=1, original=True)
+
+
+class InputRows(Options):
+    """How the rows of the inputs are found."""
+
+    input_format: str | None = option(
+        "Default: what the content shows. text: a text a line. csv, tsv: a table with columns. "
+        "jsonl: JSON strings or objects. conll: a word a line.",
+        default=None,
+        choices=KINDS,
+    )
+    text_a_column: str | None = option(
+        "The column of the text; default: as the model was trained, or text_a or text.",
+        default=None,
+    )
+    skip_bad_rows: bool = option(
+        "Go on at rows that cannot be read, with an empty answer in their place, instead of "
+        "refusing the file.",
+        default=False,
+    )
+    reading: Reading = Reading()
 
 
 class WeightsOptions(ModelFiles):

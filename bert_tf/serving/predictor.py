@@ -36,11 +36,16 @@ from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of, text_inputs
 from bert_tf.serving.signatures import make_task, refuse_not_finite
-from bert_tf.tokenization.wordpiece import FullTokenizer  # also registers operations of exports
+from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
+    FullTokenizer,
+    room_for,
+    told_cut,
+)
 
 if TYPE_CHECKING:
     from bert_tf.keywords import PredictorOptions
 
+IN_WINDOWS = ("question_answering", "token_labels")  # tasks that read long texts whole
 BATCHES_OF_A_WINDOW = 16  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 16 << 20  # of text, unless a single text has more
 BYTES_OF_A_BATCH = 1 << 20  # likewise; tokenization takes many times the memory of the text
@@ -292,7 +297,7 @@ class Predictor:
             that each batch has items of similar length.
 
         Yields:
-          As `predict` returns.
+          As `predict` returns. At the end it is logged how many texts were cut.
 
         Raises:
           InputError: an item cannot be used; earlier windows are answered.
@@ -305,8 +310,40 @@ class Predictor:
             remedy = 'give a column, or the rows: table.to_dict("records")'
             raise InputError(f"a table ({type(items).__name__})", "an iterable of items", remedy)
         rows = (self._reader.read(item, f"item {number}") for number, item in enumerate(items, 1))
+        number = num_cut = 0
         for held in _windows(rows, self.batch_size * BATCHES_OF_A_WINDOW):
+            number += len(held)
+            num_cut += self._num_cut(held)
             yield from self._answers(held)
+        if num_cut:
+            logging.warning("%s", told_cut(num_cut, number, self._most))
+
+    @property
+    def _most(self) -> int:
+        """The tokens of a sequence at most; 0 where long texts are read in windows."""
+        most = self.model.metadata.get("options", {}).get("max_seq_length", 0)
+        return 0 if self.model.metadata.get("task") in IN_WINDOWS else most
+
+    def _num_cut(self, rows: Sequence[Row]) -> int:
+        """How many rows have more tokens than the model reads."""
+        most = self._most
+        if not most:
+            return 0
+        # The graph cuts them. A token has a byte or more: only long texts are tokenized here, too.
+        numbers, pairs = [], []
+        for number, row in enumerate(rows):
+            for a, b in pairs_of(row):
+                if len(a) + len(b) > room_for(most, bool(b)):
+                    numbers.append(number)
+                    pairs.append((a, b))
+        if not pairs:
+            return 0
+        ids = self.model.tokenizer.iter_ids(text for pair in pairs for text in pair)
+        cut = set()
+        for number, of_a, of_b in zip(numbers, ids, ids, strict=True):
+            if len(of_a) + len(of_b) > room_for(most, bool(of_b)):
+                cut.add(number)
+        return len(cut)
 
     def _answers(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """The answers to the rows of a window."""
@@ -328,6 +365,18 @@ def _windows(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
             held, size = [], 0
     if held:
         yield held
+
+
+def pairs_of(row: Row) -> Iterator[tuple[bytes, bytes]]:
+    """The first and the second text of each sequence of a row; the second may be empty."""
+    singles = [text for text in row.values() if isinstance(text, bytes)]
+    lists = [texts for texts in row.values() if not isinstance(texts, bytes)]
+    if lists:
+        for ending in lists[0]:
+            yield singles[0], ending
+    else:
+        first, second = [*singles, b""][:2]
+        yield first, second
 
 
 def batches(rows: Sequence[Row], *, batch_size: int) -> Iterator[list[int]]:

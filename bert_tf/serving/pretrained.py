@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
 from bert_tf import files
 from bert_tf.checkpoints.keras_files import refuse_other_tokenizer
@@ -36,10 +37,12 @@ from bert_tf.config import BertConfig
 from bert_tf.data.grouping import LENGTHS, batches_by_length, padded_length
 from bert_tf.errors import InputError
 from bert_tf.modeling.models import BertModel
+from bert_tf.options import Reading
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK
 from bert_tf.serving.signatures import refuse_not_finite
+from bert_tf.tables import JSON, JSONL, TEXT, Columns, Row, Texts, open_table, refuse_rows
 from bert_tf.terminal import announced
-from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded
+from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded, told_cut
 
 BATCHES_OF_A_WINDOW = 64  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 1 << 28  # of the vectors of a window
@@ -51,32 +54,65 @@ _LARGEST_EXPONENT = 709  # of exp in a float
 Line = tuple[str, str | None]  # a text, and another one of a pair
 
 
-def read_lines(path: str, *, jsonl: bool) -> Iterator[Line]:
-    """The lines of a file, one at a time (original: `read_examples`).
+FIRST, SECOND = "text_a", "text_b"  # columns of texts
+
+
+def read_pairs(
+    path: str,
+    *,
+    given: tuple[str | None, str | None] = (None, None),
+    input_format: str | None = None,
+    reading: Reading | None = None,
+    skip_bad_rows: bool = False,
+) -> Iterator[Line]:
+    """The texts of a file, one at a time (original: `read_examples`).
 
     Args:
-      path: a file in UTF-8, local or remote.
-      jsonl: each line is an object with text_a, or text, and perhaps text_b. Otherwise it is a
-        text, or two with " ||| " between.
+      path: a file, local or remote: a text a line, or two with " ||| " between; or a table or JSON
+        lines with the columns text_a, or text, and perhaps text_b.
+      given: other columns of the first and the second text.
+      input_format: one of `tables.KINDS`; None: what the content shows.
+      reading: how its bytes are decoded; None where the user has no such options.
+      skip_bad_rows: whether rows that cannot be read are empty texts, with a warning.
 
     Raises:
-      InputError: the file cannot be read, or a line is not UTF-8 or no such object.
+      InputError: the file cannot be read, or some rows; the message names all of these.
     """
-    for number, text in enumerate(map(str.strip, files.read_text_lines(path)), 1):
-        if not jsonl:
-            pair = re.match(r"^(.*) \|\|\| (.*)$", text)
-            yield (pair[1], pair[2]) if pair else (text, None)
-            continue
-        try:
-            values = json.loads(text, object_pairs_hook=files.each_key_once)
-            line = values.get("text_a", values.get("text")), values.get("text_b")
-            if not isinstance(line[0], str) or not isinstance(line[1], str | None):
-                raise TypeError("a text is missing or not a string")
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            received = f"{path}, line {number}: {text[:80]!r} ({type(error).__name__}: {error})"
-            expected = 'JSON such as {"text_a": "...", "text_b": "..."}'
-            raise InputError(received, expected, "correct the line") from None
-        yield line
+    hint = "; --text_a_column and --text_b_column name the columns of the texts"
+    optional = () if given[1] else ("second",)
+    by_field = {"first": given[0] or FIRST, "second": given[1] or SECOND}
+    columns = Columns(by_field, optional, hint=hint)
+    texts = Texts(0 if any(given) else 1)
+    table = open_table(path, columns, reading=reading, form=input_format or "", texts=texts)
+    flaws: list[InputError] = []
+    for row in table.rows:
+        line = _line_of(row, table.format.kind, columns)
+        if isinstance(line, InputError):
+            flaws.append(line)
+            line = ("", None)
+        if skip_bad_rows or not flaws:
+            yield line
+    skipped = "empty texts here"
+    refuse_rows(table.source, flaws, skip=skip_bad_rows, hint=hint, skipped=skipped)
+
+
+def _line_of(row: Row, kind: str, columns: Columns) -> Line | InputError:
+    """The texts of a row, or why there are none."""
+    if row.flaw:
+        return row.flaw
+    if kind == TEXT:
+        pair = re.match(r"^(.*) \|\|\| (.*)$", row.value.strip())
+        return (pair[1], pair[2]) if pair else (row.value.strip(), None)
+    first, second = row.cells.get("first"), row.cells.get("second")
+    if kind in (JSONL, JSON):
+        values = row.value if isinstance(row.value, dict) else {FIRST: row.value}
+        first = values.get(columns.by_field["first"], values.get("text"))
+        second = values.get(columns.by_field["second"])
+    if isinstance(first, str) and isinstance(second, str | None):
+        return first, second
+    received = f"{row.place}: {first!r:.40} and {second!r:.40} as the texts"
+    expected = 'texts, as in the JSON {"text_a": "...", "text_b": "..."}'
+    return InputError(received, expected, "correct or delete the row")
 
 
 class Vectors(NamedTuple):
@@ -159,19 +195,29 @@ class Extractor:
         self._run = _compiled(model, names, pooling, config.is_causal)
 
     def extract(self, lines: Iterable[Line]) -> Iterator[Vectors]:
-        """Yields the vectors of each line, in order, while lines are read."""
-        lines = iter(lines)
-        while window := list(itertools.islice(lines, self._window_size)):
-            yield from self._window(window)
+        """Yields the vectors of each line, in order, while lines are read.
 
-    def _window(self, lines: Sequence[Line]) -> list[Vectors]:
-        """The vectors of lines, computed in the order of their lengths."""
+        At the end it is logged how many were cut.
+        """
+        lines = iter(lines)
+        number = num_cut = 0
+        while window := list(itertools.islice(lines, self._window_size)):
+            vectors, num_cut_here = self._window(window)
+            number += len(window)
+            num_cut += num_cut_here
+            yield from vectors
+        if num_cut:
+            logging.warning("%s", told_cut(num_cut, number, self._max_seq_length))
+
+    def _window(self, lines: Sequence[Line]) -> tuple[list[Vectors], int]:
+        """The vectors of lines, computed in the order of their lengths; how many lines were cut."""
         ids = self._tokenizer.tokenize_ids(
             [text or "" for line in lines for text in line]
         ).to_list()
         pairs = zip(ids[0::2], ids[1::2], strict=True)
         # Original: `convert_examples_to_features`.
-        examples = [self._packer.pack(a, b)[:2] for a, b in pairs]  # ids and segments [T] each
+        packed = [self._packer.pack(a, b) for a, b in pairs]
+        examples = [(ids, segments) for ids, segments, _ in packed]  # [T] each
         lengths = [len(ids) for ids, _ in examples]
         found: dict[int, Vectors] = {}
         for rows in batches_by_length(lengths, batch_size=self._batch_size):
@@ -180,7 +226,8 @@ class Extractor:
                 tokens = self._tokenizer.convert_ids_to_tokens(examples[i][0])
                 layers = value[:, : len(tokens)] if self._pooling == "none" else value
                 found[i] = Vectors(tokens, layers)
-        return [found[i] for i in range(len(examples))]
+        num_cut = sum(is_cut for *_, is_cut in packed)
+        return [found[i] for i in range(len(examples))], num_cut
 
     def _batch(self, rows: Sequence[tuple[list[int], list[int]]]) -> np.ndarray:
         """Vectors [B, L, S, D] or [B, L, D]; every batch has B rows: fewer shapes to compile."""
@@ -349,6 +396,7 @@ class Scorer:
             remedy = 'give a model of bert_tf.load(path, head="fill_mask")'
             raise InputError(model.name, "a model with the output masked_lm_logits", remedy)
         self.tokenizer, self.batch_size = tokenizer, batch_size
+        self._packer = Packer(tokenizer)
         self.most_tokens = max_seq_length - 2  # of a text that is scored as a whole
         self._losses = _losses_of(model)
 
@@ -372,10 +420,9 @@ class Scorer:
     def _masked(self, ids: list[int], place: int) -> tuple[list[int], int]:
         """The tokens around a masked one, and where it is among them."""
         width = min(len(ids), self.most_tokens)
-        cls, sep, mask = self.tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", MASK])
         first = min(max(place - width // 2, 0), len(ids) - width)  # of the tokens that are seen
-        copy = [cls, *ids[first : first + width], sep]
-        copy[place - first + 1] = mask
+        copy, _ = self._packer.join(ids[first : first + width], [])
+        copy[place - first + 1] = self.tokenizer.vocab[MASK]
         return copy, place - first + 1
 
 

@@ -4,36 +4,46 @@
     ("who?", "It was Ann.")                   {"question": "who?", "context": "It was Ann."}
     ("She", ["left.", "slept."])              {"context": "She", "endings": ["left.", "slept."]}
 
-A line of a file is one item, even if it is empty, so that answers and lines correspond:
+A row of a file, as of `bert_tf.tables`, is one item, even if it is empty, so that answers and rows
+correspond:
 
-    text     the line is the text
-    tsv      texts with tabs between; a list of texts takes all columns that are left
-    jsonl    a JSON string, list or object
-
-A csv or tsv file may have the texts in columns: those that the model was trained on, or other ones
-that the caller names. So may a JSON object. The words of a file in CoNLL's format are joined.
+    text     the line is the text; several have tabs between, and a list takes all that are left
+    table    the texts are in columns: those that the model was trained on, or that the caller names
+    jsonl    a JSON string, list or object; its keys may be columns, too
+    conll    the words of a sentence are joined
 
 Shapes: B rows, C texts of a list.
 """
 
+import dataclasses
 import functools
 import itertools
-import json
-import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from absl import logging
 
-from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.heads.schemes import normal_tags, tags_in
-from bert_tf.serving.options import DEFAULT, STDIN
-from bert_tf.tasks import examples
+from bert_tf.options import Reading
+from bert_tf.serving.options import DEFAULT
+from bert_tf.tables import (
+    CONLL,
+    JSON,
+    JSONL,
+    STDIN,
+    TEXT,
+    TEXT_NAME,
+    Columns,
+    Table,
+    Texts,
+    open_table,
+    refuse_header,
+)
+from bert_tf.tables import (
+    Row as TableRow,
+)
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
@@ -41,11 +51,35 @@ Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
 
 
 class Item(dict[str, Any]):
-    """The texts of a table's row by their names; and all of the row, as of `examples.Row`."""
+    """The texts of a table's row by their names; and the cells of all its columns."""
 
-    names: Sequence[str]
-    cells: Sequence[str]
-    separator: str
+    cells: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """What a row of a file asks a model.
+
+    Attributes:
+      place: of the row.
+      item: as for `RowReader.read`; None where the row cannot be read.
+      flaw: why it cannot be read.
+      cells: of all columns of a table.
+    """
+
+    place: str
+    item: Any
+    flaw: InputError | None = None
+    cells: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Questions:
+    """The rows of a file as questions to a model, to be read once."""
+
+    table: Table
+    rows: Iterator[Question]
+    has_header: bool
 
 
 # The output that counts a row's real columns: the outputs with such columns.
@@ -56,7 +90,7 @@ _COUNTED = {
 _NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
 _HINT = "; --text_a_column and --text_b_column name the columns of the texts"
 # Keys that hold a text in this or another model. Other keys are ignored: id, label, title, ...
-_TEXT_KEY = re.compile(rf"{examples.TEXT_NAME}|text_pair|context|endings")
+_TEXT_KEY = re.compile(rf"{TEXT_NAME}|text_pair|context|endings")
 
 
 def text_inputs(metadata: Mapping[str, Any]) -> dict[str, bool]:
@@ -110,6 +144,10 @@ class RowReader:
                 raise self._error(f"{place}, {name}: {_shown(value)}")
             row[name] = [utf8(text) for text in texts] if is_list else utf8(value)
         return row
+
+    def empty_row(self) -> Row:
+        """A row whose texts are all empty."""
+        return {name: [b"", b""] if is_list else b"" for name, is_list in self.is_list.items()}
 
     def _error(self, received: str) -> InputError:
         remedy = "give the model's texts alone, as strings, under these names or in this order"
@@ -179,60 +217,86 @@ def _decoded(value: bytes | list) -> Any:
 # ---------------------------------------------------------------------------- files
 
 
-def read_inputs(
+def read_questions(
     path: str | None,
     metadata: Mapping[str, Any],
     *,
     input_format: str | None = None,
     given: Sequence[str | None] = (),
     id_column: str = "id",
-    encoding: str = "",
-) -> Iterable[tuple[str, Any]]:
-    """The place and the item of each row of a file, a list, or line of it, as they are read.
+    reading: Reading | None = None,
+) -> Questions:
+    """The rows of a file or of standard input, each as it is read.
 
     Args:
       path: of the file; None: standard input.
       metadata: of the model, as in export.json.
-      input_format: one of INPUT_FORMATS; None: see `format_of`.
+      input_format: one of `tables.KINDS`; None: what the content shows.
       given: columns of the model's texts, as for `columns_of`.
       id_column: of a table, whose cells are passed on as `id`.
-      encoding: of a file; "" for UTF-8, or UTF-16 with its mark.
 
     Raises:
       InputError: the file cannot be read so.
     """
-    kind, columns = input_format or format_of(path, metadata), columns_of(metadata, given)
-    if any(given) and kind in ("text", "conll"):
+    inputs = text_inputs(metadata)
+    columns = columns_of(metadata, given)
+    if any(given) and input_format in (TEXT, CONLL):
         remedy = "add --input_format, or leave out --text_a_column"
-        raise InputError(f"columns, but {kind} in {path or STDIN}", "csv, tsv or jsonl", remedy)
-    has_columns = any(given) or bool(path and kind == "tsv" and is_table(path, columns))
-    if kind in ("csv", "conll") or (kind == "tsv" and has_columns):
-        if not path:
-            remedy = "name it with --input_file, or give JSON lines"
-            raise InputError(f"{kind} with columns on {STDIN}", "a file", remedy)
-        logging.info("%s is read as %s with columns", path, kind)
-        return [*read_table(path, columns, kind, id_column=id_column, encoding=encoding)]
-    stream = lines_of(sys.stdin.buffer, STDIN, encoding)
-    lines = files.read_lines(path, encoding=encoding) if path else stream
-    told = {"input_format": kind, "name": path or STDIN, "columns": columns}
-    return read_items(lines, metadata, **told, has_columns=has_columns)
+        received = f"columns, but {input_format} in {path or STDIN}"
+        raise InputError(received, "csv, tsv or jsonl", remedy)
+    labels = metadata["options"]["labels"] if metadata["task"] == "token_labels" else None
+    are_tagged = functools.partial(has_tags, labels=labels) if labels else None
+    wanted = _with_id(columns, id_column)
+    texts = Texts(0 if any(given) else len(inputs), are_tagged)
+    table = open_table(path, wanted, reading=reading, form=input_format or "", texts=texts)
+    rows = table.rows
+    if table.names and not wanted.are_names:
+        rows = refuse_header(rows, hint=_HINT)
+    item_of = functools.partial(_item, table.format.kind, inputs, columns)
+    has_header = bool(table.names) and wanted.are_names
+    return Questions(table, map(functools.partial(_question, item_of), rows), has_header)
 
 
-def format_of(path: str | None, metadata: Mapping[str, Any]) -> str:
-    """The format of a file: by its ending, otherwise by its tags, or the texts of the model."""
-    ending = os.path.splitext(path or "")[1].lower()
-    known = {".tsv": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".json": "jsonl", ".conll": "conll"}
-    if ending not in known and path and metadata["task"] == "token_labels":
-        return "conll" if _has_tags(path, metadata["options"]["labels"]) else "text"
-    return known.get(ending, "text" if len(metadata["texts"]) == 1 else "tsv")
+def _with_id(columns: Mapping[str, str | int], id_column: str) -> Columns:
+    """The columns to read, with that of an id if the table has a header."""
+    by_field = dict(columns)
+    if all(isinstance(column, str) for column in columns.values()):
+        by_field = {"id": id_column, **columns}
+    may_lack = {"id"} if id_column == "id" and "id" not in columns.values() else set()
+    return Columns(by_field, may_lack, hint=_HINT)
 
 
-def _has_tags(path: str, labels: Sequence[str]) -> bool:
-    """Whether the first two lines of a file are words with tags of a model, in any scheme."""
-    lines = (line.split() for line in files.read_text_lines(path))
-    first = [words for words in itertools.islice(filter(None, lines), 2) if len(words) > 1]
-    tags = itertools.chain(*(tags_in(labels, normal_tags(one[-1:])) for one in first))
-    return len(first) == 2 and {*tags} <= {*labels}
+def _question(item_of: Any, row: TableRow) -> Question:
+    """What a row asks; a flaw where it cannot be read."""
+    if row.flaw:
+        return Question(row.place, None, row.flaw, row.all_cells)
+    try:
+        return Question(row.place, item_of(row), None, row.all_cells)
+    except InputError as flaw:
+        return Question(row.place, None, flaw, row.all_cells)
+
+
+def _item(
+    kind: str, inputs: Mapping[str, bool], columns: Mapping[str, str | int], row: TableRow
+) -> Any:
+    """The item of a row of a file of some kind."""
+    if kind in (JSONL, JSON):
+        return _of_json(columns, row.value)
+    if kind == CONLL:
+        return {"text": " ".join(row.cells["words"])}
+    if kind == TEXT:
+        return row.value if len(inputs) == 1 else _of_tabs(inputs, row)
+    return Item({name: cell for name, cell in row.cells.items() if cell is not None})
+
+
+def has_tags(head: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether the first two lines are words with tags of a model, in any scheme."""
+    rows = (line.split() for line in head)
+    first = [words for words in itertools.islice(rows, 2) if len(words) > 1]
+    tags: set[str] = set()
+    for words in first:
+        tags.update(tags_in(labels, normal_tags(words[-1:])))
+    return len(first) == 2 and tags <= {*labels}
 
 
 def columns_of(
@@ -258,134 +322,22 @@ def columns_of(
     return dict(zip(inputs, columns, strict=True))
 
 
-def is_table(path: str, columns: Mapping[str, str | int]) -> bool:
-    """Whether a tsv file has these columns, rather than the texts alone.
-
-    Raises:
-      InputError: its first line is a header with other names.
-    """
-    first = next(files.read_text_lines(path), "")
-    cells = [cell.strip() for cell in first.split("\t")]
-    known = range(len(cells)) if _are_positions(columns) else cells
-    if {*columns.values()} <= {*known}:
-        return True
-    row = examples.Row(place(path, 1), dict(enumerate(cells)))
-    return not [*examples.refuse_header([row], hint=_HINT)]
-
-
-def _are_positions(columns: Mapping[str, str | int]) -> bool:
-    return any(isinstance(column, int) for column in columns.values())
-
-
-def read_table(
-    path: str,
-    columns: Mapping[str, str | int],
-    file_format: str,
-    *,
-    id_column: str = "id",
-    encoding: str = "",
-) -> Iterator[tuple[str, Item]]:
-    """The place and the item of each row, or in CoNLL's format of each sentence.
-
-    The cells of `id_column` are passed on as `id`.
-
-    Raises:
-      InputError: the file lacks a column, or has a broken row.
-    """
-    by_field = {**({} if _are_positions(columns) else {"id": id_column}), **columns}
-    may_lack = {"id"} if id_column == "id" and "id" not in columns.values() else ()
-    wanted = examples.Columns(by_field, may_lack, {}, hint=_HINT)
-    rows = examples.read_rows(path, file_format, wanted, encoding=encoding)
-    for row in examples.refuse_header(rows, hint=_HINT) if _are_positions(columns) else rows:
-        if row.flaw:
-            raise row.flaw
-        cells = row.cells
-        if file_format == "conll":
-            cells = {"text": " ".join(cells["words"])}
-        item = Item({name: cell for name, cell in cells.items() if cell is not None})
-        item.names, item.cells, item.separator = row.names, row.all_cells, row.separator
-        yield row.place, item
-
-
-def lines_of(stream: BinaryIO, name: str, encoding: str = "") -> Iterator[bytes]:
-    """The lines of a stream, each as soon as it arrives.
-
-    Raises:
-      InputError: a line is too long to be held in memory; `name` says where.
-    """
-    blocks = iter(lambda: stream.readline(files.READ_BYTES), b"")
-    return files.lines_of(blocks, name, encoding=encoding)
-
-
-def read_items(
-    lines: Iterable[bytes],
-    metadata: Mapping[str, Any],
-    *,
-    input_format: str,
-    name: str,
-    columns: Mapping[str, str | int] = MappingProxyType({}),
-    has_columns: bool = False,
-) -> Iterator[tuple[str, Any]]:
-    """The place and the item of each line.
-
-    Args:
-      lines: with their line ends.
-      metadata: of the model, as in export.json.
-      input_format: text, tsv or jsonl.
-      name: of the file, for messages.
-      columns: other keys of the texts in JSON objects, as of `columns_of`.
-      has_columns: whether every line must be an object with these keys.
-
-    Raises:
-      InputError: a line cannot be parsed; the message names it.
-    """
-    inputs = text_inputs(metadata)
-    keys = dict(zip(columns.values(), inputs.values(), strict=True)) if has_columns else inputs
-    of_json = functools.partial(_of_json, columns, has_columns)
-    parse, expected = {
-        "text": (str, ""),
-        "tsv": (functools.partial(_of_tsv, inputs), f"with tabs between: {', '.join(inputs)}"),
-        "jsonl": (of_json, f"JSON with each key once, such as {_object(keys)}"),
-    }[input_format]
-    for number, raw in enumerate(lines, 1):
-        raw = raw.removesuffix(b"\n").removesuffix(b"\r")
-        text = files.decoded(raw, name, number)
-        try:
-            item = parse(text)
-        except (ValueError, RecursionError) as error:
-            shown = f"{raw!r:.60} ({error})"
-            remedy = "correct the line, or give another --input_format"
-            raise InputError(f"{place(name, number)}: {shown}", expected, remedy) from None
-        yield place(name, number), item
-
-
-def _of_tsv(inputs: Mapping[str, bool], text: str) -> dict[str, Any]:
+def _of_tabs(inputs: Mapping[str, bool], row: TableRow) -> dict[str, Any]:
     """The single texts of a line, then the list of texts if there is one."""
     names = [name for name, is_list in inputs.items() if not is_list]
     lists = [name for name, is_list in inputs.items() if is_list]
-    values = text.split("\t")
+    values = row.value.split("\t")
     rest = values[len(names) :]
     if len(values) < len(names) or bool(rest) != bool(lists):
-        raise ValueError(number_of(len(values), "columns"))
+        received = f"{row.place}: {row.value!r:.60} ({number_of(len(values), 'columns')})"
+        expected = f"with tabs between: {', '.join(inputs)}"
+        raise InputError(received, expected, "correct the line, or give another --input_format")
     return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)
 
 
-def _of_json(columns: Mapping[str, str | int], has_columns: bool, text: str) -> Any:
-    """The value of a line; of an object with all `columns` these are under the texts' names."""
-    item = json.loads(text, object_pairs_hook=files.each_key_once)
-    if isinstance(item, dict) and item.keys() >= {*columns.values()}:
-        others = {key: value for key, value in item.items() if key not in columns.values()}
-        return others | {name: item[column] for name, column in columns.items()}
-    if has_columns:
-        raise ValueError(f"without {' and '.join(map(str, columns.values()))}")
-    return item
-
-
-def num_lines(path: str) -> int | None:
-    """How many lines a local file has; None for a pipe, which is read once, or a remote file."""
-    return sum(1 for _ in files.read_lines(path)) if os.path.isfile(path) else None
-
-
-def place(name: str, number: int) -> str:
-    """Names a line in messages."""
-    return f"{name}, line {number}"
+def _of_json(columns: Mapping[str, str | int], value: Any) -> Any:
+    """A value of JSON; of an object with all `columns` these are under the texts' names."""
+    if not isinstance(value, dict) or not value.keys() >= {*columns.values()}:
+        return value
+    others = {key: cell for key, cell in value.items() if key not in columns.values()}
+    return others | {name: value[column] for name, column in columns.items()}

@@ -27,7 +27,7 @@ from bert_tf.heads import head_named
 from bert_tf.squad.data import ContextWords, SquadExample, TrainingExample, WordSpan, split_context
 from bert_tf.squad.options import WindowSizes
 from bert_tf.terminal import counted
-from bert_tf.tokenization.wordpiece import FullTokenizer
+from bert_tf.tokenization.wordpiece import FullTokenizer, Packer
 
 FIRST_UNIQUE_ID = 1_000_000_000
 CONTEXTS_AT_ONCE = 128  # tokenized in one call; bounds the memory
@@ -293,7 +293,7 @@ def prediction_windows(
       InputError: the vocabulary lacks [CLS] or [SEP].
     """
     tokenizer.require_special_tokens("[CLS]", "[SEP]")
-    cls, sep = np.array(tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"]), np.int32)[:, None]
+    packer = Packer(tokenizer)
     documents = tokenize_contexts((example.context for example in examples), tokenizer)
     questions = _tokenize([example.question_text for example in examples], tokenizer)
     windows = []
@@ -303,6 +303,7 @@ def prediction_windows(
         layout = _layout(len(document.ids), sizes.room(len(query)), sizes.doc_stride)
         for number, (span, is_max_context) in enumerate(layout):
             pieces = document.ids[span.start : span.start + span.length]
+            input_ids, _ = packer.join(query.tolist(), pieces.tolist())
             windows.append(
                 Window(
                     unique_id=FIRST_UNIQUE_ID + len(windows),
@@ -310,7 +311,7 @@ def prediction_windows(
                     doc_span_index=number,
                     document=document,
                     span=span,
-                    input_ids=np.concatenate([cls, query, sep, pieces, sep]),  # [T]
+                    input_ids=np.array(input_ids, np.int32),  # [T]
                     doc_offset=len(query) + 2,
                     token_is_max_context=is_max_context,
                 )

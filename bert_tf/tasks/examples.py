@@ -13,42 +13,38 @@ each by the field of an example that it holds. A row has the cells of these colu
                                               {"text_a": "It rains.", "label": "neutral"})
 """
 
-import csv
 import dataclasses
-import io
 import itertools
-import json
 import re
-import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from absl import logging
 
-from bert_tf import files
 from bert_tf.data.tfds import plain
-from bert_tf.errors import InputError, shortened
+from bert_tf.errors import InputError
 from bert_tf.heads import Labels
-from bert_tf.heads.labels import DECIMAL, Label, text_of
+from bert_tf.heads.labels import Label, text_of
 from bert_tf.heads.tags import TagError
-from bert_tf.tasks.conll import read_sentences
+from bert_tf.options import Reading
+from bert_tf.tables import (
+    PUBLISHED_TSV,
+    Column,
+    Columns,
+    Format,
+    Row,
+    find_format,
+    first_cells,
+    open_table,
+    pick,
+    refuse_header,
+    refuse_rows,
+)
+from bert_tf.tables.rows import CORRECT
 
 OWN_FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
 REQUIRED, OPTIONAL, NONE = "required", "optional", "none"
-LONGEST_NAME = 40  # of a column
-# Names of columns of texts in published files.
-TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
-# A cell of the first line that is one of these is the header of a column, not data.
-HEADER_WORD = (
-    rf"{TEXT_NAME}|category|class|comment|content|gold_label|id|idx|index|labels?|quality|rating|"
-    "review|score|sentiment|target|title|tweet"
-)
-CORRECT = "correct or delete the row"
-MOST_SHOWN, MOST_OF_A_ROW = 20, 88  # rows of a message, and characters: all have room in it
-DELIMITERS, ROWS_TRIED = ",;\t|", 20  # of csv files: what parts cells, and where it is looked for
-
-Column = str | int  # the name in the header, or the position from 0 in a file without one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -94,44 +90,6 @@ class WordsExample:
 AnyExample = Example | ChoiceExample | WordsExample
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-    """Some cells of a row by field, and where the row is ("train.tsv, line 7").
-
-    A sentence in words has a line for each word: `word_places` are the places of these lines. A row
-    that cannot be read has the error in place of its cells. A table's row has the names of all its
-    columns, or their numbers if there is no header, and as many cells; of csv also what parts them.
-    """
-
-    place: str
-    cells: Mapping[str, Any]
-    word_places: tuple[str, ...] = ()
-    flaw: InputError | None = None
-    names: Sequence[str] = ()
-    all_cells: Sequence[str] = ()
-    separator: str = ","
-
-
-class Columns(NamedTuple):
-    """The columns to read.
-
-    Attributes:
-      by_field: text_a, label, id, ... with the column of each.
-      optional: fields whose column the file may lack; their cells are then None.
-      positions: of fields, where the original reads them; used if the header has none of the names.
-        Negative positions count from the end.
-      headless: of fields, in published files without a header, whose first line has a number where
-        the label is; some rows may have two columns more, the sources of two texts.
-      hint: the end of a remedy: flags that name columns, if there are any.
-    """
-
-    by_field: Mapping[str, Column]
-    optional: Collection[str]
-    positions: Mapping[str, int]
-    headless: Mapping[str, int] | None = None
-    hint: str = ""
-
-
 # ---------------------------------------------------------------------------- layouts
 
 
@@ -142,7 +100,8 @@ class Layout:
     Attributes:
       label, id: columns: names, or positions in a file without a header; None for no such column.
       id_required: whether the file must have the column of the ids.
-      file_format: tsv, csv, jsonl or conll.
+      file_format: "" for what the content shows; of published files tsv, where quotes are text
+        (original: `_read_tsv`), csv or conll.
       only: a column, and the value that it must have; other rows are ignored.
       positions: of text_a, text_b and label: where the original reads them, for files whose header
         has other names.
@@ -153,7 +112,7 @@ class Layout:
         of columns than the header, for published files that have such rows. Every row without
         label must be predicted: there an empty text is kept.
       skip_bad_rows: leave out all rows that cannot be used, with a warning.
-      encoding: of the file; "" for UTF-8, or UTF-16 with its mark.
+      reading: how the bytes of files are decoded; None where the user has no such options.
     """
 
     label: Column | None = None
@@ -167,7 +126,7 @@ class Layout:
     hint: str = ""
     skip_flawed: bool = False
     skip_bad_rows: bool = False
-    encoding: str = ""
+    reading: Reading | None = None
     example: ClassVar[type]
 
     def read(self, path: str, labels: Labels, *, labelled: str = REQUIRED) -> list[AnyExample]:
@@ -177,10 +136,23 @@ class Layout:
           InputError: the file has no example, or one that cannot be used.
         """
         columns = self._columns(labelled)
-        rows = read_rows(path, self.file_format, columns, encoding=self.encoding)
-        if any(isinstance(column, int) for column in columns.by_field.values()):
+        rows = open_table(path, columns, reading=self.reading, form=self.form).rows
+        if not columns.are_names:
             rows = refuse_header(rows, labels.names, hint=self.hint)
         return self._examples(path, rows, labels, labelled)
+
+    @property
+    def form(self) -> Format | str:
+        """The format, or its kind, of its files; "" for what their content shows."""
+        return PUBLISHED_TSV if self.file_format == "tsv" else self.file_format
+
+    def kind_of(self, path: str) -> str:
+        """What the content of a file shows: csv, tsv, jsonl, json or conll.
+
+        Raises:
+          InputError: it cannot be read.
+        """
+        return find_format(path, self._columns(OPTIONAL), reading=self.reading).kind
 
     def from_dicts(
         self, source: str, dicts: Iterable[Mapping], labels: Labels, labelled: str, names: Sequence
@@ -238,6 +210,8 @@ class Layout:
     def _examples(
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
     ) -> list[AnyExample]:
+        rows = [*rows]
+        labels = labels.of_column(row.cells.get("label") for row in rows)
         examples, left_out, broken, flaws = [], [], [], []
         others: set[str] = set()  # the values of `only` in other rows
         places: dict[str, str] = {}  # of the ids in the file
@@ -264,7 +238,7 @@ class Layout:
                     broken.append(row.place)
                 else:
                     flaws.append(flaw)
-        self._refuse(source, flaws)
+        refuse_rows(source, flaws, skip=self.skip_bad_rows, hint=self.hint)
         if broken:
             text = "%d broken rows are left out, the first: %s"
             logging.warning(text, len(broken), broken[0])
@@ -287,25 +261,6 @@ class Layout:
             raise InputError(received, "a text or number of its own in every row", CORRECT)
         places[guid] = row.place
         return guid
-
-    def _refuse(self, source: str, flaws: Sequence[InputError]) -> None:
-        """Raises `InputError` for all rows that cannot be used, or warns that they are left out."""
-        shown = []
-        for flaw in flaws[:MOST_SHOWN]:
-            what, end = flaw.received.removeprefix(f"{source}, "), f"; expected: {flaw.expected}"
-            room = max(MOST_OF_A_ROW - len(end), MOST_OF_A_ROW // 2)
-            shown.append(shortened(f"{shortened(what, room)}{end}", MOST_OF_A_ROW))
-        shown += [f"and {len(flaws) - MOST_SHOWN} more"] if len(flaws) > MOST_SHOWN else []
-        if self.skip_bad_rows and flaws:
-            says = "%s: %d rows that cannot be used are left out:\n%s"
-            logging.warning(says, source, len(flaws), "\n".join(shown))
-        elif len(flaws) == 1:
-            raise flaws[0]
-        elif flaws:
-            received = f"{source}, with {len(flaws)} rows that cannot be used:\n" + "\n".join(shown)
-            remedy = f"correct or delete the rows{self.hint}"
-            remedy += "; --skip_bad_rows goes on without them" if self.hint else ""
-            raise InputError(received, "rows of texts and labels", remedy)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -350,9 +305,10 @@ class ChoiceColumns(Layout):
         first = str(self.endings[0])
         if self.file_format != "csv" or not first.endswith("0") or first.isdecimal():
             return self
-        _, lines = _csv_table(path, (first,), self.encoding)
-        stem, (_, header) = first[:-1], next(lines, ("", ()))
-        count = len([x for x in header if re.fullmatch(rf"{re.escape(stem)}\d+", x.strip())])
+        header = first_cells(path, Columns({"ending": first}), reading=self.reading)
+        stem = first[:-1]
+        numbered = re.compile(rf"{re.escape(stem)}\d+")
+        count = len([name for name in header if numbered.fullmatch(name.strip())])
         endings = tuple(f"{stem}{number}" for number in range(max(count, len(self.endings[:2]))))
         return dataclasses.replace(self, endings=endings)
 
@@ -425,246 +381,6 @@ class WordColumns(Layout):
         return examples
 
 
-# ---------------------------------------------------------------------------- files
-
-
-def read_rows(
-    path: str, file_format: str, columns: Columns, *, encoding: str = ""
-) -> Iterator[Row]:
-    """Yields the rows of a file with the cells of `columns`; broken ones with their flaw.
-
-    Windows line ends, a byte order mark and empty lines at the end are accepted, in csv everywhere.
-
-    Args:
-      path: of the file.
-      file_format: tsv, where quotes are text (original: `_read_tsv`); csv, where they enclose
-        cells; jsonl, an object a line; or conll, see `bert_tf.tasks.conll`.
-      columns: names, if the file has a header or is jsonl; or positions, if it has no header.
-      encoding: of the file; "" for UTF-8, or UTF-16 with its mark.
-
-    Raises:
-      InputError: a column is missing, or the file is no text or no csv.
-    """
-    if file_format == "conll":
-        for cells, places in read_sentences(path, _lines(path, encoding)):
-            yield Row(places[0], cells, places)
-        return
-    if file_format == "jsonl":
-        yield from _json_rows(path, columns, encoding)
-        return
-    # TSV not by the csv module: there a carriage return inside a cell ends the row, and a cell of
-    # more than 131,072 characters is an error.
-    lines = ((place, line.split("\t")) for place, line in _lines(path, encoding))
-    separator = DELIMITERS[0]
-    if file_format == "csv":
-        needed = columns.by_field.keys() - {*columns.optional}
-        wanted = {columns.by_field[field] for field in needed}
-        separator, lines = _csv_table(path, wanted, encoding)
-    first = next(lines, (f"{path}, line 1", [""]))
-    header, positions, least, most = _places(*first, columns)
-    names = [str(at) for at in range(len(first[1]))]
-    names = [name.strip() for name in header] if header else names
-    for place, cells in lines if header else itertools.chain([first], lines):
-        is_whole = least <= len(cells) and not any(cells[most:])
-        if is_whole and cells != header:
-            found = {field: _cell(cells, at) for field, at in positions.items()}
-            padded = [*cells, *[""] * len(names)][: len(names)]
-            yield Row(place, found, names=names, all_cells=padded, separator=separator)
-            continue
-        expected = f"{least} columns" if least == most else f"{least} to {most} columns"
-        flaw = InputError(
-            f"{place}: {len(cells)} columns: {_preview(cells)}",
-            "the header only in the first line" if is_whole else expected,
-            f"{CORRECT}; a line end or a tab inside a text makes such rows",
-        )
-        yield Row(place, {}, flaw=flaw)
-
-
-def _places(
-    place: str, first: list[str], columns: Columns
-) -> tuple[list[str] | None, Mapping[str, int | None], int, int]:
-    """By the first row of a table: its header, the position of each field, how many columns."""
-    positions, published = columns.by_field, columns.headless
-    if published and DECIMAL.fullmatch("".join(first[published["label"] :][:1])):
-        least = 1 + max(published.values())
-        own = {field: at for field, at in published.items() if field in positions}
-        return None, own, least, least + 2
-    if any(isinstance(column, str) for column in positions.values()):
-        return first, _find_columns(place, first, columns), len(first), len(first)
-    least = 1 + max(at for field, at in positions.items() if field not in columns.optional)
-    most = 1 + max(positions.values())
-    filled = max((1 + at for at, cell in enumerate(first) if cell), default=0)
-    if filled > most:  # the first row has columns that are not read
-        least = most = filled
-    return None, positions, least, most
-
-
-def format_of(path: str, encoding: str = "") -> str:
-    """The format of a user's own file, by its content: jsonl, tsv or csv.
-
-    Raises:
-      InputError: it cannot be read.
-    """
-    first = next(filter(str.strip, files.read_text_lines(path, encoding=encoding)), "")
-    if first.lstrip().startswith("{"):
-        return "jsonl"
-    is_of_excel = next(files.read_blocks(path), b"").startswith(files.UTF_16)  # quotes its cells
-    return "tsv" if "\t" in first and '"' not in first and not is_of_excel else "csv"
-
-
-def refuse_header(
-    rows: Iterable[Row], labels: Collection[str] = (), *, hint: str = ""
-) -> Iterator[Row]:
-    """The rows of a file without header; unless it has one of `labels`, the first must be data.
-
-    The `hint` is the end of the remedy.
-    """
-    for number, row in enumerate(rows):
-        cells = [str(cell) for cell in row.cells.values()]
-        may_be = not number and row.cells.get("label") not in labels
-        if may_be and any(re.fullmatch(HEADER_WORD, cell.strip().lower()) for cell in cells):
-            received = f"{row.place}: {_preview(cells)}, a header"
-            remedy = f"delete the line; if it is data, move it{hint}"
-            raise InputError(received, "data in the first line of this file", remedy)
-        yield row
-
-
-def _cell(cells: list[str], position: int | None) -> str | None:
-    return cells[position] if position is not None and position < len(cells) else None
-
-
-def _find_columns(place: str, header: list[str], columns: Columns) -> dict[str, int | None]:
-    """The position of each column; None for an optional one that is missing."""
-    names, wanted = [name.strip() for name in header], columns.by_field
-    if columns.positions and len(names) > max(columns.positions.values()):
-        positions = {field: at % len(names) for field, at in columns.positions.items()}
-        # Data have numbers, as ids or labels, or long texts; these are a header of other names. A
-        # text's name in another column is that of another task's file.
-        are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
-        others = [name for at, name in enumerate(names) if at not in positions.values()]
-        is_of_others = any(re.fullmatch(TEXT_NAME, name.lower()) for name in others)
-        has_all = positions.keys() >= wanted.keys() - {*columns.optional}
-        has_none = {*wanted.values()}.isdisjoint(names)
-        if are_names and has_all and has_none and not is_of_others:
-            logging.warning("%s: the columns %s, read by position as in the original", place, names)
-            return {field: at for field, at in positions.items() if field in wanted}
-    for field, column in wanted.items():
-        count = names.count(column)
-        if count > 1 or (count == 0 and field not in columns.optional):
-            received = (
-                f"{place}: the columns {_preview(header)}" if any(header) else f"{place}: empty"
-            )
-            expected = f"a header with one column {column!r} (there is {count or 'no such column'})"
-            remedy = f"check the file, its header, and what separates its columns{columns.hint}"
-            raise InputError(received, expected, remedy)
-    return {field: names.index(c) if c in names else None for field, c in wanted.items()}
-
-
-def _lines(path: str, encoding: str) -> Iterator[tuple[str, str]]:
-    """Place and text of each line of a file in UTF-8; at least one.
-
-    Only the line feed ends one: U+2028 and others are text.
-    """
-    for number, line in enumerate(_text_of(path, encoding).split("\n"), 1):
-        yield f"{path}, line {number}", line.removesuffix("\r")
-
-
-def _text_of(path: str, encoding: str) -> str:
-    """A file's text, without empty lines at its end."""
-    return "".join(files.read_text_lines(path, encoding=encoding)).rstrip("\r\n")
-
-
-def _csv_table(
-    path: str, wanted: Collection[Column], encoding: str
-) -> tuple[str, Iterator[tuple[str, list[str]]]]:
-    """What parts the cells of a csv file with these columns; place and cells of each row."""
-    csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
-    text = _text_of(path, encoding)
-    separator = _separator_of(path, text, wanted)
-    return separator, _csv_lines(path, text, separator)
-
-
-def _csv_lines(path: str, text: str, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Place and cells of each row of a csv text."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
-    for row in itertools.count(1):  # as a spreadsheet counts
-        line = reader.line_num + 1
-        place = f"{path}, line {line}" + (f" (row {row})" if row != line else "")
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            received = f"{place}: no row of a CSV file ({error})"
-            expected = 'quotes around cells with a comma, quote or line end, and "" for a quote'
-            remedy = "correct the row, or use tsv or jsonl, where quotes mean nothing"
-            raise InputError(received, expected, remedy) from None
-        if cells:  # else an empty line: Windows has them between rows; an empty cell is ""
-            yield place, cells
-
-
-def _separator_of(path: str, text: str, wanted: Collection[Column]) -> str:
-    """What parts the cells of a csv text: the first that gives these columns, else the most.
-
-    Where another one would give columns in all rows, too, a warning says so.
-    """
-    found = [_columns_by(text, one, wanted) for one in DELIMITERS]
-    chosen = next((at for at, by in enumerate(found) if by >= 1), found.index(max(found)))
-    others = [DELIMITERS[at] for at, by in enumerate(found) if by == 2 and at != chosen]
-    if others:
-        says = "%s is read with %r between cells; with %r all rows have columns, too. If these are "
-        logging.warning(says + "meant, add a header.", path, DELIMITERS[chosen], others[0])
-    elif chosen:
-        logging.info("%s is read as csv with %r between cells", path, DELIMITERS[chosen])
-    return DELIMITERS[chosen]
-
-
-def _columns_by(text: str, delimiter: str, wanted: Collection[Column]) -> float:
-    """1 if a csv text's first row has cells of these names, or at these places; else less.
-
-    2 if it has several cells, and some rows behind it as many.
-    """
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-    try:
-        first, *others = itertools.islice(filter(None, rows), ROWS_TRIED)
-    except (csv.Error, ValueError):
-        return 0
-    has_all = {*wanted} <= {*range(len(first)), *(cell.strip() for cell in first)}
-    if not has_all:
-        return 1 - 1 / len(first)
-    return 1 + (len(first) > 1 and bool(others) and {*map(len, others)} == {len(first)})
-
-
-def _json_rows(path: str, columns: Columns, encoding: str) -> Iterator[Row]:
-    for place, line in _lines(path, encoding):
-        try:
-            values = json.loads(line, object_pairs_hook=files.each_key_once)
-        except (ValueError, RecursionError) as error:
-            values = error
-        if not isinstance(values, dict):
-            received = f"{place}: {_preview([line])} ({type(values).__name__}: {values!s:.80})"
-            expected = 'a JSON object with each key once, such as {"text_a": "...", "label": "..."}'
-            yield Row(place, {}, flaw=InputError(received, expected, CORRECT))
-            continue
-        try:
-            yield _pick(place, values, columns)
-        except InputError as flaw:
-            yield Row(place, {}, flaw=flaw)
-
-
-def _pick(place: str, values: Mapping, columns: Columns) -> Row:
-    """The row of a JSON object or of an example of a dataset."""
-    for field, column in columns.by_field.items():
-        if column not in values and field not in columns.optional:
-            received = f"{place}: only {', '.join(map(str, values)) or 'an empty object'}"
-            raise InputError(received, f"a value for {column!r}", "correct the data or the flags")
-    return Row(place, {field: values.get(column) for field, column in columns.by_field.items()})
-
-
-def _preview(cells: list[str]) -> str:
-    return repr(" | ".join(cells)[:80])
-
-
 # ---------------------------------------------------------------------------- datasets
 
 
@@ -681,7 +397,7 @@ def _rows_of(
 
     for number, values in enumerate(dicts):
         place = f"{source}, example {number}"
-        row = _pick(place, _with_translations(values, columns, place), columns)
+        row = pick(place, _with_translations(values, columns, place), columns)
         cells = {field: plain(value, place) for field, value in row.cells.items()}
         yield Row(place, cells | {"label": named(cells.get("label"))})
 

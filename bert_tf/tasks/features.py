@@ -201,7 +201,8 @@ def first_windows(guids: Sequence[str]) -> list[int]:
 def _words(
     examples: Sequence, labels: Labels, tokenizer: FullTokenizer, length: int, in_document: bool
 ) -> Iterator[Features]:
-    cls, sep, unknown = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]", "[UNK]"])
+    unknown = tokenizer.vocab["[UNK]"]
+    packer = Packer(tokenizer)
     room = length - 2
     ids = tokenizer.iter_ids(word for sentence in examples for word in sentence.words)
     key = operator.attrgetter("document" if in_document else "guid")
@@ -214,15 +215,16 @@ def _words(
             stop, label = start + len(sentence.words), sentence.label
             of_words = [0] * (stop - start) if label is None else labels.ids(label)
             for window in sentence_windows(sizes, start, stop, room=room):
-                input_ids, label_ids = [cls], [IGNORED]
+                of_window: list[int] = []
+                label_ids = [IGNORED]
                 for word in range(window.start, window.stop):
                     is_scored = window.first <= word < window.last
                     label_ids.append(of_words[word - start] if is_scored else IGNORED)
                     label_ids += [IGNORED] * (len(pieces[word]) - 1)
-                    input_ids += pieces[word]
-                input_ids.append(sep)
+                    of_window += pieces[word]
                 label_ids.append(IGNORED)
-                sequence = (input_ids,), ([0] * len(input_ids),), label_ids
+                input_ids, segment_ids = packer.join(of_window, [])
+                sequence = (input_ids,), (segment_ids,), label_ids
                 yield Features(sentence.guid, *sequence, is_per_token=True)
             start = stop
 

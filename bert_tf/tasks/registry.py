@@ -24,13 +24,13 @@ from collections.abc import Callable
 from bert_tf import heads
 from bert_tf.errors import InputError
 from bert_tf.heads import Choices, Labels, Scores, Tags
-from bert_tf.options import Options, option
+from bert_tf.options import Options, Reading, option
+from bert_tf.tables import Column
 from bert_tf.tasks.examples import (
     NONE,
     OPTIONAL,
     OWN_FORMATS,
     ChoiceColumns,
-    Column,
     TextColumns,
     WordColumns,
 )
@@ -231,11 +231,16 @@ def _xnli(*, language: str = "zh") -> Task:
     )
 
 
-class OwnFiles(
-    Options,
-    title="Of your own files (the tasks csv, tsv, jsonl)",
-    acts="task_name=csv or task_name=tsv or task_name=jsonl or train_file or dev_file or test_file",
-):
+OF_OWN_FILES = (
+    "task_name=csv or task_name=tsv or task_name=jsonl or train_file or dev_file or test_file"
+)
+
+
+class OwnTexts(Reading, title="Of your own files (the tasks csv, tsv, jsonl)", acts=OF_OWN_FILES):
+    """How a user's own files are decoded."""
+
+
+class OwnFiles(Options, title="Of your own files (the tasks csv, tsv, jsonl)", acts=OF_OWN_FILES):
     """A user's own files; the options of the tasks csv, tsv and jsonl."""
 
     text_a_column: str = option("The column of the text.", default="text_a")
@@ -270,9 +275,7 @@ class OwnFiles(
         acts="do_eval",
         recorded=True,
     )
-    encoding: str = option(
-        "Of the files, such as cp1252. Default: UTF-8, or UTF-16 with its mark.", default=""
-    )
+    reading: OwnTexts = OwnTexts()
     skip_bad_rows: bool = option(
         "Leave out rows that cannot be used, instead of refusing the file.", default=False
     )
@@ -313,10 +316,10 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         layout=TextColumns(
             **columns,
             id_required=True,
-            file_format=file_format,
+            file_format="",
             hint=hint,
             skip_bad_rows=own.skip_bad_rows,
-            encoding=own.encoding,
+            reading=own.reading,
         ),
         labels=kind(names=tuple(own.labels)),
         metrics=heads.head_named(kind.head).metrics,

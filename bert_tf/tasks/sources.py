@@ -15,7 +15,8 @@ from bert_tf.checkpoints.metadata import Weights
 from bert_tf.data.options import Datasets
 from bert_tf.errors import InputError
 from bert_tf.options import option
-from bert_tf.tasks import examples, registry
+from bert_tf.tables import JSON, JSONL, Columns, find_format
+from bert_tf.tasks import registry
 from bert_tf.tasks.equal_texts import say_copies, split_by_label
 from bert_tf.tasks.examples import OWN_FORMATS, AnyExample
 from bert_tf.tasks.registry import OwnFiles
@@ -80,7 +81,7 @@ class TaskData(Datasets):
             expected = "dev data of one source: a file, or a share of your own training file"
             raise InputError(f"--dev_share with {other}", expected, "leave out one of the two")
         if unread:
-            unread |= {"encoding": own.encoding, "skip_bad_rows": own.skip_bad_rows}
+            unread |= {"encoding": own.reading.encoding, "skip_bad_rows": own.skip_bad_rows}
         for name, value in unread.items():
             if value:
                 received = f"--{name}={value} with {source}, which does not read it"
@@ -134,7 +135,9 @@ def task_of(data: TaskData, best_metric: str) -> Task:
 def own_format(data: TaskData) -> str:
     """The format of one's own files, as the first of them shows."""
     path = files.gfile().join(data.folder, data.own.first)
-    return examples.format_of(path, data.own.encoding)
+    if find_format(path, Columns({}), reading=data.own.reading).kind in (JSON, JSONL):
+        return JSONL
+    return registry.get_task("csv", own=data.own).layout.kind_of(path)
 
 
 def splits_of(data: TaskData, task: Task, kind: str) -> tuple[Split, ...]:

@@ -64,7 +64,12 @@ from bert_tf.tasks.results import (
 from bert_tf.tasks.sources import TaskData, read_examples
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
-from bert_tf.tokenization.wordpiece import FullTokenizer, strips_accents, warn_of_lost_letters
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    strips_accents,
+    told_cut,
+    warn_of_lost_letters,
+)
 from bert_tf.training import fine_tuning
 from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
 
@@ -201,10 +206,8 @@ class TextRun(Run):
             says = "%d of %d examples have no token that the vocabulary knows: all are [UNK]."
             logging.warning(says, unknown, len(data.examples))
         if data.num_cut:
-            logging.warning(
-                "%d of %d examples have more than %d tokens (--max_seq_length) and were cut.",
-                *(data.num_cut, len(data.examples), length),
-            )
+            number = len(data.examples)
+            logging.warning("%s", told_cut(data.num_cut, number, length, "examples"))
 
     def _is_unknown(self, features: Features) -> bool:
         """Whether all tokens of an example, and there are some, are [UNK]."""

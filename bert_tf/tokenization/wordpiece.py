@@ -29,7 +29,7 @@ import string
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -39,6 +39,7 @@ from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
 from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
+from bert_tf.terminal import number_of
 from bert_tf.tokenization import SPECIAL_PIECES, basic
 from bert_tf.tokenization.texts import as_columns, each_text
 
@@ -156,6 +157,17 @@ class FullTokenizer:
             texts, or pairs among texts; max_length is below 5 or above the model's positions; the
             vocabulary lacks [CLS] or [SEP]; or the process was forked after TensorFlow had run.
         """
+        rows, _ = self.rows(texts, text_pairs, max_length)
+        return padded(rows)
+
+    def rows(
+        self, texts: Any, text_pairs: Any = None, max_length: int | None = None
+    ) -> tuple[list[tuple[list[int], list[int]]], int]:
+        """The ids and segments of each row that a call returns, and how many were cut.
+
+        Raises:
+          InputError: as a call does.
+        """
         self.require_special_tokens("[CLS]", "[SEP]")
         bounds = {"low": LEAST_LENGTH} | ({"high": self.positions} if self.positions else {})
         check("max_length", np.asarray(max_length).tolist(), int | None, **bounds)
@@ -165,7 +177,9 @@ class FullTokenizer:
         packer = Packer(self, sys.maxsize if most is None else most)
         ids = self.iter_ids(itertools.chain(first, second or [""] * len(first)))
         of_first = list(itertools.islice(ids, len(first)))
-        return padded([packer.pack(a, b)[:2] for a, b in zip(of_first, ids, strict=True)])
+        packed = [packer.pack(a, b) for a, b in zip(of_first, ids, strict=True)]
+        num_cut = sum(is_cut for *_, is_cut in packed)
+        return [(ids_of_row, segments) for ids_of_row, segments, _ in packed], num_cut
 
     @property
     def longest(self) -> int | None:
@@ -442,20 +456,52 @@ def warn_of_lost_letters(texts: Iterable[str], remedy: str) -> None:
 # ---------------------------------------------------------------------------- sequences
 
 
+Ids = TypeVar("Ids", list[int], bytes)
+
+
+def joined(cls: Ids, a: Ids, sep: Ids, b: Ids) -> Ids:
+    """[CLS] a [SEP] b [SEP], or [CLS] a [SEP] where b is empty; lists of ids, or their bytes.
+
+    `layers.Tokenizer.join` does the same as TensorFlow operations.
+    """
+    first = cls + a + sep
+    return first + b + sep if b else first
+
+
+def room_for(most: int, has_second: bool) -> int:
+    """How many ids of texts a sequence of at most `most` ids holds, beside [CLS] and [SEP]."""
+    return most - SPECIAL_PIECES + (not has_second)
+
+
 class Packer:
     """Joins the ids of one or two texts to sequences of at most `max_seq_length` ids."""
 
-    def __init__(self, tokenizer: FullTokenizer, max_seq_length: int):
-        self._cls, self._sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+    def __init__(self, tokenizer: FullTokenizer, max_seq_length: int = sys.maxsize):
+        cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
+        self._cls, self._sep = [cls], [sep]
         self._max_seq_length = max_seq_length
 
     def pack(self, a: list[int], b: list[int]) -> tuple[list[int], list[int], bool]:
         """Ids, segments, and whether ids were cut off; a second text without ids counts as none."""
-        room = self._max_seq_length - SPECIAL_PIECES + (not b)
+        room = room_for(self._max_seq_length, bool(b))
         is_cut = len(a) + len(b) > room
         a, b = truncate_pair(a, b, room)
-        first, second = [self._cls, *a, self._sep], [*b, self._sep] if b else []
-        return first + second, [0] * len(first) + [1] * len(second), is_cut
+        return *self.join(a, b), is_cut
+
+    def join(self, a: list[int], b: list[int]) -> tuple[list[int], list[int]]:
+        """Ids and segments of texts that have room."""
+        ids = joined(self._cls, a, self._sep, b)
+        of_first = len(a) + 2
+        return ids, [0] * of_first + [1] * (len(ids) - of_first)
+
+
+def told_cut(num_cut: int, number: int, most: int, things: str = "texts") -> str:
+    """A sentence on how many of a number of texts, or of other things, were cut.
+
+    >>> told_cut(2, 7, 128)
+    'Cut to 128 tokens (max_seq_length): 2 of 7 texts.'
+    """
+    return f"Cut to {most} tokens (max_seq_length): {num_cut} of {number_of(number, things)}."
 
 
 def padded(

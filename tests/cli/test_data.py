@@ -8,7 +8,7 @@ from walking import in_process, parsed
 
 import data_gen
 from bert_tf.errors import InputError
-from bert_tf.options import options_of
+from bert_tf.options import Reading, options_of
 from data_gen import documents
 from data_gen.options import Texts
 from data_gen.pipeline import job_of
@@ -77,7 +77,7 @@ def test_the_most_predictions(words, expected):
 
 
 def test_formats_of_texts_are_those_that_are_read():
-    (formats,) = (option.says("choices") for option in options_of(Texts) if option.says("choices"))
+    (formats,) = (o.says("choices") for o in options_of(Texts) if o.name == "input_format")
     assert formats == (*documents.INPUT_FORMATS,)
 
 
@@ -93,13 +93,18 @@ def test_vocab_gives_all_options_to_what_learns_it(monkeypatch, words, lower):
     with in_process("vocab") as main:
         main(*words, input_file="a", output_file="b", input_format="paragraphs",
              num_workers=3, vocab_size=45)  # fmt: skip
-        main("--nostrip_accents", *words, input_file="a", output_file="b", model_size="mini")
+        main("--nostrip_accents", *words, input_file="a", output_file="b", model_size="mini",
+             encoding="cp1252")  # fmt: skip
+    plain, other = Reading(), Reading(encoding="cp1252")
     values = {"input_format": "paragraphs", "num_workers": 3, "vocab_size": 45}
     defaults = {"input_format": "text", "num_workers": 0, "vocab_size": 30522}
     case = {"do_lower_case": lower}
     assert given == [
-        (("a", "b"), values | case | {"strip_accents": None, "model_size": None}),
-        (("a", "b"), defaults | case | {"strip_accents": False, "model_size": "mini"}),
+        (("a", "b"), values | case | {"strip_accents": None, "model_size": None, "reading": plain}),
+        (
+            ("a", "b"),
+            defaults | case | {"strip_accents": False, "model_size": "mini", "reading": other},
+        ),
     ]
 
 

@@ -6,9 +6,11 @@ and what does nothing is not. New options are in these tests by themselves.
 
 import contextlib
 import dataclasses
+import io
 import json
 import re
 import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -296,7 +298,7 @@ ASKED = {  # commands, and their words and flags in which all options act
     "features": "--init_checkpoint=IN/pretraining --input_file=IN/texts.txt --max_seq_length=7 "
                 "--output_file=OUT/v.npz",
     "score": "--init_checkpoint=IN/pretraining --input_file=IN/texts.txt",
-    "fill-mask": "--init_checkpoint=IN/pretraining w1[MASK]",
+    "fill-mask": "--init_checkpoint=IN/pretraining",  # of standard input
     "convert": "--from=IN/pretraining --to=OUT/new --extra_tokens=x1",
     "predict": "--model=IN/classifier --input_file=IN/rows.csv --output_file=OUT/answers.csv",
     "evaluate-squad": "IN/squad.json IN/answers.json --na_prob_file=IN/odds.json",
@@ -333,6 +335,7 @@ def test_options_of_a_command_that_asks(verb, asked, tmp_path, monkeypatch):
              if (options.NEVER,) not in one.acts}  # fmt: skip
     with in_process(verb) as call, eagerly():
         monkeypatch.setattr(module, "main", main)
+        monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(b"w1[MASK]\n")))
         call(*words)
     assert known - read == set(), "not read"
 

@@ -76,7 +76,11 @@ def test_marks_of_encodings(tmp_path, encoding):
     assert reader.bytes_read == reader.total_bytes == path.stat().st_size
 
 
-@given(text=st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("\n\r ")))
+@given(
+    text=st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0") | st.sampled_from("\n\r ")
+    )
+)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_text_is_lost(tmp_path, text):
     path = write(tmp_path / "a.txt", text)

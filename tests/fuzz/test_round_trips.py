@@ -14,7 +14,7 @@ from bert_tf.tasks.examples import WordColumns
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 ARCHITECTURES = sorted({head_named(name).architecture for name in NAMES})
-TEXT = st.text(max_size=12)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 FILLED = TEXT.filter(str.strip)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 # What a line of a vocabulary can hold.
@@ -83,7 +83,7 @@ def test_squad(tmp_path_factory, context, questions):
     assert {one.context for one in file.examples} == {context}
 
 
-WORD = st.text(st.characters(exclude_characters=" \t\r\n", exclude_categories=["Cs"]), min_size=1)
+WORD = st.text(st.characters(exclude_characters="\0 \t\r\n", exclude_categories=["Cs"]), min_size=1)
 SENTENCE = st.lists(st.tuples(WORD, st.sampled_from(["O", "B-X", "B-Y"])), min_size=1)
 
 
@@ -99,9 +99,13 @@ def test_conll(tmp_path_factory, sentences):
 
 @FEW
 @given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=4))
-def test_lines_to_predict(pairs):
+def test_lines_to_predict(tmp_path_factory, pairs):
     specs = {name: {"shape": [None]} for name in ("a", "b")}
-    model = {"texts": {"a": "", "b": ""}, "signatures": {"serving_default": specs}}
-    lines = [json.dumps(pair).encode() + b"\n" for pair in pairs]
-    items = list(rows.read_items(lines, model, input_format="jsonl", name="x"))
-    assert [tuple(item) for _, item in items] == pairs
+    model = {
+        "task": "embeddings",
+        "texts": {"a": "", "b": ""},
+        "signatures": {"serving_default": specs},
+    }
+    lines = "".join(json.dumps(pair) + "\n" for pair in pairs)
+    questions = rows.read_questions(written(tmp_path_factory, "x", lines), model)
+    assert [tuple(question.item) for question in questions.rows] == pairs

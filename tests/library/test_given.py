@@ -127,7 +127,7 @@ def test_texts_pairs_and_ids(texts):
             np.testing.assert_array_equal(other, expected)
 
 
-def test_texts_are_cut_to_the_positions_in_every_way(encoder, tmp_path):
+def test_texts_are_cut_to_the_positions_in_every_way(encoder, tmp_path, caplog):
     """Of a model made, loaded by Keras, by bert_tf or trained on texts: 13 ids, in datasets too."""
     _, tokenizer = bert_tf.load(encoder)
     config = bert_tf.BertConfig.from_dict(tokenizer_config := {
@@ -147,7 +147,9 @@ def test_texts_are_cut_to_the_positions_in_every_way(encoder, tmp_path):
         model(model.tokenizer(long))
     assert longer.tokenizer(long)["input_ids"].shape == (1, 11)
     assert tokenizer(long)["input_ids"].shape == (1, 13)
+    caplog.clear()
     expected = by_texts.predict(long, verbose=0)
+    assert caplog.messages == ["Cut to 9 tokens (max_seq_length): 1 of 1 text."]
     np.testing.assert_allclose(by_texts.predict(batches(long), verbose=0), expected, atol=1e-6)
     of_words = bert_tf.token_classifier(path, labels=TAGS)
     refused("of 10 word pieces\nExpected: 9 or fewer", of_words.predict, [["w1"] * 8])

@@ -99,7 +99,7 @@ def test_files_of_another_kind_are_named(write, kind):
     path = write("train.csv", OTHERS[kind])
     with pytest.raises(InputError, match=rf"train\.csv, a file of another kind .*{kind}") as caught:
         CSV.read(path, Labels())
-    assert "iconv" not in caught.value.remedy
+    assert "encoding" not in caught.value.remedy
     with pytest.raises(InputError, match=kind):
         FullTokenizer(path)
 

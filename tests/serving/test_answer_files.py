@@ -2,15 +2,17 @@
 
 import io
 import json
+import pathlib
 import sys
 import types
 
 import pytest
+import served_models
 
 from bert_tf.errors import InputError
 from bert_tf.heads import head_named
 from bert_tf.serving import answer_files
-from bert_tf.serving.rows import Item
+from bert_tf.serving.rows import Questions, read_questions
 
 LABELS = ("red", "dry; old", "new")
 CELLS = {  # of an answer: its cells, and with the probability of each label
@@ -53,22 +55,26 @@ def test_a_score_is_a_cell():
 
 def test_lines_of_tables():
     cells = ["a;b", None, 'say "x"', 0.5]
-    assert answer_files.csv_line(cells, separator=";") == b'"a;b";;"say ""x""";0.5\r\n'
-    assert answer_files.csv_line(["a\nb", "é"], separator=",") == '"a\nb",é\r\n'.encode()
-    assert answer_files.tsv_line(cells, path="o.tsv") == b'a;b\t\tsay "x"\t0.5\n'
+    line = answer_files.csv_line(cells, separator=";", line_end="\r\n")
+    assert line == b'"a;b";;"say ""x""";0.5\r\n'
+    line = answer_files.csv_line(["a\nb", "é"], separator=",", line_end="\n")
+    assert line == '"a\nb",é\n'.encode()
+    line = answer_files.tsv_line(cells, path="o.tsv", line_end="\n")
+    assert line == b'a;b\t\tsay "x"\t0.5\n'
     for wrong in ("a\tb", "a\rb", "a\nb"):
         with pytest.raises(InputError, match=r"as a cell of o\.tsv\n.* without tabs"):
-            answer_files.tsv_line(["a", wrong], path="o.tsv")
+            answer_files.tsv_line(["a", wrong], path="o.tsv", line_end="\n")
 
 
-def table(*rows: tuple[str, ...]) -> list[tuple[str, Item]]:
-    """Rows of a table with the columns label, text and label_2."""
-    items = []
-    for number, cells in enumerate(rows, 2):
-        item = Item(text=cells[1])
-        item.names, item.cells, item.separator = ("label", "text", "label_2"), cells, ";"
-        items.append((f"in.csv, line {number}", item))
-    return items
+def questions_of(path: pathlib.Path, content: bytes) -> Questions:
+    """The rows of a table for a model of single texts."""
+    path.write_bytes(content)
+    return read_questions(str(path), served_models.metadata_of(text=[None]))
+
+
+def answers_to(questions: Questions, *answers: dict) -> list:
+    """The rows, each with its answer."""
+    return list(zip(questions.rows, answers, strict=True))
 
 
 def model_of(task: str) -> types.SimpleNamespace:
@@ -78,32 +84,42 @@ def model_of(task: str) -> types.SimpleNamespace:
     return types.SimpleNamespace(task=task, model=model, outputs=head_named(task).answer_meanings)
 
 
-@pytest.mark.parametrize("encoding", ["", "cp1252"])
-def test_a_table(tmp_path, encoding):
-    """Names that are taken; the mark only where the input was not plain UTF-8."""
-    (tmp_path / "in.csv").write_text("label;text;label_2\n")
+WRITTEN = {  # the input, the kind of the output, its content
+    "semicolons": (b"label;text;label_2\r\n1;a;2\r\n3;;4\r\n", "csv",
+                   "label;text;label_2;predicted_label;probability\r\n1;a;2;red;0.5\r\n3;;4;;\r\n"),
+    "quotes": (b'text,n\n"a, b",1\nc,2\n', "csv",
+               'text,n,label,probability\n"a, b",1,red,0.5\nc,2,,\n'),
+    "tabs": (b'text\tn\n"a" b\t1\nc\t2\n', "tsv",
+             'text\tn\tlabel\tprobability\n"a" b\t1\tred\t0.5\nc\t2\t\t\n'),
+    "tabs and quotes": (b'text\tn\n"a\tb"\t1\nc\t2\n', "tsv",
+                        'text\tn\tlabel\tprobability\n"a\tb"\t1\tred\t0.5\nc\t2\t\t\n'),
+    "a mark": (b"\xef\xbb\xbftext,n\na,1\nc,2\n", "csv",
+               "\ufefftext,n,label,probability\na,1,red,0.5\nc,2,,\n"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRITTEN)
+def test_a_table_comes_back_as_it_was(tmp_path, case):
+    """Its separator, quotes, line ends and columns; names that are taken."""
+    content, kind, expected = WRITTEN[case]
+    questions = questions_of(tmp_path / "in", content)
     answers = [{"label": "red", "probability": 0.5}, {"label": None, "probability": None}]
-    paths = {"input_file": str(tmp_path / "in.csv"), "output_file": "o"}
     file = io.BytesIO()
     count = answer_files.write_table(
-        file, model_of("classification"), table(("1", "a", "2"), ("3", "", "4")), answers,
-        kind="csv", encoding=encoding, **paths,
+        file, model_of("classification"), questions, answers_to(questions, *answers), kind=kind,
+        output_file="o",
     )  # fmt: skip
-    assert count == 2
-    mark = "\ufeff" if encoding else ""
-    lines = ["label;text;label_2;predicted_label;probability", "1;a;2;red;0.5", "3;;4;;", ""]
-    assert file.getvalue().decode() == mark + "\r\n".join(lines)
+    assert (count, file.getvalue().decode()) == (2, expected)
 
 
-def test_what_is_no_table_is_refused():
-    answer = {"score": 2.5}
-    cases = (("embeddings", table(("1", "a", "2"))), ("regression", []), ("regression", iter([])))
-    for task, items in cases:
-        with pytest.raises(InputError, match=f"o.tsv for answers of {task} to None"):
+def test_what_is_no_table_is_refused(tmp_path):
+    contents = (("embeddings", b"text,n\na,1\n"), ("regression", b"a\n"), ("regression", b""))
+    for number, (task, content) in enumerate(contents):
+        questions = questions_of(tmp_path / str(number), content)
+        with pytest.raises(InputError, match=f"o.tsv for answers of {task} to "):
             answer_files.write_table(
-                io.BytesIO(), model_of(task), items, [answer], kind="tsv", input_file=None,
-                output_file="o.tsv",
-            )  # fmt: skip
+                io.BytesIO(), model_of(task), questions, iter(()), kind="tsv", output_file="o.tsv"
+            )
 
 
 def test_lines_of_json(monkeypatch):
@@ -126,8 +142,9 @@ def test_lines_of_json(monkeypatch):
     assert answer_files.write_lines(other, []) == 0
 
 
-def test_how_many_items(tmp_path, monkeypatch):
-    (tmp_path / "in.txt").write_text("a\nb\nc")
-    assert answer_files.num_items(table(("1", "a", "2")), str(tmp_path / "in.txt")) == 1
-    assert answer_files.num_items(iter("ab"), str(tmp_path / "in.txt")) == 3
-    assert answer_files.num_items(iter("ab"), None) is None
+def test_how_many_rows(tmp_path):
+    for content, count in ((b"a\nb\nc", 3), (b'text,n\n"a\nb",1\nc,2\n,\n', 2), (b"", 0)):
+        questions = questions_of(tmp_path / "in", content)
+        assert answer_files.num_rows(questions, str(tmp_path / "in")) == count
+    assert answer_files.num_rows(questions, None) is None
+    assert answer_files.num_rows(questions, "gs://nowhere/in") is None

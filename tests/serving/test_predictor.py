@@ -127,7 +127,7 @@ class Counting:
 
     def __init__(self, metadata: dict = SINGLE, *, batch_size: int = 3):
         self.batches = []
-        model = ServedModel("none", metadata, None, lambda _: self._run, lambda: None)
+        model = ServedModel("none", metadata, None, lambda _: self._run, lambda: TOKENIZER)
         self.predictor = Predictor(model, batch_size=batch_size)
 
     def _run(self, **texts):
@@ -206,6 +206,23 @@ def test_a_fork_is_refused_at_once(pairs_export, monkeypatch):
     for call in calls:
         with pytest.raises(InputError, match=r"(Predictor|model) in a process that was forked"):
             call()
+
+
+def test_texts_that_are_cut_are_counted(caplog):
+    """Those of two windows together; where a model reads long texts in windows, none is."""
+    limit = {"options": {"max_seq_length": 8}}
+    pair, single = metadata_of(a=[None], b=[None]), ["w1 " * 6, "w1 " * 7, "w1" + " " * 99] * 30
+    with_second = [("w1 w2 w3", "w4 w5"), ("w1 w2 w3", "w4 w5 w6"), ("w1 w2 w3 w4 w5 w6", "  ")]
+    choices = [("w1 w2 w3", ["w4", "w5 w6 w7", "w1 w2 w3 w4"]), ("w1 w2", ["w3"])]
+    for metadata, items, told in (
+        (SINGLE, single, "Cut to 8 tokens (max_seq_length): 30 of 90 texts."),
+        (pair, with_second, "Cut to 8 tokens (max_seq_length): 1 of 3 texts."),
+        (CHOICE, choices, "Cut to 8 tokens (max_seq_length): 1 of 2 texts."),
+        (SINGLE | {"task": "token_labels"}, single, None),
+    ):
+        caplog.clear()
+        Counting(metadata | limit).predictor.predict(items)
+        assert caplog.messages == ([told] if told else [])
 
 
 def test_a_stream_reads_no_further_than_a_window():

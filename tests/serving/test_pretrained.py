@@ -18,7 +18,7 @@ from bert_tf import FullTokenizer, make_model
 from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.errors import InputError
 from bert_tf.serving import pretrained
-from bert_tf.serving.pretrained import Extractor, Score, Scorer, Vectors, parse_layers, read_lines
+from bert_tf.serving.pretrained import Extractor, Score, Scorer, Vectors, parse_layers, read_pairs
 
 CONFIG = small.CONFIG
 LENGTH = 11  # below the 13 positions of the model
@@ -77,8 +77,11 @@ def expected_layers(weights, line, tokenizer) -> tuple[list[str], np.ndarray]:
 
 
 @pytest.mark.parametrize("pooling", ["none", "cls", "mean"])
-def test_vectors_are_those_of_each_line_alone(weights, pieces, pooling, monkeypatch):
-    """Whatever the order, batches and padding; over windows, which hold no line longer."""
+def test_vectors_are_those_of_each_line_alone(weights, pieces, pooling, monkeypatch, caplog):
+    """Whatever the order, batches and padding; over windows, which hold no line longer.
+
+    How many are cut is said once.
+    """
     if pooling == "mean":
         monkeypatch.setattr(pretrained, "BYTES_OF_A_WINDOW", 1)  # one batch
     lines, taken = some_lines(), []
@@ -93,6 +96,11 @@ def test_vectors_are_those_of_each_line_alone(weights, pieces, pooling, monkeypa
         expected = pools[pooling](expected)
         assert (vectors.layers.dtype, vectors.layers.shape) == (np.float32, expected.shape)
         np.testing.assert_allclose(vectors.layers, expected, atol=3e-5)
+    lengths = [[len(pieces.tokenize(text or "")) for text in line] for line in lines]
+    num_cut = sum(a + b > LENGTH - 3 + (not b) for a, b in lengths)
+    assert num_cut
+    told = f"Cut to {LENGTH} tokens (max_seq_length): {num_cut} of 10 texts."
+    assert caplog.messages.count(told) == 1
     assert list(extractor.extract([])) == []
 
 
@@ -147,9 +155,9 @@ def test_lines(tmp_path):
     """JSON with a byte order mark, and both without an end of the last line."""
     path = tmp_path / "a"
     path.write_bytes(b"".join(LINES))
-    assert list(read_lines(str(path), jsonl=False)) == list(LINES.values())
+    assert list(read_pairs(str(path))) == list(LINES.values())
     path.write_bytes(b"\xef\xbb\xbf" + b"".join(JSON_LINES))
-    assert list(read_lines(str(path), jsonl=True)) == list(JSON_LINES.values())
+    assert list(read_pairs(str(path))) == list(JSON_LINES.values())
 
 
 @pytest.mark.parametrize(
@@ -162,10 +170,8 @@ def test_lines(tmp_path):
 )  # fmt: skip
 def test_bad_lines(tmp_path, bad, jsonl):
     (tmp_path / "a").write_bytes(b'{"text": "good"}\n' + bad + b"\n")
-    lines = read_lines(f"{tmp_path}/a", jsonl=jsonl)
-    next(lines)
     with pytest.raises(InputError, match="a, line 2") as caught:
-        next(lines)
+        list(read_pairs(f"{tmp_path}/a", input_format="jsonl" if jsonl else "text"))
     assert ("UTF-8" if b"\xe9" in bad else "JSON") in caught.value.expected
     assert len(caught.value.received) < 500
 

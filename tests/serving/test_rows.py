@@ -1,6 +1,7 @@
 """Items and lines -> rows; answers without padding; what is refused."""
 
 import io
+import types
 
 import numpy as np
 import pytest
@@ -92,53 +93,98 @@ def test_answers_are_plain_and_without_padding():
     assert answers_of(masks) == [wanted]
 
 
-# ---------------------------------------------------------------------------- lines
+# ---------------------------------------------------------------------------- files
+
+WORDS = SINGLE | {"task": "token_labels", "options": {"labels": ["O", "B-LOC", "I-LOC"]}}
 
 
-def read(content: bytes, metadata: dict, input_format: str) -> list:
-    lines = rows.lines_of(io.BytesIO(content), "the file")
-    found = rows.read_items(lines, metadata, input_format=input_format, name="the file")
-    return [item for _, item in found]
+def read(path, metadata: dict, **options) -> list:
+    """The items of a file; raises the first flaw."""
+    items = []
+    for question in rows.read_questions(str(path), metadata, **options).rows:
+        if question.flaw:
+            raise question.flaw
+        items.append(question.item)
+    return items
 
 
-@pytest.mark.parametrize(
-    ("content", "metadata", "input_format", "items"),
-    [
-        (b"\xef\xbb\xbfa\r\n\n b\tc \nd\rd", SINGLE, "text", ["a", "", " b\tc ", "d\rd"]),
-        (b"q\tc\n\t\n", PAIR, "tsv", [{"question": "q", "context": "c"},
+FILES = {  # content, metadata, its items, whatever the file is called
+    "texts": (b"\xef\xbb\xbfa\r\n\n b\tc \nd\rd", SINGLE, ["a", "", " b\tc ", "d\rd"]),
+    "pairs": (b"q\tc\n\t\n", PAIR, [{"question": "q", "context": "c"},
                                      {"question": "", "context": ""}]),
-        (b"a\tb\tc\n", CHOICE, "tsv", [{"context": "a", "endings": ["b", "c"]}]),
-        (b'"a"\n{"text": "b"}\n', SINGLE, "jsonl", ["a", {"text": "b"}]),
-    ],
-)  # fmt: skip
-def test_every_line_is_an_item(content, metadata, input_format, items):
-    assert read(content, metadata, input_format) == items
+    "endings": (b"a\tb\tc\n", CHOICE, [{"context": "a", "endings": ["b", "c"]}]),
+    "JSON": (b'"a"\n{"text": "b"}\n', SINGLE, ["a", {"text": "b"}]),
+    "a list in JSON": (b'[{"text": "a"},\n {"text": "b", "id": 3}]\n', SINGLE,
+                       [{"text": "a"}, {"text": "b", "id": 3}]),
+    "csv": (b'id,text\n7,"a, ""b""\nc"\n8,\n', SINGLE,
+            [{"id": "7", "text": 'a, "b"\nc'}, {"id": "8", "text": ""}]),
+    "csv of a column": (b'text\n"a, b"\nc\n', SINGLE, [{"text": "a, b"}, {"text": "c"}]),
+    "tsv": (b'text\tlabel\nsay "a"\tx\n"b" c\ty\n', SINGLE,
+            [{"text": 'say "a"'}, {"text": '"b" c'}]),
+    "tsv of pandas": (b'text\tlabel\n"say ""a"""\tx\n"b\tc"\ty\n', SINGLE,
+                      [{"text": 'say "a"'}, {"text": "b\tc"}]),
+    "a pair in bars": (b"context|question\nc|q\n", PAIR, [{"question": "q", "context": "c"}]),
+    "semicolons of Excel": (b"sep=;\r\ntext;n\r\na,b;1\r\n;\r\n;\r\n", SINGLE,
+                            [{"text": "a,b"}]),
+    "sentences": (b"New B-LOC\nYork I-LOC\n\nin O\n", WORDS,
+                  [{"text": "New York"}, {"text": "in"}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.tsv", "a.jsonl", "a"])
+@pytest.mark.parametrize("case", FILES)
+def test_the_content_shows_the_format(tmp_path, case, name):
+    content, metadata, items = FILES[case]
+    (tmp_path / name).write_bytes(content)
+    if name in ("a.csv", "a.tsv") and case in ("pairs", "endings", "texts"):
+        return  # seems to be a table without the columns: refused below
+    assert read(tmp_path / name, metadata) == items
+
+
+@pytest.mark.parametrize("case", ["csv", "tsv", "pairs", "texts", "JSON"])
+def test_a_pipe_is_answered_line_by_line(monkeypatch, case):
+    """The next line is asked for only when the one before was taken."""
+    content, metadata, items = FILES[case]
+    given = []
+
+    class Pipe(io.BytesIO):
+        def fileno(self):
+            raise OSError
+
+        def readline(self, size=-1):
+            line = super().readline(size)
+            given.append(line)
+            return line
+
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=Pipe(content)))
+    questions = rows.read_questions(None, metadata)
+    assert len(given) <= 1
+    first = next(questions.rows)
+    assert first.item == items[0]
+    has_header = case in ("csv", "tsv")
+    lines_of_first = 2 if case == "csv" else 1
+    assert len(given) == has_header + lines_of_first
+    assert [question.item for question in questions.rows] == items[1:]
 
 
 @pytest.mark.parametrize(
     ("content", "metadata", "input_format", "received", "expected"),
     [
         (b"a\n\xff\n", SINGLE, "text", "2: bytes that are not UTF-8 (b'\\xff", "text in UTF-8"),
-        (b"a\tb\n", SINGLE, "tsv", "1: b'a\\tb' (2 columns)", "with tabs between: text"),
-        (b"a\n", CHOICE, "tsv", "1: b'a' (1 column)",
-         "with tabs between: context, endings"),
-        (b'"a"\n\n', SINGLE, "jsonl", "2: b''", 'JSON with each key once, such as {"text": "'),
-        (b"[" * 200_000, SINGLE, "jsonl", "1: b'[[", "JSON "),
-        (b'{"text": "a", "text": "b"}', SINGLE, "jsonl", "1: b'{\"text\": \"a\"", "JSON "),
+        (b"a\n", CHOICE, "tsv", "1: 'a' (1 column)", "with tabs between: context, endings"),
+        (b'"a"\n\n', SINGLE, "jsonl", "2: ''", "a JSON object with each key once, such as {"),
+        (b"[" * 200_000, SINGLE, "jsonl", "1: '[[", "a JSON object "),
+        (b'{"text": "a", "text": "b"}', SINGLE, None, "1: '{\"text\": \"a\"", "a JSON object "),
     ],
 )  # fmt: skip
-def test_a_line_that_is_none_is_named(content, metadata, input_format, received, expected):
+def test_a_line_that_is_none_is_named(
+    tmp_path, content, metadata, input_format, received, expected
+):
+    (tmp_path / "a").write_bytes(content)
     with pytest.raises(InputError) as caught:
-        read(content, metadata, input_format)
-    assert caught.value.received.startswith(f"the file, line {received}")
+        read(tmp_path / "a", metadata, input_format=input_format)
+    assert caught.value.received.startswith(f"{tmp_path / 'a'}, line {received}")
     assert caught.value.expected.startswith(expected)
-
-
-def test_the_format_is_known_by_the_ending():
-    names = ("a.tsv", "a.csv", "a.jsonl", "a.json", "a.txt", None)
-    for metadata, others in ((SINGLE, "text"), (PAIR, "tsv"), (CHOICE, "tsv")):
-        found = [rows.format_of(name, metadata) for name in names]
-        assert found == ["tsv", "csv", "jsonl", "jsonl", others, others]
 
 
 def test_texts_are_found_in_the_columns_of_training(tmp_path):
@@ -146,22 +192,19 @@ def test_texts_are_found_in_the_columns_of_training(tmp_path):
     columns = rows.columns_of(trained)
     assert columns == {"text": "headline"}
     assert [*rows.columns_of(PAIR | {"columns": ["headline"]}).values()] == ["question", "context"]
-    (tmp_path / "csv").write_bytes(b'\xef\xbb\xbfid,headline\n7,"a, ""b""\nc"\n8,\n')
-    (tmp_path / "tsv").write_bytes(b"\xef\xbb\xbfheadline\nd\n")
-    assert list(rows.read_table(path := str(tmp_path / "csv"), columns, "csv")) == [
-        (f"{path}, line 2", {"id": "7", "text": 'a, "b"\nc'}),
+    (path := tmp_path / "csv").write_bytes(b'\xef\xbb\xbfid,headline\n7,"a\nc"\n8,\n')
+    found = rows.read_questions(str(path), trained)
+    assert found.table.names == ["id", "headline"]
+    assert [(question.place, question.item) for question in found.rows] == [
+        (f"{path}, line 2", {"id": "7", "text": "a\nc"}),
         (f"{path}, line 4 (row 3)", {"id": "8", "text": ""}),
     ]
-    assert rows.is_table(str(tmp_path / "tsv"), columns)
-    assert not rows.is_table(str(tmp_path / "tsv"), rows.columns_of(SINGLE))
     with pytest.raises(InputError, match=r"the columns 'id | headline', expected .*'title'"):
-        list(rows.read_table(str(tmp_path / "csv"), rows.columns_of(SINGLE, ["title"]), "csv"))
-    lines = io.BytesIO(b'{"headline": "e", "id": 9}\n{"text": "f"}\n{"text": "f", "headline": "g"}')
-    told = {"input_format": "jsonl", "name": "x", "columns": columns}
-    assert list(rows.read_items(lines, trained, **told)) == [
-        ("x, line 1", {"id": 9, "text": "e"}), ("x, line 2", {"text": "f"}),
-        ("x, line 3", {"text": "g"}),  # as of a table with both
-    ]  # fmt: skip
+        read(path, SINGLE, given=["title"])
+    lines = '{"headline": "e", "id": 9}\n{"text": "f"}\n{"text": "f", "headline": "g"}'
+    path.write_text(lines)
+    # The last one as of a table with both.
+    assert read(path, trained) == [{"id": 9, "text": "e"}, {"text": "f"}, {"text": "g"}]
 
 
 def test_files_without_a_header_are_read_by_position_as_in_training(tmp_path):
@@ -172,20 +215,16 @@ def test_files_without_a_header_are_read_by_position_as_in_training(tmp_path):
         (one, [{"text": 'A "b".'}, {"text": "D"}]),
         (two, [{"question": "C", "context": "good"}, {"question": "E", "context": "bad"}]),
     ):
-        columns = rows.columns_of(metadata, (None, None))
-        assert rows.is_table(str(path), columns)
-        table = list(rows.read_table(str(path), columns, "tsv"))
-        assert table == [(f"{path}, line {n}", text) for n, text in enumerate(texts, 1)]
+        assert read(path, metadata, given=(None, None)) == texts
     (tmp_path / "a.csv").write_text('x,"a, b",y\nz,c,\n')
-    columns = rows.columns_of(one, ("1", None))
-    found = rows.read_table(str(tmp_path / "a.csv"), columns, "csv")
-    assert [item for _, item in found] == [{"text": "a, b"}, {"text": "c"}]
+    found = read(tmp_path / "a.csv", one, given=("1", None))
+    assert found == [{"text": "a, b"}, {"text": "c"}]
     assert rows.columns_of(one, ("body",)) == {"text": "body"}  # of a file with a header
     path.write_text("A text.\nB\n")  # the texts alone
-    assert not rows.is_table(str(path), rows.columns_of(one))
+    assert read(path, one) == ["A text.", "B"]
     path.write_text("label\tn\ttext\tmore\n" + content)
     with pytest.raises(InputError, match=r"line 1: 'text', a header"):
-        list(rows.read_table(str(path), rows.columns_of(one), "tsv"))
+        read(path, one)
 
 
 @pytest.mark.parametrize(
@@ -193,14 +232,33 @@ def test_files_without_a_header_are_read_by_position_as_in_training(tmp_path):
     [
         (SINGLE, "Sentence"), (SINGLE, "\ufeffcomment\r"), (PAIR, "sentence1\tsentence2"),
         (PAIR, "premise\tsomething else"), (SINGLE | {"columns": ["body"]}, "text"),
-        (SINGLE, "index\tsentence\tlabel"),
+        (SINGLE, "index\tsentence\tlabel"), (SINGLE, "nr;Text"), (SINGLE, "Text"),
+        (SINGLE, "nr,texts"),
     ],
 )  # fmt: skip
 def test_a_header_with_other_names_is_no_row(tmp_path, metadata, first):
-    (path := tmp_path / "a.tsv").write_text(f"{first}\nA\tB\n")
-    with pytest.raises(InputError, match=r"line 1: .* a header") as caught:
-        rows.is_table(str(path), rows.columns_of(metadata))
+    (path := tmp_path / "a").write_text(f"{first}\nA\tB\n")
+    with pytest.raises(InputError, match=r"line 1: .*a header") as caught:
+        read(path, metadata)
     assert "--text_a_column" in caught.value.remedy
+    if "ext" in first and metadata is SINGLE:
+        assert "did you mean" in caught.value.expected
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_a_table_of_unknown_columns_is_no_text(tmp_path, separator):
+    """Answered line by line, every answer would be wrong."""
+    lines = [f"name{n}{separator}{n}\n" for n in range(12)]
+    (path := tmp_path / "a.txt").write_text("".join(lines))
+    with pytest.raises(InputError, match="a header or a row of a table") as caught:
+        read(path, SINGLE)
+    assert "--input_format=text" in caught.value.remedy
+    assert len(read(path, SINGLE, input_format="text")) == 12
+    path.write_text("".join(lines[:3]))  # too few to tell
+    assert len(read(path, SINGLE)) == 3
+    path.rename(tmp_path / "a.csv")
+    with pytest.raises(InputError, match="a header or a row of a table"):
+        read(tmp_path / "a.csv", SINGLE)
 
 
 def test_a_column_is_of_the_text_for_which_it_is_given():
@@ -214,17 +272,13 @@ def test_a_column_is_of_the_text_for_which_it_is_given():
             rows.columns_of(metadata, given)
 
 
-def test_a_line_of_json_without_the_column_that_is_given():
-    columns = rows.columns_of(SINGLE, ("body", None))
-    told = {"input_format": "jsonl", "name": "x", "columns": columns, "has_columns": True}
-    for line in (b'{"text": "b"}', b'"b"', b'["b"]', b"{}", b'{"Body": "b", "text": "c"}'):
-        items = rows.read_items([b'{"body": "a", "id": 3}\n', line], SINGLE, **told)
-        assert next(items) == ("x, line 1", {"id": 3, "text": "a"})
-        with pytest.raises(InputError, match=r"x, line 2: .*without body.*\n.*\{\"body\": "):
-            next(items)
-
-
-WORDS = SINGLE | {"task": "token_labels", "options": {"labels": ["O", "B-LOC", "I-LOC"]}}
+def test_a_line_of_json_without_the_column_that_is_given(tmp_path):
+    path = tmp_path / "a"
+    for line in ('{"text": "b"}', '"b"', '["b"]', "{}", '{"Body": "b", "text": "c"}'):
+        path.write_text('{"body": "a", "id": 3}\n' + line)
+        first, second = rows.read_questions(str(path), SINGLE, given=("body", None)).rows
+        assert first.item == {"id": 3, "text": "a"}
+        assert f"{path}, line 2: " in second.flaw.received
 
 
 @pytest.mark.parametrize(
@@ -243,21 +297,10 @@ WORDS = SINGLE | {"task": "token_labels", "options": {"labels": ["O", "B-LOC", "
     ],
 )
 def test_words_with_tags_are_no_lines_of_text(tmp_path, content, expected):
-    (tmp_path / "test.txt").write_text(content)
-    (tmp_path / "a.conll").write_text(content)
-    assert rows.format_of(str(tmp_path / "test.txt"), WORDS) == expected
-    assert rows.format_of(str(tmp_path / "test.txt"), SINGLE) == "text"
-    assert rows.format_of(str(tmp_path / "a.conll"), WORDS) == "conll"
+    (path := tmp_path / "test.txt").write_text(content)
+    assert rows.read_questions(str(path), WORDS).table.format.kind == expected
+    assert rows.read_questions(str(path), SINGLE).table.format.kind == "text"
     if expected == "conll":
-        found = rows.read_table(str(tmp_path / "test.txt"), rows.columns_of(WORDS), "conll")
         words = [line.split()[0] for line in content.split("\n") if line.strip()]
-        joined = " ".join(item["text"] for _, item in found)
+        joined = " ".join(item["text"] for item in read(path, WORDS))
         assert joined == " ".join(word for word in words if word != "-DOCSTART-")
-
-
-def test_lines_are_those_of_the_file_and_counted(tmp_path):
-    (tmp_path / "in").write_bytes(content := b"a\n\nb\r\nc\rd")
-    lines = [b"a\n", b"\n", b"b\r\n", b"c\rd"]
-    assert list(rows.lines_of(io.BytesIO(content), "in")) == lines
-    assert rows.num_lines(str(tmp_path / "in")) == 4
-    assert rows.num_lines("gs://nowhere/in") is None

@@ -13,6 +13,8 @@ import bert_tf
 from bert_tf import heads
 from bert_tf.errors import InputError
 from bert_tf.heads import Labels, LabelSets, MultiLabel, Scores, Tags
+from bert_tf.options import Reading
+from bert_tf.tables import Columns, find_format
 from bert_tf.tasks import examples
 from bert_tf.tasks.examples import Example, TextColumns, WordsExample
 from bert_tf.tasks.registry import get_task
@@ -32,7 +34,7 @@ def test_any_separator_and_encoding(write, delimiter, encoding):
     text = "\r\n".join(map(delimiter.join, rows)) + "\r\n"
     path = write(text.encode(encoding), "t.csv")
     said = encoding if encoding in ("utf-16-le", "cp1252") else ""
-    found = get_task("csv", **OWN, encoding=said).layout.read(path, ANY)
+    found = get_task("csv", **OWN, reading=Reading(encoding=said)).layout.read(path, ANY)
     assert [(one.text_a, one.label) for one in found] == [
         (f"Größe{delimiter} bitte", "A"), ("é", "B")
     ]  # fmt: skip
@@ -77,15 +79,15 @@ def test_a_wrong_column_is_named_beside_the_others(write):
 @pytest.mark.parametrize("encoding", ["ascii", "utf-32", "no such one", "rot13", "base64"])
 def test_another_encoding_than_the_file_has(write, encoding):
     path = write("Message,Class\né,x\n".encode(), "t.csv")
-    says = f"is said to be {encoding.upper()} and is not|--encoding={encoding} "
+    says = f"bytes that are not {encoding.upper()}|--encoding={encoding} |does not start with BOM"
     with pytest.raises(InputError, match=says):
-        get_task("csv", **OWN, encoding=encoding).layout.read(path, ANY)
+        get_task("csv", **OWN, reading=Reading(encoding=encoding)).layout.read(path, ANY)
 
 
 def test_letters_that_become_control_characters(write):
     path = write("Message,Class\n3 €,x\n".encode("cp1252"), "t.csv")
-    with pytest.raises(InputError, match=r"said to be LATIN1, with the character '\\x80'"):
-        get_task("csv", **OWN, encoding="latin1").layout.read(path, ANY)
+    with pytest.raises(InputError, match=r"line 2: the control character '\\x80' in LATIN1\n"):
+        get_task("csv", **OWN, reading=Reading(encoding="latin1")).layout.read(path, ANY)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +95,15 @@ def test_letters_that_become_control_characters(write):
     [
         ('\n{"a": 1}\n', "jsonl"),
         ("a\tb\nc\td\n", "tsv"),
-        ('"a"\tb\n', "csv"),
+        ('"a"\tb\n', "tsv"),
         ("a;b\n", "csv"),
         ("", "csv"),
-        ('a\tb\nc\t"d"\n'.encode("utf-16"), "csv"),  # as Excel writes it
+        ('a\tb\nc\t"d"\n'.encode("utf-16"), "tsv"),  # as Excel writes it
     ],
 )
 def test_the_format_is_what_the_content_shows(write, content, kind):
-    assert examples.format_of(write(content, "t.txt")) == kind
+    columns = Columns({"text_a": "a"}, hint="")
+    assert find_format(write(content, "t.txt"), columns).kind == kind
 
 
 BAD = {

@@ -208,7 +208,7 @@ def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
     run.prepare(data_of(task, "test", examples))
     length, cut = [record.getMessage() for record in caplog.records]
     assert length.endswith("was trained with max_seq_length = 20; here it is 13.")
-    assert cut.startswith("2 of 4 examples have more than 13 tokens (--max_seq_length)")
+    assert cut == "Cut to 13 tokens (max_seq_length): 2 of 4 examples."
 
 
 def test_outputs_that_are_nan_are_refused(runs, monkeypatch):

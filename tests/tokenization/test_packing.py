@@ -5,11 +5,20 @@ import pickle
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import given
 
 from bert_tf import layers
 from bert_tf.errors import InputError
-from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, truncate_pair
+from bert_tf.tokenization.layer import cut_pair, runs_of
+from bert_tf.tokenization.wordpiece import (
+    FullTokenizer,
+    Packer,
+    joined,
+    padded,
+    room_for,
+    truncate_pair,
+)
 
 TOKENIZER = FullTokenizer("/memory/vocab.txt", pieces=["[UNK]", "[CLS]", "[SEP]"])
 CLS, SEP = 1, 2
@@ -42,6 +51,23 @@ def test_truncation_is_that_of_the_original(a, b, most):
     while len(first) + len(second) > most:
         (first if len(first) > len(second) else second).pop()
     assert truncate_pair(a, b, most) == (first, second)
+
+
+@given(st.lists(st.tuples(ids, ids), min_size=1, max_size=5), st.integers(5, 40))
+def test_sequences_are_joined_alike_of_lists_of_bytes_and_in_graphs(pairs, most):
+    """All that makes [CLS] a [SEP] b [SEP] calls one of the three."""
+    pairs = [([i % 97 for i in a], [i % 97 for i in b]) for a, b in pairs]
+    layer = layers.Tokenizer(TOKENIZER, max_length=most)
+    a, b = (runs_of(tf.ragged.constant(column, tf.int32)) for column in zip(*pairs, strict=True))
+    room = tf.constant([room_for(most, bool(second)) for _, second in pairs])
+    expected = layer.join(*cut_pair(a, b, room))
+    packed = [Packer(TOKENIZER, most).pack(*pair) for pair in pairs]
+    for name, value in padded([(ids, segments) for ids, segments, _ in packed]).items():
+        np.testing.assert_array_equal(value, expected[name])
+    for (first, second), (of_lists, _, is_cut) in zip(pairs, packed, strict=True):
+        if not is_cut:
+            parts = (bytes(part) for part in ([CLS], first, [SEP], second))
+            assert [*joined(*parts)] == of_lists
 
 
 # ------------------------------------------------------------------------------ called

@@ -201,7 +201,7 @@ RECORDED = {  # the settings and data that decide a run, by which its folder is 
     *("train_batch_size", "num_train_epochs", "optimizer", "bias_correction", "freeze"),
     *("eval_steps", "early_stopping", "init_checkpoint", "precision"),
     *("max_seq_length", "doc_stride", "document_context", "bucket_by_length"),
-    *("best_metric", "class_weights", "dev_share"),
+    *("best_metric", "class_weights", "dev_share", "threshold", "positive_label"),
     *BertConfig(vocab_size=5).to_dict(),
 }
 
