@@ -60,6 +60,7 @@ _NO_TEXT = {
     b"PK\x03\x04": ("a zip archive, such as xlsx", "unpack it; save a spreadsheet as csv"),
     b"\x80\x02\x8a": ("a pickle, such as pytorch_model.bin", "name the file of text"),
     b"\x89HDF": ("an HDF5 file of weights", "name the file of text"),
+    b"\xd0\xcf\x11\xe0": ("a document of old Office, such as xls", "save a spreadsheet as csv"),
     b"PAR1\x15": ("a Parquet file", "save its rows as jsonl"),
     b"%PDF-": ("a PDF", "save its text"),
 }

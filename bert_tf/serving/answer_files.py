@@ -309,8 +309,11 @@ def _line_writer(form: Format, kind: str, path: str) -> Callable[[Iterable[Any]]
     is_quoted_tsv = form.kind == "tsv" and form.quoted and form.is_sure
     if kind == "csv" or is_quoted_tsv:
         separator = "\t" if kind == "tsv" else form.separator
-        return functools.partial(csv_line, separator=separator, line_end=form.line_end)
-    return functools.partial(tsv_line, path=path, line_end=form.line_end)
+        quoting = csv.QUOTE_ALL if form.are_all_quoted else csv.QUOTE_MINIMAL
+        ends = {"separator": separator, "line_end": form.line_end}
+        return functools.partial(csv_line, **ends, quoting=quoting)
+    no_cell = "\t\n" if form.kind == "tsv" else "\t\r\n"  # a return may stand in the cells of one
+    return functools.partial(tsv_line, path=path, line_end=form.line_end, no_cell=no_cell)
 
 
 def cells_of(
@@ -341,14 +344,17 @@ def _new_name(name: str, columns: Collection[str]) -> str:
     return next(new for new in itertools.chain([name], numbered) if new not in columns)
 
 
-def csv_line(cells: Iterable[Any], *, separator: str, line_end: str) -> bytes:
+def csv_line(
+    cells: Iterable[Any], *, separator: str, line_end: str, quoting: int = csv.QUOTE_MINIMAL
+) -> bytes:
     """A line of a table with quotes where they are needed; None is an empty cell."""
     line = io.StringIO(newline="")
-    csv.writer(line, delimiter=separator, lineterminator=line_end).writerow(_texts(cells))
+    writer = csv.writer(line, delimiter=separator, lineterminator=line_end, quoting=quoting)
+    writer.writerow(_texts(cells))
     return line.getvalue().encode()
 
 
-def tsv_line(cells: Iterable[Any], *, path: str, line_end: str) -> bytes:
+def tsv_line(cells: Iterable[Any], *, path: str, line_end: str, no_cell: str = "\t\r\n") -> bytes:
     """A line of a .tsv, where quotes are text; None is an empty cell.
 
     Raises:
@@ -356,7 +362,7 @@ def tsv_line(cells: Iterable[Any], *, path: str, line_end: str) -> bytes:
     """
     texts = _texts(cells)
     for text in texts:
-        if re.search(r"[\t\r\n]", text):
+        if re.search(f"[{no_cell}]", text):
             received = f"{text!r:.80} as a cell of {path}"
             raise InputError(received, "cells without tabs and line ends", "name it .csv")
     return ("\t".join(texts) + line_end).encode()

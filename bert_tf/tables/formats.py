@@ -30,15 +30,13 @@ from bert_tf.tables.columns import (
     is_header,
     preview,
 )
-from bert_tf.tables.lines import Lines, at_returns, without_end
+from bert_tf.tables.lines import EXCEL, Lines, at_returns, without_end
 
 TEXT, TSV, CSV, JSONL, JSON, CONLL = "text", "tsv", "csv", "jsonl", "json", "conll"
 KINDS = (TEXT, TSV, CSV, JSONL, CONLL)  # that can be asked for
 SEPARATORS = ",;\t|"
 PAIR_MARK = " ||| "  # between two texts of a line, in the original's files
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-# The first line by which Excel knows the separator.
-EXCEL = re.compile(r'"?sep=(.)"?')
 ENOUGH_ROWS = 10  # of one width, to be a table rather than texts
 csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
 
@@ -54,6 +52,7 @@ class Format:
       quoted: whether quotes enclose a table's cells; else they are text.
       is_sure: whether the first lines show that; else the first line that begins a cell with a
         quote does, see `are_enclosing`.
+      are_all_quoted: whether quotes enclose all cells of the first row.
       line_end: of a table's rows.
     """
 
@@ -61,6 +60,7 @@ class Format:
     separator: str = ","
     quoted: bool = True
     is_sure: bool = True
+    are_all_quoted: bool = False
     line_end: str = "\n"
 
     @property
@@ -119,14 +119,16 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
         json_kind = _json_kind(head, may_be_texts=bool(texts.count))
         if json_kind:
             return Format(json_kind)
-        if texts.are_tagged and texts.are_tagged(head):
+        if texts.are_tagged and _are_tagged(lines, texts.are_tagged):
             return Format(CONLL)
     separators = "\t" if kind == TSV else SEPARATORS
     fits = fits_of(head, separators, columns)
     best = max(fits) if fits else Fit(False, False, 0.0, True, True, 0, 0, 0, ",")
     has_quotes = any('"' in line for line in head)
     table_kind = TSV if best.separator == "\t" else CSV
-    found = Format(table_kind, best.separator, best.quoted, has_quotes, line_end)
+    cells = first.split(best.separator)
+    are_all_quoted = best.quoted and all(_is_enclosed(cell) for cell in cells)
+    found = Format(table_kind, best.separator, best.quoted, has_quotes, are_all_quoted, line_end)
     is_wanted = best.has_columns and (columns.are_names or best.width > 1 or not texts.count)
     is_wanted = is_wanted or (best.width > 1 and _has_some(_cells(first, best), columns))
     if kind == CSV or not texts.count or is_wanted:
@@ -134,6 +136,15 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
         return found
     _refuse_table(lines, first, best, columns, texts)
     return Format(TEXT)
+
+
+def _are_tagged(lines: Lines, are_tagged: Callable[[Sequence[str]], bool]) -> bool:
+    """Whether lines are words with tags; of a live stream the second is waited for if need be."""
+    head = [line for line in lines.head() if line.strip()]
+    if lines.is_live and len(head) == 1 and are_tagged([*head, *head]):
+        head = [line for line in lines.one_more() if line.strip()]
+        head = head if len(head) > 1 else [*head, *head]  # a sentence of a word
+    return are_tagged(head)
 
 
 # ---------------------------------------------------------------------------- JSON

@@ -16,6 +16,10 @@ HEAD = 1 << 20  # characters of a file that are looked at
 AFTER_RETURN = re.compile(r"(?<=\r)(?!\n)")
 
 
+# The first line by which Excel knows the separator.
+EXCEL = re.compile(r'"?sep=(.)"?')
+
+
 class Lines:
     """Lines with their ends.
 
@@ -39,8 +43,14 @@ class Lines:
             for line in self._lines:
                 self._head.append(line)
                 size += len(line)
-                if size > HEAD or (self.is_live and line.strip()):
+                if size > HEAD or (self.is_live and _is_telling(line)):
                     break
+        return self._head
+
+    def one_more(self) -> list[str]:
+        """The head with the next line of a live stream, which is waited for."""
+        if self.is_live:
+            self._head.extend(itertools.islice(self._lines, 1))
         return self._head
 
     def __iter__(self) -> Iterator[str]:
@@ -76,6 +86,11 @@ def lines_in(path: str | None, reading: Reading | None = None) -> Lines:
     blocks = iter(lambda: stream.readline(files.READ_BYTES), b"")
     lines = files.text_lines_of(blocks, STDIN, **given)
     return Lines(lines, STDIN, is_live=not _is_file(stream))
+
+
+def _is_telling(line: str) -> bool:
+    """Whether a line is a row, rather than empty or what Excel writes before the header."""
+    return bool(line.strip()) and not EXCEL.fullmatch(without_end(line))
 
 
 def _is_file(stream: object) -> bool:

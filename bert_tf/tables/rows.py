@@ -22,7 +22,6 @@ from bert_tf.tables.conll import read_sentences
 from bert_tf.tables.formats import (
     CONLL,
     CSV,
-    EXCEL,
     JSON,
     JSONL,
     NO_TEXTS,
@@ -32,7 +31,7 @@ from bert_tf.tables.formats import (
     are_enclosing,
     format_of,
 )
-from bert_tf.tables.lines import Lines, at_returns, lines_in, without_end
+from bert_tf.tables.lines import EXCEL, Lines, at_returns, lines_in, without_end
 
 CORRECT = "correct or delete the row"
 MOST_SHOWN = 20  # rows of a message
@@ -274,7 +273,7 @@ def _until_quotes(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] 
     A line without such a cell reads the same in both ways.
     """
     begins = re.compile(f'(?:^|{re.escape(found.separator)})"')
-    rest = at_returns(lines)
+    rest = iter(lines) if found.separator == "\t" else at_returns(lines)  # there a return is text
     width = 0
     for number, line in enumerate(rest):
         if begins.search(line):
