@@ -42,6 +42,7 @@ from bert_tf.tables import (
     refuse_rows,
 )
 from bert_tf.tables.rows import CORRECT
+from bert_tf.tasks.word_files import WordFile, read_conll, read_words
 
 OWN_FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
@@ -332,12 +333,30 @@ class ChoiceColumns(Layout):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordColumns(Layout):
-    """Sentences in words: CoNLL's format, or two lists of a dataset."""
+    """Sentences in words: CoNLL's format, two lists of a dataset, or a user's own files.
+
+    Attributes:
+      words: the column of a dataset's words.
+      file: where words and tags are in files; None: as in CoNLL-2003, or found in CoNLL-U.
+    """
 
     words: str = "tokens"
     label: str = "ner"
     file_format: str = "conll"
+    file: WordFile | None = None
     example: ClassVar[type] = WordsExample
+
+    def read(self, path, labels, *, labelled=REQUIRED):
+        """As of `Layout`."""
+        rows: Iterable[Row]
+        if self.file is None:
+            rows = read_conll(path, self.reading)
+        else:
+            may_lack = labelled != REQUIRED
+            rows = read_words(path, self.file, self.reading, may_lack_tags=may_lack)
+        if labelled == NONE:
+            rows = [dataclasses.replace(row, cells={**row.cells, "label": None}) for row in rows]
+        return self._examples(path, rows, labels, labelled)
 
     def _text_columns(self) -> dict[str, Column | None]:
         return {"words": self.words}
