@@ -38,6 +38,11 @@ class Predict(Options):
         "The column of the second text; default: as in training.", default=None
     )
     id_column: str = option("The column that is passed on as `id`.", default="id")
+    sentence_column: str | None = option(
+        "Of a table with a word a row, for a model of tags: the column that numbers sentences. "
+        "Default: empty rows part them.",
+        default=None,
+    )
     probabilities: bool = option(
         "In a .csv or .tsv, also a column for the probability of each label.",
         default=False,
@@ -98,6 +103,7 @@ def read(options: Predict, predictor: "Predictor") -> "Questions":
         input_format=options.rows.input_format,
         given=(options.rows.text_a_column, options.text_b_column),
         id_column=options.id_column,
+        sentence_column=options.sentence_column,
         reading=options.rows.reading,
     )
 

@@ -32,7 +32,7 @@ class Tags(Labels):
     """A label for each word."""
 
     head: ClassVar[str] = "token_labels"
-    kind: ClassVar[str] = ""
+    kind: ClassVar[str] = "tags"
     is_per_word: ClassVar[bool] = True
     takes_windows: ClassVar[bool] = False
 

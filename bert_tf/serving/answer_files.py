@@ -32,6 +32,7 @@ from bert_tf.serving.options import MASK
 from bert_tf.serving.predictor import Predictor
 from bert_tf.serving.rows import Item, Question, Questions, Row, RowReader
 from bert_tf.tables import (
+    CONLL,
     JSON,
     JSONL,
     TEXT,
@@ -106,10 +107,10 @@ def _text_of(row: TableRow, kind: str, columns: Columns) -> str | InputError:
 
 
 def num_rows(questions: Questions, path: str | None, reading: Reading | None = None) -> int | None:
-    """How many rows a local file has; None for a pipe, which is read once, or a remote file."""
-    if not path or not os.path.isfile(path):
-        return None
+    """How many rows a local file has; None for sentences, a remote file, or a pipe, read once."""
     form = questions.table.format
+    if not path or not os.path.isfile(path) or form.kind == CONLL:
+        return None
     count = open_table(path, Columns({}), reading=reading, form=form, texts=Texts(1))
     return sum(1 for _ in count.rows) - questions.has_header
 

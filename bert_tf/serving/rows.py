@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from bert_tf.errors import InputError
 from bert_tf.heads.schemes import normal_tags, tags_in
@@ -36,6 +37,7 @@ from bert_tf.tables import (
     TEXT,
     TEXT_NAME,
     Columns,
+    Format,
     Table,
     Texts,
     open_table,
@@ -44,6 +46,7 @@ from bert_tf.tables import (
 from bert_tf.tables import (
     Row as TableRow,
 )
+from bert_tf.tasks.word_files import WordFile, read_words
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
@@ -87,6 +90,7 @@ _COUNTED = {
     "num_words": ("words", "labels", "probabilities", "starts", "ends"),
     "num_masks": ("pieces", "probabilities"),
 }
+MOST_LOOKED_AT = 20  # rows, for texts or single words
 _NBEST = ("nbest_answers", "nbest_probabilities", "nbest_starts", "nbest_ends")
 _HINT = "; --text_a_column and --text_b_column name the columns of the texts"
 # Keys that hold a text in this or another model. Other keys are ignored: id, label, title, ...
@@ -224,6 +228,7 @@ def read_questions(
     input_format: str | None = None,
     given: Sequence[str | None] = (),
     id_column: str = "id",
+    sentence_column: str | None = None,
     reading: Reading | None = None,
 ) -> Questions:
     """The rows of a file or of standard input, each as it is read.
@@ -234,6 +239,8 @@ def read_questions(
       input_format: one of `tables.KINDS`; None: what the content shows.
       given: columns of the model's texts, as for `columns_of`.
       id_column: of a table, whose cells are passed on as `id`.
+      sentence_column: of a table with a word a row, where a sentence begins; None: empty rows part
+        sentences.
 
     Raises:
       InputError: the file cannot be read so.
@@ -249,6 +256,8 @@ def read_questions(
     wanted = _with_id(columns, id_column)
     texts = Texts(0 if any(given) else len(inputs), are_tagged)
     table = open_table(path, wanted, reading=reading, form=input_format or "", texts=texts)
+    if labels and path and table.format.is_table:
+        table = _by_sentence(table, path, columns["text"], sentence_column, reading)
     rows = table.rows
     if table.names and not wanted.are_names:
         rows = refuse_header(rows, hint=_HINT)
@@ -281,12 +290,45 @@ def _item(
 ) -> Any:
     """The item of a row of a file of some kind."""
     if kind in (JSONL, JSON):
-        return _of_json(columns, row.value)
+        item = _of_json(columns, row.value)
+        return _with_words_joined(item, inputs)
     if kind == CONLL:
         return {"text": " ".join(row.cells["words"])}
     if kind == TEXT:
         return row.value if len(inputs) == 1 else _of_tabs(inputs, row)
     return Item({name: cell for name, cell in row.cells.items() if cell is not None})
+
+
+def _by_sentence(
+    table: Table, path: str, column: str | int, sentence: str | None, reading: Reading | None
+) -> Table:
+    """A table of single words as the sentences in it; a table of texts as it is."""
+    first = list(itertools.islice(table.rows, MOST_LOOKED_AT))
+    if sentence is None and not _are_single_words(first, "text"):
+        return dataclasses.replace(table, rows=itertools.chain(first, table.rows))
+    logging.info("%s has a word a row: its sentences are answered", path)
+    file = WordFile(str(column), "", sentence, has_header=isinstance(column, str), hint=_HINT)
+    rows = read_words(path, file, reading)
+    return dataclasses.replace(table, format=Format(CONLL), names=(), rows=rows)
+
+
+def _with_words_joined(item: Any, inputs: Mapping[str, bool]) -> Any:
+    """An object of JSON, with a list of words where a text belongs as the text."""
+    if not isinstance(item, dict):
+        return item
+    joined = {}
+    for name, is_list in inputs.items():
+        words = item.get(name)
+        are_words = isinstance(words, list) and all(isinstance(word, str) for word in words)
+        if are_words and not is_list:
+            joined[name] = " ".join(words)
+    return item | joined
+
+
+def _are_single_words(rows: Sequence[TableRow], column: str) -> bool:
+    """Whether the first rows of a table have a word each, rather than texts."""
+    texts = [row.cells.get(column) or "" for row in rows]
+    return len(texts) > 1 and not any(len(text.split()) > 1 for text in texts)
 
 
 def has_tags(head: Sequence[str], labels: Sequence[str]) -> bool:

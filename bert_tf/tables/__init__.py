@@ -37,6 +37,7 @@ from bert_tf.tables.rows import (
     pick,
     refuse_header,
     refuse_rows,
+    table_of,
 )
 
 __all__ = [
@@ -62,4 +63,5 @@ __all__ = [
     "pick",
     "refuse_header",
     "refuse_rows",
+    "table_of",
 ]

@@ -32,6 +32,7 @@ class Columns(NamedTuple):
       headless: of fields, in published files without a header, whose first line has a number where
         the label is; some rows may have two columns more, the sources of two texts.
       hint: the end of a remedy: flags that name columns, if there are any.
+      keep_empty: whether empty lines of a table are rows: they may part sentences.
     """
 
     by_field: Mapping[str, Column]
@@ -39,6 +40,7 @@ class Columns(NamedTuple):
     positions: Mapping[str, int] = {}
     headless: Mapping[str, int] | None = None
     hint: str = ""
+    keep_empty: bool = False
 
     @property
     def needed(self) -> set[Column]:

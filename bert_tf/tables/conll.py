@@ -7,8 +7,8 @@ and the lines of CoNLL-U that are no words.
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -19,10 +19,31 @@ ENDS = ("", DOCUMENT_MARK)  # of a sentence
 NO_WORD = re.compile(r"#|[0-9]+[-.][0-9]+$")  # in the column of numbers of CoNLL-U
 
 
+class Choice(NamedTuple):
+    """Which column is the word, and what gives the tag of a line's columns; None: there is none."""
+
+    words: int
+    tag: Callable[[Sequence[str]], str] | None
+
+
+def last_column(rows: Sequence[Sequence[str]], are_counted: bool) -> Choice:
+    """The last column has the tags, as in CoNLL-2003; a single one has none."""
+    first = 1 if are_counted else 0
+    has_tags = len(rows[0]) - first > 1
+    return Choice(first, (lambda columns: columns[-1]) if has_tags else None)
+
+
 def read_sentences(
-    path: str, lines: Iterable[tuple[str, str]]
+    path: str,
+    lines: Iterable[tuple[str, str]],
+    choose: Callable[[Sequence[Sequence[str]], bool], Choice] = last_column,
 ) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
     """The sentences in the lines of a file, each line with its place.
+
+    Args:
+      path: of the file, for messages.
+      lines: with their places.
+      choose: tells the columns, from those of all words and whether the first one counts.
 
     Yields:
       words, label, the tags or None, and document: how many lines with -DOCSTART- were before, 0
@@ -34,6 +55,13 @@ def read_sentences(
     table = [(place, re.split(r"[ \t]+", line.strip(" \t\r"))) for place, line in lines]
     if are_counted := _first_column_counts([columns for _, columns in table]):
         logging.warning("%s: the first column counts; the words are in the second one", path)
+    of_words = [
+        columns
+        for _, columns in table
+        if columns[0] not in ENDS and not (are_counted and NO_WORD.match(columns[0]))
+    ]
+    even = [columns for columns in of_words if len(columns) == len(of_words[0])]
+    choice = choose(even, are_counted) if of_words else Choice(0, None)
     words: list[list[str]] = []  # columns of each line
     places: list[str] = []
     width = document = 0
@@ -46,11 +74,11 @@ def read_sentences(
                 received = f"{place}: {len(columns)} columns: {' '.join(columns)[:80]!r}"
                 remedy = "correct or delete the line"
                 raise InputError(received, f"{width} columns, as in the lines before", remedy)
-            words.append(columns[1:] if are_counted else columns)
+            words.append(columns)
             places.append(place)
         elif words:
-            tags = [columns[-1] for columns in words] if len(words[0]) > 1 else None
-            cells = {"words": [columns[0] for columns in words], "label": tags}
+            tags = [choice.tag(columns) for columns in words] if choice.tag else None
+            cells = {"words": [columns[choice.words] for columns in words], "label": tags}
             yield cells | {"document": document}, tuple(places)
             words, places = [], []
         document += columns[0] == DOCUMENT_MARK

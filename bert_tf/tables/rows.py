@@ -102,7 +102,13 @@ def open_table(
       InputError: a column is missing, or the file is no text; while rows are taken, it is no text
         further down.
     """
-    lines = lines_in(path, reading)
+    return table_of(lines_in(path, reading), columns, form, texts)
+
+
+def table_of(
+    lines: Lines, columns: Columns, form: Format | str = "", texts: Texts = NO_TEXTS
+) -> Table:
+    """As `open_table`, of lines that are opened."""
     found = form if isinstance(form, Format) else format_of(lines, columns, texts, form)
     if not form:
         logging.info("%s is read as %s", lines.name, found.describe())
@@ -165,7 +171,7 @@ def refuse_header(
 
 def _table(lines: Lines, found: Format, columns: Columns) -> tuple[Sequence[str], Iterator[Row]]:
     """The names of a table's columns, and its rows."""
-    rows = _numbered(lines, found)
+    rows = _numbered(lines, found, keep_empty=columns.keep_empty)
     place, first = next(rows, (lines.place(1), [""]))
     if isinstance(first, InputError):
         raise first
@@ -173,7 +179,21 @@ def _table(lines: Lines, found: Format, columns: Columns) -> tuple[Sequence[str]
     if header is None:
         rows = itertools.chain([(place, first)], rows)
     names = [name.strip() for name in header] if header else [str(at) for at in range(len(first))]
+    if columns.keep_empty:
+        rows = _marked(rows)
     return names, _rows(rows, header, names, positions, (least, most))
+
+
+EMPTY: list[str] = []  # the cells of a row that parts sentences
+
+
+def _marked(
+    rows: Iterator[tuple[str, list[str] | InputError]],
+) -> Iterator[tuple[str, list[str] | InputError]]:
+    """The rows, with `EMPTY` for those without text in a cell."""
+    for place, cells in rows:
+        is_empty = isinstance(cells, list) and not any(cell.strip() for cell in cells)
+        yield place, EMPTY if is_empty else cells
 
 
 def _rows(
@@ -188,6 +208,9 @@ def _rows(
     for place, cells in rows:
         if isinstance(cells, InputError):
             yield Row(place, {}, flaw=cells)
+            continue
+        if cells is EMPTY:
+            yield Row(place, {})
             continue
         is_whole = least <= len(cells) and not any(cells[most:])
         padded = [*cells, *[""] * len(names)][: len(names)]
@@ -252,12 +275,16 @@ def _cell(cells: Sequence[str], position: int | None) -> str | None:
     return cells[position] if position is not None and position < len(cells) else None
 
 
-def _numbered(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | InputError]]:
+def _numbered(
+    lines: Lines, found: Format, *, keep_empty: bool = False
+) -> Iterator[tuple[str, list[str] | InputError]]:
     """Place and cells of each row of a table, or why there are none."""
-    reader = _until_quotes
-    if found.is_sure:
-        reader = _quoted if found.quoted else _unquoted
-    rows = reader(lines, found)
+    if not found.is_sure:
+        rows = _until_quotes(lines, found, keep_empty=keep_empty)
+    elif found.quoted:
+        rows = _quoted(lines, found, keep_empty=keep_empty)
+    else:
+        rows = _unquoted(lines, found)
     first = next(rows, None)
     if first is None:
         return
@@ -267,7 +294,9 @@ def _numbered(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | In
     yield from rows
 
 
-def _until_quotes(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] | InputError]]:
+def _until_quotes(
+    lines: Lines, found: Format, *, keep_empty: bool
+) -> Iterator[tuple[str, list[str] | InputError]]:
     """As `_numbered`, where the first line that begins a cell with a quote shows what quotes are.
 
     A line without such a cell reads the same in both ways.
@@ -278,16 +307,17 @@ def _until_quotes(lines: Lines, found: Format) -> Iterator[tuple[str, list[str] 
     for number, line in enumerate(rest):
         if begins.search(line):
             following = lines.from_here(line, rest)
-            quoted = are_enclosing(following.head(), found.separator, width)
-            if not quoted:
-                says = "%s: quotes are text, as line %d shows"
-                logging.info(says, lines.name, number + 1)
-            reader = _quoted if quoted else _unquoted
-            yield from reader(following, found, number)
+            if are_enclosing(following.head(), found.separator, width):
+                yield from _quoted(following, found, number, keep_empty=keep_empty)
+                return
+            logging.info("%s: quotes are text, as line %d shows", lines.name, number + 1)
+            yield from _unquoted(following, found, number)
             return
         cells = without_end(line).split(found.separator)
-        if without_end(line).strip("\r"):  # else an empty line: Windows has them between rows
-            width = width or len(cells)
+        if keep_empty or without_end(line).strip(
+            "\r"
+        ):  # else an empty line: Windows has them between rows
+            width = max(width, len(cells))
             yield lines.place(number + 1), cells
 
 
@@ -318,7 +348,7 @@ def _to_last_text(lines: Lines) -> Iterator[tuple[int, str]]:
 
 
 def _quoted(
-    lines: Lines, found: Format, before: int = 0
+    lines: Lines, found: Format, before: int = 0, *, keep_empty: bool = False
 ) -> Iterator[tuple[str, list[str] | InputError]]:
     """Place and cells of each row of a table whose cells may be in quotes; empty lines are none."""
     reader = csv.reader(at_returns(lines), strict=True, delimiter=found.separator)
@@ -337,7 +367,7 @@ def _quoted(
             expected = f'quotes around cells with {name}, quotes or line ends, and "" for a quote'
             yield place, InputError(received, expected, f"{CORRECT}, or use JSON lines")
             continue
-        if cells:
+        if cells or keep_empty:
             yield place, cells
 
 

@@ -16,7 +16,7 @@ each by the field of an example that it holds. A row has the cells of these colu
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from absl import logging
@@ -25,6 +25,7 @@ from bert_tf.data.tfds import plain
 from bert_tf.errors import InputError
 from bert_tf.heads import Labels
 from bert_tf.heads.labels import Label, text_of
+from bert_tf.heads.schemes import OUTSIDE, outside_of, scheme_of
 from bert_tf.heads.tags import TagError
 from bert_tf.options import Reading
 from bert_tf.tables import (
@@ -41,6 +42,7 @@ from bert_tf.tables import (
     refuse_rows,
 )
 from bert_tf.tables.rows import CORRECT
+from bert_tf.tasks.word_files import WordFile, read_conll, read_words
 
 OWN_FORMATS = ("tsv", "csv", "jsonl")  # of a user's own files
 # Whether the examples of a split have labels: all, some, or none (a label column is then ignored).
@@ -331,12 +333,30 @@ class ChoiceColumns(Layout):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordColumns(Layout):
-    """Sentences in words: CoNLL's format, or two lists of a dataset."""
+    """Sentences in words: CoNLL's format, two lists of a dataset, or a user's own files.
+
+    Attributes:
+      words: the column of a dataset's words.
+      file: where words and tags are in files; None: as in CoNLL-2003, or found in CoNLL-U.
+    """
 
     words: str = "tokens"
     label: str = "ner"
     file_format: str = "conll"
+    file: WordFile | None = None
     example: ClassVar[type] = WordsExample
+
+    def read(self, path, labels, *, labelled=REQUIRED):
+        """As of `Layout`."""
+        rows: Iterable[Row]
+        if self.file is None:
+            rows = read_conll(path, self.reading)
+        else:
+            may_lack = labelled != REQUIRED
+            rows = read_words(path, self.file, self.reading, may_lack_tags=may_lack)
+        if labelled == NONE:
+            rows = [dataclasses.replace(row, cells={**row.cells, "label": None}) for row in rows]
+        return self._examples(path, rows, labels, labelled)
 
     def _text_columns(self) -> dict[str, Column | None]:
         return {"words": self.words}
@@ -360,16 +380,19 @@ class WordColumns(Layout):
         """As of `Layout`; where the labels have no names, those in all rows are of one scheme.
 
         Raises:
-          InputError: as of `Layout`, or no tag is one of the names.
+          InputError: as of `Layout`, the tags are of no scheme, or none is one of the names.
         """
         rows = [*rows]
-        if not labels.names:
-            cells = (row.cells.get("label") for row in rows)
-            tags = itertools.chain(*(cell for cell in cells if isinstance(cell, list)))
-            tags = {tag.strip() for tag in tags if isinstance(tag, str)} - {""}
-            labels = labels.with_names_in(tags)
-            shown = ", ".join(sorted(tags)[:20]), ", ".join(labels.names[:20])
-            logging.info("%s: the tags %s, read as %s", source, *shown)
+        if labelled != NONE:
+            rows = _with_outside(source, rows, labels.names)
+            sentences = [_tags_of(row) for row in rows]
+            scheme = scheme_of(source, sentences)
+            if not labels.names:
+                tags = {*itertools.chain(*sentences)} - {""}
+                labels = labels.with_names_in(tags)
+                shown = ", ".join(sorted(tags)[:20]), ", ".join(labels.names[:20])
+                says = "%s: the tags %s (%s), read as %s"
+                logging.info(says, source, shown[0], scheme or "classes", shown[1])
         examples = super()._examples(source, rows, labels, labelled)
         own = labels.names_in(example.label for example in examples if example.label)
         if others := ", ".join(sorted(own.difference(labels.names))):
@@ -379,6 +402,32 @@ class WordColumns(Layout):
             says = "%s: tags that the model does not have, which count as missed: %s"
             logging.warning(says, source, others)
         return examples
+
+
+def _tags_of(row: Row) -> list[str]:
+    """The tags of a row of words, without white space around; those that are no text as ""."""
+    cell = row.cells.get("label")
+    tags = cell if isinstance(cell, list) else []
+    return [tag.strip() if isinstance(tag, str) else "" for tag in tags]
+
+
+def _with_outside(source: str, rows: Sequence[Row], names: Collection[str]) -> Sequence[Row]:
+    """The rows with O in the place of what their file writes for it; the log says which."""
+    tags = [tag for row in rows for tag in _tags_of(row)]
+    outside = outside_of(tags, names)
+    if outside == OUTSIDE:
+        if OUTSIDE in tags and "0" in tags:
+            logging.info("%s: 0 is a tag like others, as there is O, too", source)
+        return rows
+    says = "%s: no tag is O; %r, of %d of the %d words, is read as O, outside of entities"
+    logging.info(says, source, outside, tags.count(outside), len(tags))
+    changed = []
+    for row in rows:
+        if tags_of_row := _tags_of(row):
+            label = [OUTSIDE if tag == outside else tag for tag in tags_of_row]
+            row = dataclasses.replace(row, cells={**row.cells, "label": label})
+        changed.append(row)
+    return changed
 
 
 # ---------------------------------------------------------------------------- datasets

@@ -35,6 +35,7 @@ from bert_tf.tasks.examples import (
     WordColumns,
 )
 from bert_tf.tasks.task import Split, Task, splits
+from bert_tf.tasks.word_files import WordFile
 
 GLUE_FILES = ("train.tsv", "dev.tsv", "test.tsv")
 NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the original's order
@@ -246,11 +247,18 @@ class OwnFiles(Options, title="Of your own files (the tasks csv, tsv, jsonl)", a
     text_a_column: str = option("The column of the text.", default="text_a")
     text_b_column: str | None = option("The column of a second text.", default=None)
     label_column: str = option("The column of the label.", default="label")
+    sentence_column: str | None = option(
+        "Of a table with a word a row: the column that numbers sentences, or is empty but for the "
+        "first word. Default: empty rows part them.",
+        default=None,
+        acts="label_kind=tags or task_name=ner",
+    )
     id_column: str | None = option("The column of an id.", default=None)
     has_header: bool = option("The first line names the columns.", default=True)
     label_kind: str = option(
-        "A label is a name, a number, or names with a comma, ; or | between, in jsonl also a list "
-        "of names.",
+        "A label is a name, a number, names with a comma, ; or | between (in jsonl also a list of "
+        "names), or a tag of each word: of a word a line (CoNLL) or a row of a table, in jsonl "
+        "lists of words and tags, or a text and spans of start, end and label.",
         default="classes",
         choices=tuple(heads.LABEL_KINDS),
     )
@@ -309,6 +317,8 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
     kind = heads.LABEL_KINDS[own.label_kind]
+    if kind is Tags:
+        return _own_words(file_format, own)
     hint = OWN_HINT + ", --labels all the labels" * (kind is not Scores)
     return Task(
         name=file_format,
@@ -323,6 +333,43 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         ),
         labels=kind(names=tuple(own.labels)),
         metrics=heads.head_named(kind.head).metrics,
+        splits=splits(*own.names(file_format), labelled=OPTIONAL),
+    )
+
+
+def _own_words(file_format: str, own: OwnFiles) -> Task:
+    """A user's own files of words and tags."""
+    defaults = OwnFiles()
+    are_chosen = (
+        own.text_a_column != defaults.text_a_column,
+        own.label_column != defaults.label_column,
+    )
+    if own.text_b_column is not None:
+        received = f"--text_b_column={own.text_b_column} with --label_kind=tags"
+        raise InputError(received, "sentences in words", "leave it out")
+    file = WordFile(
+        own.text_a_column,
+        own.label_column,
+        sentence=own.sentence_column,
+        id=own.id_column,
+        are_chosen=are_chosen,
+        has_header=own.has_header,
+        hint=OWN_HINT,
+    )
+    return Task(
+        name=file_format,
+        title="a user's own sentences in words: see the column flags",
+        layout=WordColumns(
+            file=file,
+            id_required=own.id_column is not None,
+            id=own.id_column,
+            file_format="",
+            hint=OWN_HINT,
+            skip_bad_rows=own.skip_bad_rows,
+            reading=own.reading,
+        ),
+        labels=Tags(names=tuple(own.labels)),
+        metrics=heads.head_named(Tags.head).metrics,
         splits=splits(*own.names(file_format), labelled=OPTIONAL),
     )
 

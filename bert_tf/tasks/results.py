@@ -27,7 +27,7 @@ from bert_tf.files import write_text
 from bert_tf.heads import Labels
 from bert_tf.heads.schemes import OUTSIDE, have_prefixes
 from bert_tf.runtime import import_extra
-from bert_tf.tasks.examples import AnyExample
+from bert_tf.tasks.examples import AnyExample, WordsExample
 
 # ---------------------------------------------------------------------------- metrics
 
@@ -213,11 +213,16 @@ def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
 
 
 def examples_text(examples: Sequence[AnyExample]) -> str:
-    """A line of JSON for each text or pair: id, text_a, text_b, label; to read with jsonl."""
+    """A line of JSON for each example: id, text_a, text_b, label; to read with jsonl.
+
+    Of a sentence in words, text_a is the list of these.
+    """
     fields = {"guid": "id", "text_a": "text_a", "text_b": "text_b", "label": "label"}
+    of_words = {"guid": "id", "words": "text_a", "label": "label"}
     lines = []
     for example in examples:
-        values = {key: getattr(example, name) for name, key in fields.items()}
+        names = of_words if isinstance(example, WordsExample) else fields
+        values = {key: getattr(example, name) for name, key in names.items()}
         known = {key: value for key, value in values.items() if value is not None}
         lines.append(json.dumps(known, ensure_ascii=False) + "\n")
     return "".join(lines)

@@ -14,7 +14,8 @@ from bert_tf import files
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.data.options import Datasets
 from bert_tf.errors import InputError
-from bert_tf.options import option
+from bert_tf.heads.tags import Tags
+from bert_tf.options import option, replaced
 from bert_tf.tables import JSON, JSONL, Columns, find_format
 from bert_tf.tasks import registry
 from bert_tf.tasks.equal_texts import say_copies, split_by_label
@@ -22,7 +23,9 @@ from bert_tf.tasks.examples import OWN_FORMATS, AnyExample
 from bert_tf.tasks.registry import OwnFiles
 from bert_tf.tasks.results import examples_text
 from bert_tf.tasks.task import Split, Task
+from bert_tf.tasks.word_files import is_conll
 
+NER = "ner"  # the task whose files may be one's own
 DEV_FILE = "dev.jsonl"  # in the folder of a run: the rows of --dev_share
 
 
@@ -48,7 +51,8 @@ class TaskData(Datasets):
     @property
     def is_own(self) -> bool:
         """Whether the files are the user's own."""
-        return not self.task_name or registry.find_name(self.task_name) in OWN_FORMATS
+        name = registry.find_name(self.task_name) if self.task_name else None
+        return name in (None, *OWN_FORMATS) or (name == NER and bool(self.own.first))
 
     def check(self) -> None:
         """Refuses data of no source, or of two."""
@@ -94,7 +98,7 @@ class TaskData(Datasets):
             return {}
         own = self.own
         names: tuple[str | None, ...] = (own.train_file, own.dev_file, own.test_file)
-        if self.task_name:
+        if self.task_name and registry.find_name(self.task_name) != NER:
             names = own.names(registry.find_name(self.task_name))
         given = zip(("train", "dev", "test"), names, strict=True)
         return {split: os.path.join(self.folder or "", name) for split, name in given if name}
@@ -120,16 +124,33 @@ def task_of(data: TaskData, best_metric: str) -> Task:
     Raises:
       InputError: there is no such task or metric.
     """
-    name = registry.find_name(data.task_name) if data.task_name else own_format(data)
+    name = registry.find_name(data.task_name) if data.task_name else None
+    own = data.own
+    is_own_ner = name == NER and data.is_own
+    if data.is_own and (is_own_ner or _are_words(data)):
+        own = replaced(own, label_kind=Tags.kind)
+        name = JSONL if is_own_ner or name is None else name
+    if name is None:
+        name = own_format(data)
     options: dict[str, Any] = {}
     if name == "xnli":
         options = {"language": registry.language_of(data.task_name)}
     elif name in OWN_FORMATS:
-        options = {"own": data.own}
+        options = {"own": own}
     task = registry.get_task(name, **options)
     if data.folder:
         task = task.with_choices_in(data.folder)
     return task.with_metric(best_metric)
+
+
+def _are_words(data: TaskData) -> bool:
+    """Whether one's own files are sentences in words, as is said or their content shows."""
+    own = data.own
+    if own.label_kind == Tags.kind:
+        return True
+    path = data.own_paths().get("train") or data.own_paths().get("dev")
+    is_default = own.label_kind == OwnFiles().label_kind
+    return bool(is_default and path and files.is_file(path) and is_conll(path, own.reading))
 
 
 def own_format(data: TaskData) -> str:

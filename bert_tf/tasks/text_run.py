@@ -44,7 +44,7 @@ from bert_tf.heads import OUTPUT, Head, Labels
 from bert_tf.heads.multi_label import OF_DEV
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import Settings
-from bert_tf.tasks.examples import OWN_FORMATS
+from bert_tf.tasks.examples import OWN_FORMATS, WordColumns
 from bert_tf.tasks.features import (
     Features,
     classifier_record,
@@ -250,7 +250,10 @@ class TextRun(Run):
 
     def metadata(self) -> ModelMetadata:
         """As of `Run`, with the columns that predict reads as well."""
-        texts = (getattr(self.task.layout, field, None) for field in ("text_a", "text_b"))
+        layout = self.task.layout
+        texts = [getattr(layout, field, None) for field in ("text_a", "text_b")]
+        if isinstance(layout, WordColumns) and layout.file and layout.file.has_header:
+            texts = [layout.file.words]
         columns = tuple(column for column in texts if column is not None)
         return dataclasses.replace(super().metadata(), columns=columns or None)
 

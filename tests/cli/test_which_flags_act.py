@@ -38,7 +38,8 @@ from bert_tf.cli.main import options_class
 from bert_tf.errors import InputError
 from bert_tf.options import Option, Options, is_set, option, options_of, values_of
 
-ELSEWHERE = {"do_eval", "sigterm_exit_code"}  # read before `main`, or when it was interrupted
+# Read before `main`, when it was interrupted, or of words in tests/tasks/test_word_files.py.
+ELSEWHERE = {"do_eval", "sigterm_exit_code", "sentence_column"}
 AT_ONCE = {options.__file__, dataclasses.__file__}  # what reads all options at once
 MAKERS = {"of": "group", "replace": "obj"}  # functions, and what of theirs is copied
 CSV = "\n".join(["text_a,label", *(f"w{n} w{n + 3},{'ab'[n % 2]}" for n in range(1, 13))])

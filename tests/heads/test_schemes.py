@@ -1,13 +1,16 @@
 """heads/schemes.py: tags of all schemes, against seqeval and against spans."""
 
 import doctest
+import itertools
 import random
 
 import pytest
+import seqeval.scheme
 from seqeval.metrics.sequence_labeling import get_entities
 
+from bert_tf.errors import InputError
 from bert_tf.heads import schemes
-from bert_tf.heads.schemes import have_prefixes, normal_tags, tags_in
+from bert_tf.heads.schemes import have_prefixes, normal_tags, outside_of, scheme_of, tags_in
 
 KINDS = ("PER", "LOC", "a-b")
 SCHEMES = {  # prefixes of an entity of one word, and of the first, the inner, the last word
@@ -59,6 +62,78 @@ def test_entities_of_every_scheme(scheme, lower, separator):
                  for prefix in SCHEMES[scheme] for kind in KINDS}  # fmt: skip
         own = ["O" if tag == "o" else tag for tag in given]
         assert [*tags_in(["O", *names], normal)] == own
+
+
+def touching(spans, scheme: str) -> list[str]:
+    """IOB1, whose B is an entity's first word, or IOE1, whose E is its last, where two touch."""
+    found = ["O"] * 16
+    for kind, start, last in spans:
+        found[start : last + 1] = [f"I-{kind}"] * (last + 1 - start)
+    for (kind, _, last), (following, start, _) in itertools.pairwise(spans):
+        if kind == following and start == last + 1:
+            border = (start, "B") if scheme == "IOB1" else (last, "E")
+            found[border[0]] = f"{border[1]}-{kind}"
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU", "BMES"])
+def test_the_scheme_of_a_file_and_its_entities_are_those_of_seqeval(scheme):
+    rng = random.Random(scheme)
+    drawn = [draw_spans(rng) for _ in range(200)]
+    encode = encoded if scheme in SCHEMES else touching
+    sentences = [encode(spans, scheme) for spans in drawn]
+    assert scheme_of("a.txt", sentences) == scheme
+    for spans, tags in zip(drawn, sentences, strict=True):
+        assert get_entities(normal_tags(tags)) == spans
+    if scheme in (
+        "IOB1",
+        "IOB2",
+        "IOE2",
+        "IOBES",
+        "BILOU",
+    ):  # its IOE1 is unfinished, says its code
+        strict = seqeval.scheme.Entities(sentences, getattr(seqeval.scheme, scheme)).entities
+        assert [[(e.tag, e.start, e.end - 1) for e in entities] for entities in strict] == drawn
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme"),
+    [
+        ("O", ""), ("O PER LOC", ""), ("I-X O", "IOB1"), ("B-X O", "IOB2"), ("E-X", "IOE2"),
+        ("S-X O", "IOBES"), ("U-X O", "BILOU"), ("B I O B I", "IOB2"), ("i_X b_X o", "IOB1"),
+        ("B-X O I-X", "IOB2"), ("B-X E-X", "IOBES"), ("M-X E-X B-X", "BMES"),
+        ("NOUN VERB X", ""), ("e-mail phone", ""), ("B-X LOC", "IOB2"),
+    ],
+)  # fmt: skip
+def test_the_scheme_of_few_tags(tags, scheme):
+    assert scheme_of("a.txt", [tags.split()]) == scheme
+
+
+@pytest.mark.parametrize(
+    ("tags", "named"),
+    [
+        ("B-X M-X E-X W-X O", "W-X"), ("W-X W-Y S-X O", "W-X, W-Y"), ("B-X I-X E-X L-X", "B-X,"),
+        ("B-X S-X U-X O", "S-X, U-X"), ("X-B X-I O", "X-B, X-I"), ("X_S X_B X_M X_E", "X_B, X_E"),
+    ],
+)  # fmt: skip
+def test_other_schemes_are_refused_by_name(tags, named):
+    with pytest.raises(InputError) as refused:
+        scheme_of("a.txt", [["O"], tags.split()])
+    assert "a.txt with the tags" in refused.value.received
+    assert named in refused.value.received
+    assert all(scheme in refused.value.expected for scheme in schemes.SCHEMES)
+
+
+@pytest.mark.parametrize(
+    ("tags", "names", "outside"),
+    [
+        ("O B-X", (), "O"), ("o B-X", (), "o"), ("0 B-X", (), "0"), ("- X", (), "-"),
+        ("_ X", (), "_"), ("0 O X", (), "O"), ("_ - 0 X", (), "0"), ("X", (), "O"),
+        ("0 1", ("0", "1"), "O"), ("0 X", ("O", "X"), "0"),
+    ],
+)  # fmt: skip
+def test_the_tag_of_words_outside_of_entities(tags, names, outside):
+    assert outside_of(tags.split(), names) == outside
 
 
 @pytest.mark.parametrize("prefixes", ["BI", "I", "IE", "BIES", "BIE", "S"])

@@ -136,6 +136,30 @@ def test_a_column_that_counts_is_no_word(write, caplog, content, words, tags):
     assert ("the first column counts" in caplog.text) == (not words.startswith(("1", "# 1")))
 
 
+@pytest.mark.parametrize(
+    ("content", "tags", "said"),
+    [
+        ("A 0\nB B-X\nC I-X\n", ("O", "B-X", "I-X"), "'0', of 1 of the 3 words, is read as O"),
+        ("A _\nB X\nC _\n", ("O", "X", "O"), "'_', of 2 of the 3 words"),
+        ("A 0\nB X\nC O\n", ("0", "X", "O"), "0 is a tag like others"),
+        ("A I-X\nB B-X\nC O\n", ("B-X", "B-X", "O"), "(IOB1)"),
+    ],
+)
+def test_what_stands_for_o_in_a_file_of_words_is_said(write, caplog, content, tags, said):
+    with caplog.at_level("INFO", logger="absl"):
+        (example,) = WordColumns().read(write(content, "a.txt"), Tags())
+    assert example.label == tags
+    assert said in caplog.text
+
+
+def test_tags_of_another_scheme_are_refused(write):
+    path = write("A B-X\nB E-X\n\nC W-X\n", "a.txt")
+    with pytest.raises(InputError, match=r"a\.txt with the tags W-X"):
+        WordColumns().read(path, Tags())
+    with pytest.raises(InputError, match=r"a\.txt with the tags W-X"):
+        WordColumns().read(path, TAGS)
+
+
 def test_a_tag_that_only_other_data_have_is_said(write, caplog):
     found = WordColumns().read(write("A O\nB B-ORG\nC U-LOC\n\nD o\n", "a.txt"), TAGS)
     assert [one.label for one in found] == [("O", "B-ORG", "B-LOC"), ("O",)]

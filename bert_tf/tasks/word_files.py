@@ -1,0 +1,224 @@
+"""A user's own files of sentences in words, of any form -> a row for each sentence.
+
+    CoNLL    EU B-ORG              a word a line, an empty line between sentences
+    a table  word,tag / EU,B-ORG   a word a row; empty rows or a column part sentences
+    JSON     {"text_a": ["EU"], "label": ["B-ORG"]}
+             {"text_a": "EU.", "spans": [{"start": 0, "end": 2, "label": "ORG"}]}
+
+A row has the cells `words`, `label` (its tags, or None) and `document`, as of `tables.conll`.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from bert_tf.errors import InputError
+from bert_tf.options import Reading
+from bert_tf.tables import CONLL, CSV, JSON, JSONL, Columns, Format, Row, table_of
+from bert_tf.tables.conll import Choice, read_sentences
+from bert_tf.tables.formats import format_of
+from bert_tf.tables.lines import Lines, lines_in, without_end
+from bert_tf.tables.rows import CORRECT
+from bert_tf.tasks import spans
+from bert_tf.tasks.tag_columns import chosen_column, find_tags
+
+SPANS = "spans"  # the key of annotations by characters
+MOST_WORDS = 500  # of a sentence, where nothing parts sentences
+ENOUGH = 0.9  # of the lines that a separator cuts, to be a table's
+
+
+@dataclasses.dataclass(frozen=True)
+class WordFile:
+    """Where the words and tags of a file are.
+
+    Attributes:
+      words, label: the columns; of CoNLL's format by their number, or their name in CoNLL-U.
+      sentence: a column whose cell is another one, or not empty, where a sentence begins; None:
+        empty rows part sentences.
+      id: the column of ids in JSON; None: there are none.
+      are_chosen: whether the user named the columns: else those of CoNLL's format are found.
+      has_header: whether a table's first row names the columns.
+      hint: the end of a remedy.
+    """
+
+    words: str
+    label: str
+    sentence: str | None = None
+    id: str | None = None
+    are_chosen: tuple[bool, bool] = (False, False)
+    has_header: bool = True
+    hint: str = ""
+
+    def columns(self, *, may_lack_tags: bool) -> Columns:
+        """The columns to read from a table or JSON."""
+        names = {"words": self.words, "label": self.label, "sentence": self.sentence, "id": self.id}
+        by_field: dict[str, Any] = {}
+        for field, name in names.items():
+            if name is not None:
+                by_field[field] = name if self.has_header else int(name)
+        optional = {"label"} if may_lack_tags else set()
+        return Columns(by_field, optional, hint=self.hint, keep_empty=True)
+
+
+def read_words(
+    path: str, file: WordFile, reading: Reading | None = None, *, may_lack_tags: bool = True
+) -> Iterator[Row]:
+    """The sentences of a file, whose content shows its form.
+
+    Args:
+      path: of the file.
+      file: where words and tags are in it.
+      reading: how its bytes are decoded; None where the user has no such options.
+      may_lack_tags: whether a table may have no column of tags.
+
+    Yields:
+      A row for each sentence; one that cannot be read has its fault.
+
+    Raises:
+      InputError: a column is missing, or nothing parts sentences.
+    """
+    lines = lines_in(path, reading)
+    form = _form_of(lines, file)
+    if form.kind == CONLL:
+        yield from _of_conll(lines, file)
+        return
+    may_lack_tags = may_lack_tags or not form.is_table  # JSON may have spans
+    rows = table_of(lines, file.columns(may_lack_tags=may_lack_tags), form).rows
+    if form.kind in (JSON, JSONL):
+        yield from _of_json(rows)
+    else:
+        yield from _of_words(rows, file, path)
+
+
+def read_conll(path: str, reading: Reading | None = None) -> Iterator[Row]:
+    """The sentences of a file in CoNLL's format."""
+    return _of_conll(lines_in(path, reading), WordFile("0", "-1"))
+
+
+def _form_of(lines: Lines, file: WordFile) -> Format:
+    """JSON, a table with the columns (or clearly a table without them), else CoNLL's format."""
+    columns = file.columns(may_lack_tags=True)
+    names_alone = columns if file.has_header else Columns({})
+    form = format_of(lines, names_alone)
+    if not form.is_table:
+        return form
+    head = [without_end(line) for line in lines.head() if line.strip()]
+    first = {cell.strip().strip('"') for cell in head[0].split(form.separator)} if head else set()
+    is_named = file.has_header and {*map(str, columns.needed)} <= first
+    cut = [line for line in head if form.separator in line]
+    is_cut = form.kind == CSV and len(cut) >= ENOUGH * max(len(head), 1)
+    return form if is_named or is_cut else Format(CONLL)
+
+
+def is_conll(path: str, reading: Reading | None = None) -> bool:
+    """Whether a file's first lines are words with tags, by B- and I-, in CoNLL's format."""
+    lines = lines_in(path, reading)
+    if not format_of(lines, Columns({})).is_table:
+        return False
+    head = [line.split() for line in lines.head()]
+    rows = [cells for cells in head if cells and not cells[0].startswith(("#", "-DOCSTART-"))]
+    are_parted = any(not cells for cells in head)
+    widths = {len(cells) for cells in rows}
+    if not are_parted or len(widths) != 1 or widths == {1}:
+        return False
+    tags = {cells[-1] for cells in rows}
+    return (
+        "O" in tags and all(tag == "O" or tag[:2] in ("B-", "I-") for tag in tags) and tags != {"O"}
+    )
+
+
+# ---------------------------------------------------------------------------- forms
+
+
+def _of_conll(lines: Lines, file: WordFile) -> Iterator[Row]:
+    """The sentences of CoNLL's format, in the columns that are named, or those that are found."""
+    numbered = ((lines.place(n), without_end(line)) for n, line in enumerate(lines, 1))
+    choose = functools.partial(choice_of, lines.name, file)
+    for cells, places in read_sentences(lines.name, numbered, choose):
+        yield Row(places[0], cells, places)
+
+
+def choice_of(
+    source: str, file: WordFile, rows: Sequence[Sequence[str]], are_counted: bool
+) -> Choice:
+    """Which columns of CoNLL's format are the words and the tags."""
+    width = len(rows[0])
+    has_words, has_tags = file.are_chosen
+    words = 1 if are_counted else 0
+    if has_words:
+        words = chosen_column(source, file.words, width, flag="text_a_column").position
+    if has_tags:
+        column = chosen_column(source, file.label, width)
+    elif width - (1 if are_counted else 0) == 1:
+        return Choice(words, None)
+    else:
+        column = find_tags(source, rows, are_counted=are_counted)
+    return Choice(words, lambda cells: column.tag(cells[column.position]))
+
+
+def _of_words(rows: Iterable[Row], file: WordFile, path: str) -> Iterator[Row]:
+    """The sentences of a table with a word a row."""
+    words: list[Row] = []
+    sentence = ""
+    are_parted = file.sentence is not None
+    for row in rows:
+        cells = row.cells
+        is_empty = row.flaw is None and not any(cell for cell in cells.values() if cell)
+        begins = bool(cells.get("sentence")) and cells["sentence"] != sentence
+        if (is_empty and file.sentence is None) or begins:
+            are_parted = True
+            yield from _sentence(words)
+            words = []
+        if begins:
+            sentence = cells["sentence"]
+        if row.flaw or not is_empty:
+            words.append(row)
+    if not are_parted and len(words) > MOST_WORDS:
+        received = f"{path}, with {len(words)} words and nothing that parts sentences"
+        expected = "an empty row between sentences, or a column that numbers them"
+        raise InputError(received, expected, f"add --sentence_column with its name{file.hint}")
+    yield from _sentence(words)
+
+
+def _sentence(rows: Sequence[Row]) -> Iterator[Row]:
+    """The row of a sentence, from those of its words; or the faults of those that are bad."""
+    flaws = [row for row in rows if row.flaw]
+    if flaws or not rows:
+        yield from flaws
+        return
+    tags = [row.cells.get("label") for row in rows]
+    cells = {
+        "words": [row.cells["words"] for row in rows],
+        "label": None if all(tag is None for tag in tags) else tags,
+        "document": 0,
+    }
+    yield Row(rows[0].place, cells, tuple(row.place for row in rows))
+
+
+def _of_json(rows: Iterable[Row]) -> Iterator[Row]:
+    """The sentences of JSON: words with tags, or texts with spans."""
+    all_rows = list(rows)
+    texts = [row.cells["words"] for row in all_rows if isinstance(row.cells.get("words"), str)]
+    words_of_texts = iter(spans.words_of(texts) if texts else ())
+    for row in all_rows:
+        text = row.cells.get("words")
+        if row.flaw or not isinstance(text, str):
+            yield row
+            continue
+        yield _of_text(row, text, next(words_of_texts))
+
+
+def _of_text(row: Row, text: str, words: Sequence[spans.PlacedWord]) -> Row:
+    """The words and tags of a text with spans; without any, the words alone."""
+    value = row.value.get(SPANS, row.cells.get("label"))
+    tags = None
+    if value is not None:
+        try:
+            tags = spans.tags_of(words, spans.spans_of(value), len(text))
+        except ValueError as error:
+            received = f"{row.place}: {error}"
+            expected = "spans of whole words, each with start, end and label, none in another"
+            return Row(row.place, {}, flaw=InputError(received, expected, CORRECT))
+    cells = {**row.cells, "words": [word.text for word in words], "label": tags}
+    return Row(row.place, cells)
