@@ -31,6 +31,8 @@ EXTRAS |= {
     # tensorflow-datasets needs importlib_resources without saying so.
     "tfds": ["tensorflow-datasets>=4.9.10,<5", "importlib_resources>=6"],
 }
+# spreadsheets (.xlsx, .xls) and Parquet files as tables
+EXTRAS["tables"] = ["pandas>=2.2,<4", "openpyxl>=3.1,<4", "xlrd>=2,<3", "pyarrow>=17"]
 # examples/client.py by gRPC; an export itself needs nothing of it
 EXTRAS["serving"] = ["tensorflow-serving-api>=2.20,<2.22"]
 # bert-tf export --format=litert, =onnx

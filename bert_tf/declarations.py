@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted, shortened
 from bert_tf.files import LONE_SURROGATE
 
 Declared = TypeVar("Declared")
@@ -115,7 +115,10 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
         return _taken_list(inner[0], value, name, bounds)
     if origin is dict:
         _check_object(value, name)
-        return {k: _taken(inner[1], v, f"{prefix}{k!s:.80}", bounds) for k, v in value.items()}
+        return {
+            k: _taken(inner[1], v, f"{prefix}{shortened(str(k), 80)}", bounds)
+            for k, v in value.items()
+        }
     if kind is not Any:
         _check_value(kind, value, name, bounds)
     return value
@@ -128,7 +131,7 @@ def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
     if issubclass(cls, OtherKeys):
         values = {key: value for key, value in values.items() if key in fields}
     if unknown := sorted(values.keys() - fields.keys(), key=str):
-        listed = ", ".join(f"{prefix}{key!s:.80}" for key in unknown[:9])
+        listed = ", ".join(f"{prefix}{shortened(str(key), 80)}" for key in unknown[:9])
         expected = f"only {', '.join(fields)}"
         raise InputError(f"the unknown keys {listed}", expected, "correct or remove them")
     needed = (f.name for f in fields.values() if f.default is f.default_factory)  # both missing
@@ -148,7 +151,7 @@ def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> 
     for place in places:
         items[place] = _taken(kind, items[place], f"{name}[{place}]", bounds)
     if bounds.get("distinct") and len(set(items)) < len(items):
-        raise _refused(name, value, f"{max(items, key=items.count)!r:.80} only once")
+        raise _refused(name, value, f"{quoted(max(items, key=items.count))} only once")
     return tuple(items)
 
 
@@ -179,4 +182,4 @@ def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -
 
 def _refused(name: str, value: Any, expected: str, remedy: str | None = None) -> InputError:
     name = name or "the outermost value"
-    return InputError(f"{name} {value!r:.80}", expected, remedy or f"correct {name}")
+    return InputError(f"{name} {quoted(value)}", expected, remedy or f"correct {name}")

@@ -36,6 +36,11 @@ def shortened(text: str, most: int) -> str:
     return f"{whole_words or text[: most - 3]}..."
 
 
+def quoted(value: object, most: int = 80) -> str:
+    """What is received, as Python writes it, of so many characters at most, cut behind a word."""
+    return shortened(repr(value), most)
+
+
 class InputError(ValueError):
     """Something the user gave cannot be used.
 

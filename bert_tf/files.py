@@ -23,7 +23,7 @@ from typing import Any
 from absl import logging
 
 from bert_tf import runtime
-from bert_tf.errors import InputError, first_line, is_system_error, remedy_of, shortened
+from bert_tf.errors import InputError, first_line, is_system_error, quoted, remedy_of, shortened
 from bert_tf.terminal import number_of
 
 EVAL_RESULTS = "eval_results.txt"
@@ -238,7 +238,7 @@ def read_json(
 
 def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:80]} is not a finite number")
+        raise ValueError(f"{shortened(text, 80)} is not a finite number")
     return number
 
 
@@ -246,7 +246,9 @@ def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object of JSON, for `object_pairs_hook`; raises `ValueError` if a key is given twice."""
     keys = [key for key, _ in pairs]
     if len({*keys}) < len(keys):
-        raise ValueError(f"the key {max(keys, key=keys.count)[:80]!r} is given twice in one object")
+        raise ValueError(
+            f"the key {quoted(max(keys, key=keys.count))} is given twice in one object"
+        )
     return dict(pairs)
 
 

@@ -47,7 +47,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, shortened
 from bert_tf.files import check_regular, gfile, path_errors, read_blocks, text_lines_of
 from bert_tf.options import PLAIN_READING, Reading
 from bert_tf.runtime import import_extra
@@ -197,7 +197,7 @@ def _parse_text(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | No
     for number, line in enumerate(map(str.strip, lines), start=1):
         # Articles may follow blank lines or other text where files were put together.
         if (not is_begun or line.startswith("<doc")) and NO_SENTENCE.match(line):
-            received = f"{path}, line {number}, which begins with {line[:60]}"
+            received = f"{path}, line {number}, which begins with {shortened(line, 60)}"
             expected = "for --input_format=text: a sentence a line, a blank line between documents"
             remedy = "use --input_format=jsonl for JSON with a document a line, "
             remedy += "--input_format=wikiextractor for articles, or write such a file"
@@ -281,7 +281,7 @@ def _parse_jsonl(lines: Iterable[str], path: str, _: Counts) -> Iterator[str | N
             value = None
         text = value.get("text") if isinstance(value, dict) else None
         if not isinstance(text, str):
-            received = f"{path}, line {number}, which begins with {line.strip()[:60]}"
+            received = f"{path}, line {number}, which begins with {shortened(line.strip(), 60)}"
             expected = 'for --input_format=jsonl: a document a line, such as {"text": "One. Two."}'
             raise InputError(received, expected, 'write each document under the key "text"')
         text = utf8(text).decode("utf-8")  # without lone surrogates, which JSON may have

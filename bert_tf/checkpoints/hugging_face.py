@@ -47,7 +47,7 @@ from bert_tf.checkpoints.metadata import (
 from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, heads_of
 from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig
 from bert_tf.declarations import OtherKeys, size, typed
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.files import check_regular, is_remote, read_json, read_text_lines
 from bert_tf.heads import SHIPPED, Head, head_named
 from bert_tf.runtime import import_extra
@@ -243,7 +243,7 @@ def _read_labels(by_id: Mapping[str, Any], source: str) -> tuple[str, ...] | Non
     numbers = [*map(str, range(len(by_id)))]
     are_names = all(isinstance(label, str | int | float) for label in by_id.values())
     if by_id.keys() != {*numbers} or not are_names:
-        received = f"{source} with id2label {by_id!r:.80}"
+        received = f"{source} with id2label {quoted(by_id)}"
         raise InputError(received, "names for 0, 1, 2, ...", "correct id2label")
     labels = tuple(str(by_id[number]) for number in numbers)
     return None if labels == _nameless(len(labels)) else labels
@@ -379,7 +379,9 @@ def _open_parts(path: str) -> Tensors:
     for name in files.values():
         if not name.endswith((".safetensors", ".bin")) or os.path.basename(name) != name:
             expected = "plain names of .safetensors or .bin files beside it"
-            raise InputError(f"{path} with the file {name!r:.80}", expected, "copy the file again")
+            raise InputError(
+                f"{path} with the file {quoted(name)}", expected, "copy the file again"
+            )
     folder = os.path.dirname(path)
     parts = {name: open_tensors(os.path.join(folder, name)) for name in sorted({*files.values()})}
     with damage_errors(path, "an index of tensors that are in the files that it names"):

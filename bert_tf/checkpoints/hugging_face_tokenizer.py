@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_tf.checkpoints.metadata import VOCAB_FILE, damage_errors, json_text, vocabulary_text
 from bert_tf.declarations import OtherKeys, declared, typed
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.files import read_json
 from bert_tf.tokenization.wordpiece import UNKNOWN, FullTokenizer, read_vocabulary
 
@@ -117,7 +117,7 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
         fast = read_object(Fast, os.path.join(folder, FAST))
         own_class = settings.tokenizer_class or model_class or _BERTS[0]
         if own_class not in (*_BERTS, *(_GENERIC if fast else ())):
-            raise refused_model(source, f"tokenizer_class {own_class!r:.80}", f"a {_BERTS[0]}")
+            raise refused_model(source, f"tokenizer_class {quoted(own_class)}", f"a {_BERTS[0]}")
         lower, strip = settings.do_lower_case, settings.strip_accents
         if fast and own_class in _GENERIC:
             lower, strip = fast.normalizer.lowercase, fast.normalizer.strip_accents
@@ -128,7 +128,7 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
         own = settings.never_split or ()  # alone it is only of words between spaces
         if never := {*own} - {*_OWN, *kept}:
             expected = "added tokens only, which are found anywhere"
-            raise refused_model(source, f"never_split {sorted(never)!r:.80}", expected)
+            raise refused_model(source, f"never_split {quoted(sorted(never))}", expected)
         pieces, vocab_file = _read_pieces(folder, fast, added)
     never_split = tuple(dict.fromkeys((*own, *kept)))
     strip = None if strip == lower else strip
@@ -158,7 +158,7 @@ def _added_tokens(
         for name, only in SPECIAL_TOKENS.items():
             token = values.get(name)
             if token is not None and _values_of(token).get("content") != only:
-                raise refused_model(path, f"{name} {token!r:.80}", only)
+                raise refused_model(path, f"{name} {quoted(token)}", only)
         for name in ("additional_special_tokens", "extra_special_tokens"):
             tokens = values.get(name) or ()
             for token in tokens.values() if isinstance(tokens, Mapping) else tokens:
@@ -192,7 +192,7 @@ def _never_split(added: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[str, .
             continue
         given = {name: value for name, value in values.items() if value is not None}
         given = {"normalized": not values.get("special")} | given
-        kept[typed(AddedToken, given, source=f"{source}, token {content!r:.80}").content] = None
+        kept[typed(AddedToken, given, source=f"{source}, token {quoted(content)}").content] = None
     return tuple(kept)
 
 
@@ -229,7 +229,9 @@ def _in_order(ids: Mapping[str, int], path: str) -> list[str]:
     """The pieces of a vocabulary in the order of their ids."""
     if sorted(ids.values()) != [*range(len(ids))]:
         expected = "an object of word pieces with the ids 0, 1, 2, ..."
-        raise InputError(f"{path} with the vocabulary {ids!r:.80}", expected, "copy the file again")
+        raise InputError(
+            f"{path} with the vocabulary {quoted(ids)}", expected, "copy the file again"
+        )
     return sorted(ids, key=ids.__getitem__)
 
 

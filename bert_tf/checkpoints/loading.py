@@ -38,7 +38,7 @@ from bert_tf.checkpoints.metadata import (
 from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.config import BertConfig
 from bert_tf.declarations import names_with
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.files import own_path, path_errors
 from bert_tf.heads import ENCODER
 from bert_tf.modeling.models import config_of_model
@@ -227,7 +227,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
 def refuse_swapped(function: str, model: Any, path: Any) -> None:
     """Raises `InputError` if a path is where a public function takes a model, or the reverse."""
     if isinstance(model, str | os.PathLike) or isinstance(path, keras.Model):
-        received = f"{model!r:.80} as a model, {path!r:.80} as a path"
+        received = f"{quoted(model)} as a model, {quoted(path)} as a path"
         expected = "the model first, then the path"
         raise InputError(received, expected, f"write bert_tf.{function}(model, path)")
 

@@ -18,7 +18,7 @@ from absl import logging
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
-from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, remedy_of
+from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, quoted, remedy_of
 from bert_tf.options import Settings
 
 GLOBAL_STEP = "global_step"
@@ -121,7 +121,7 @@ class CheckpointReader:
             settings = json.loads(self.read(RUN_SETTINGS))
             steps = settings.get("num_train_steps", 0)
             if type(steps) is not int:
-                raise ValueError(f"{RUN_SETTINGS} in it with the steps {steps!r:.80}")
+                raise ValueError(f"{RUN_SETTINGS} in it with the steps {quoted(steps)}")
             return settings
 
     def _damage_errors(self):

@@ -19,7 +19,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.shown_heads import POOLER, head_weights, shown_head
 from bert_tf.config import BertConfig
 from bert_tf.declarations import names_with
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.heads import ENCODER, NAMES, OUTPUT, head_named, make_model
 from bert_tf.heads.head import Head
 from bert_tf.heads.pretraining import Pretraining
@@ -218,5 +218,5 @@ def _checked_names(labels: Any, least: int) -> tuple[str, ...]:
     if not are_names or not least <= len(names) == len({*names}):
         wanted = f"{least} or more different names, as a list of strings"
         remedy = "correct labels; sorted(set(column)) lists the names in a column"
-        raise InputError(f"labels={labels!r:.200}", wanted, remedy)
+        raise InputError(f"labels={quoted(labels, 200)}", wanted, remedy)
     return names

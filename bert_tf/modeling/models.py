@@ -24,7 +24,7 @@ from keras import ops
 
 from bert_tf import runtime
 from bert_tf.config import BertConfig
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted, shortened
 from bert_tf.modeling import rows
 from bert_tf.modeling.heads import MaskedLmHead
 from bert_tf.modeling.inputs import TOKEN_INPUTS, complete_inputs
@@ -135,7 +135,7 @@ def layer_dtype(policy: Any) -> Iterator[None]:
         try:
             keras.config.set_dtype_policy(policy)
         except (TypeError, ValueError) as error:
-            received = f"dtype={policy!r:.80} ({error!s:.200})"
+            received = f"dtype={quoted(policy)} ({shortened(str(error), 200)})"
             remedy = 'give such as "float32" or "mixed_bfloat16"'
             raise InputError(received, "a dtype policy of Keras", remedy) from None
     try:
@@ -154,7 +154,7 @@ def config_of_model(model: keras.Model) -> BertConfig | None:
       InputError: it is no Keras model.
     """
     if not isinstance(model, keras.Model):
-        received, remedy = f"{model!r:.80} as a model", "give the model of bert_tf.load(path)"
+        received, remedy = f"{quoted(model)} as a model", "give the model of bert_tf.load(path)"
         raise InputError(received, "a Keras model", remedy)
     embeddings, blocks = encoder_of(model)
     if embeddings is None or not blocks:
@@ -505,7 +505,7 @@ def refuse_probabilities(loss: Any) -> None:
     takes_logits = isinstance(loss, keras.Loss) and loss.get_config().get("from_logits", False)
     if is_of_keras and "crossentropy" in name and not takes_logits:
         remedy = "give a loss with from_logits=True; load such a file with compile=False"
-        raise InputError(f"the loss {loss!r:.60} of probabilities", "one of logits", remedy)
+        raise InputError(f"the loss {quoted(loss, 60)} of probabilities", "one of logits", remedy)
 
 
 def _config_given(inputs: Any, config: Any) -> BertConfig | None:
@@ -520,7 +520,7 @@ def _config_given(inputs: Any, config: Any) -> BertConfig | None:
     if config is None:
         return inputs if isinstance(inputs, BertConfig) else None
     if inputs is not None or not isinstance(config, BertConfig):
-        received = f"{config!r:.80} as config"
+        received = f"{quoted(config)} as config"
         remedy = "give BertModel(config), or BertModel(inputs, outputs)"
         raise InputError(received, "one BertConfig, and no inputs beside it", remedy)
     return config

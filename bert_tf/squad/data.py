@@ -21,7 +21,7 @@ import numpy as np
 from absl import logging
 
 from bert_tf.data.tfds import plain, read_split
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.files import read_json
 
 # The original's own white space; other kinds, such as no-break spaces, are part of a word.
@@ -238,7 +238,7 @@ def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: A
     is_no_number = kind is not bool and isinstance(value, bool)  # though to Python it is an int
     if value is not _REQUIRED and isinstance(value, kind) and not is_no_number:
         return value
-    found = f"{key!r} that is {value!r:.80}"
+    found = f"{key!r} that is {quoted(value)}"
     if value is _REQUIRED:
         found = f"a {type(parent).__name__} without {key!r}"
     remedy = "correct the file, or check that it is the one you mean"
@@ -261,7 +261,7 @@ def read_squad_tfds(name: str, split: str) -> SquadFile:
         try:
             articles.append(article_of_row(row))
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            received = f"{dataset.source}, example {number}: {row!r:.80} ({error!r})"
+            received = f"{dataset.source}, example {number}: {quoted(row)} ({error!r})"
             expected = "the features of SQuAD: id, question, context, answers; texts in UTF-8"
             remedy = "give a dataset in SQuAD's form, such as --tfds_name=squad"
             raise InputError(received, expected, remedy) from None

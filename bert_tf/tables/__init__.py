@@ -12,6 +12,7 @@ rows.py       the rows of a file in a format
 columns.py    which columns are read, and where they are in a header
 conll.py      sentences in words
 lines.py      the lines of a file or a stream, of which the first can be looked at
+pandas_files.py  spreadsheets and Parquet files, which pandas reads
 """
 
 from bert_tf.tables.columns import TEXT_NAME, Column, Columns

@@ -123,7 +123,7 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
             return Format(CONLL)
     separators = "\t" if kind == TSV else SEPARATORS
     fits = fits_of(head, separators, columns)
-    best = max(fits) if fits else Fit(False, False, 0.0, True, True, 0, 0, 0, ",")
+    best = max(fits) if fits else Fit(False, False, 0.0, 0, True, 0, 0, 0, ",")
     has_quotes = any('"' in line for line in head)
     table_kind = TSV if best.separator == "\t" else CSV
     cells = first.split(best.separator)
@@ -187,7 +187,8 @@ class Fit(NamedTuple):
       has_columns: whether the first row has the columns that are wanted.
       has_several: whether it then has what was wanted, or at least several columns.
       share: of the rows, that have as many cells as the first one.
-      is_clean: whether no quote is stray.
+      against: minus the rows with quotes that speak against this reading: inside of a cell, where
+        quotes are to enclose cells; around one, where they are to be text.
       quoted: whether quotes enclose cells.
       order: earlier separators are greater.
       width: cells of the first row.
@@ -198,7 +199,7 @@ class Fit(NamedTuple):
     has_columns: bool
     has_several: bool
     share: float
-    is_clean: bool
+    against: int
     quoted: bool
     order: int
     width: int
@@ -229,25 +230,25 @@ def _fit(
     """How a separator fits; None where there is no row."""
     widths = []
     first: list[str] = []
-    is_clean = True
-    rows = cells_of(head, separator, quoted=quoted)
-    for cells in rows:
+    inside = re.compile(f'[^"{re.escape(separator)}]"[^"{re.escape(separator)}\r\n]')
+    against = sum(inside.search(line) is not None for line in head) if quoted else 0
+    for cells in cells_of(head, separator, quoted=quoted):
         if isinstance(cells, csv.Error):
-            is_clean = False
+            against += 1
             continue
         if not any(cells):
             continue
         first = first or cells
         widths.append(len(cells))
         if not quoted and any(_is_enclosed(cell) for cell in cells):
-            is_clean = False
+            against += 1
     if not first:
         return None
     has_columns = _has_columns(first, columns)
     share = widths.count(widths[0]) / len(widths)
     has_several = has_columns or len(first) > 1
     return Fit(
-        has_columns, has_several, share, is_clean, quoted, order, len(first), len(widths), separator
+        has_columns, has_several, share, -against, quoted, order, len(first), len(widths), separator
     )
 
 
@@ -310,7 +311,7 @@ def _doubt_separator(name: str, fits: Sequence[Fit], best: Fit, columns: Columns
     for fit in fits:
         is_other = fit.separator != best.separator and fit.quoted == best.quoted
         is_other = is_other and fit.count > 1
-        if is_other and fit.has_columns and fit.width > 1 and fit.share == 1.0 and fit.is_clean:
+        if is_other and fit.has_columns and fit.width > 1 and fit.share == 1.0 and not fit.against:
             says = "%s is read with %r between cells; with %r all rows have columns, too. If these "
             says += "are meant, add a header."
             logging.warning(says, name, best.separator, fit.separator)
@@ -324,7 +325,7 @@ def _refuse_table(lines: Lines, first: str, best: Fit, columns: Columns, texts: 
     is_single = len(cells) == 1
     names = [str(column) for column in columns.needed if isinstance(column, str)]
     alike = [name for name in names if _is_alike(name, cells, is_single)]
-    is_table = not is_single and best.is_clean and best.share == 1.0
+    is_table = not is_single and not best.against and best.share == 1.0
     is_table = is_table and len(lines.head()) >= ENOUGH_ROWS
     is_named = lines.name.lower().endswith((".csv", ".tsv")) and not is_single
     if texts.count > 1 and best.separator == "\t":  # the texts themselves

@@ -32,6 +32,7 @@ from bert_tf.tables.formats import (
     format_of,
 )
 from bert_tf.tables.lines import EXCEL, Lines, at_returns, lines_in, without_end
+from bert_tf.tables.pandas_files import PARQUET, mark_of, parquet_rows, sheet_rows
 
 CORRECT = "correct or delete the row"
 MOST_SHOWN = 20  # rows of a message
@@ -102,7 +103,24 @@ def open_table(
       InputError: a column is missing, or the file is no text; while rows are taken, it is no text
         further down.
     """
+    mark = mark_of(path)
+    if path and mark:
+        return _by_pandas(path, mark, columns)
     return table_of(lines_in(path, reading), columns, form, texts)
+
+
+def _by_pandas(path: str, mark: bytes, columns: Columns) -> Table:
+    """The table of a spreadsheet, or of a Parquet file."""
+    rows: Iterator[Row]
+    if mark == PARQUET:
+        logging.info("%s is read as a Parquet file", path)
+        rows = (
+            _json_row(place, value, columns, may_lack=False) for place, value in parquet_rows(path)
+        )
+        return Table(path, Format(JSON), (), rows)
+    logging.info("%s is read as a spreadsheet", path)
+    names, rows = _named(sheet_rows(path, mark), f"{path}, row 1", columns)
+    return Table(path, Format(CSV), names, _without_tail(path, rows))
 
 
 def table_of(
@@ -172,7 +190,14 @@ def refuse_header(
 def _table(lines: Lines, found: Format, columns: Columns) -> tuple[Sequence[str], Iterator[Row]]:
     """The names of a table's columns, and its rows."""
     rows = _numbered(lines, found, keep_empty=columns.keep_empty)
-    place, first = next(rows, (lines.place(1), [""]))
+    return _named(rows, lines.place(1), columns)
+
+
+def _named(
+    rows: Iterator[tuple[str, list[str] | InputError]], beginning: str, columns: Columns
+) -> tuple[Sequence[str], Iterator[Row]]:
+    """The names of a table's columns, and its rows, from the cells of all rows."""
+    place, first = next(rows, (beginning, [""]))
     if isinstance(first, InputError):
         raise first
     header, positions, least, most = _places(place, first, columns)

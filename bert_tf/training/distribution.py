@@ -22,7 +22,7 @@ from tensorflow.python.eager import context
 
 from bert_tf import runtime, terminal
 from bert_tf.data.batches import Batches
-from bert_tf.errors import InputError, first_line
+from bert_tf.errors import InputError, first_line, shortened
 from bert_tf.terminal import duration
 
 CLUSTER = "TF_CONFIG"  # environment variable, as TensorFlow defines it
@@ -87,7 +87,7 @@ def num_processes() -> int:
         return sum(map(len, jobs.values()))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(
-            f"{CLUSTER}={text[:300] or '(not set)'} ({type(error).__name__}: {error})",
+            f"{CLUSTER}={shortened(text, 300) or '(not set)'} ({type(error).__name__}: {error})",
             '{"cluster": {"worker": ["host0:2222", "host1:2222"]}, '
             '"task": {"type": "worker", "index": 0}}; the jobs are worker and, if any, chief',
             "set it like this for every process, each with its own index; for a single process "

@@ -37,7 +37,7 @@ from bert_tf.data.packing import BatchingConfig, in_order
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles
 from bert_tf.declarations import names_with, typed
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.files import BEST, digest_of, path_errors, published, read_json, write_text
 from bert_tf.heads.head import Head
 from bert_tf.options import Settings
@@ -583,7 +583,7 @@ def read_evaluations(path: str) -> dict[int, float]:
     """The metric by step, from an evaluations.json."""
     values = typed(dict[str, float | None], read_json(path, remedy=REMEDY), source=path)
     if wrong := [step for step in values if not (step.isdecimal() and len(step) < 19)]:
-        raise InputError(f"{path} with {wrong[0]!r:.80}", 'a number for each step, "100"', REMEDY)
+        raise InputError(f"{path} with {quoted(wrong[0])}", 'a number for each step, "100"', REMEDY)
     return {int(step): value for step, value in with_nan(values).items()}
 
 

@@ -97,7 +97,7 @@ def test_files_of_another_kind_are_named(write, kind):
     Their bytes are no text in another encoding: to convert them is no cure.
     """
     path = write("train.csv", OTHERS[kind])
-    with pytest.raises(InputError, match=rf"train\.csv, a file of another kind .*{kind}") as caught:
+    with pytest.raises(InputError, match=rf"train\.csv, a .*{kind}") as caught:
         CSV.read(path, Labels())
     assert "encoding" not in caught.value.remedy
     with pytest.raises(InputError, match=kind):
