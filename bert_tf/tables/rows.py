@@ -140,26 +140,36 @@ def table_of(
     elif found.kind == TEXT:
         rows = _texts(lines)
     else:
-        names, rows = _table(lines, found, columns)
+        numbered = _numbered(lines, found, keep_empty=columns.keep_empty)
+        names, rows = _named(numbered, lines.place(1), columns)
         rows = _without_tail(lines.name, rows)
     return Table(lines.name, found, names, rows, lines.is_live)
 
 
-def find_format(path: str | None, columns: Columns, *, reading: Reading | None = None) -> Format:
+def find_format(
+    path: str, columns: Columns, *, reading: Reading | None = None, texts: Texts = NO_TEXTS
+) -> Format:
     """The format of a file of rows, by its content.
 
     Raises:
       InputError: it cannot be read.
     """
-    return format_of(lines_in(path, reading), columns)
+    mark = mark_of(path)
+    if mark:
+        return Format(JSON if mark == PARQUET else CSV)
+    return format_of(lines_in(path, reading), columns, texts)
 
 
 def first_cells(path: str, columns: Columns, *, reading: Reading | None = None) -> list[str]:
-    """The cells of a csv file's first row, with whatever separator; [] of an empty file.
+    """The cells of a table's first row, with whatever separator; [] of an empty file.
 
     Raises:
       InputError: it cannot be read.
     """
+    mark = mark_of(path)
+    if mark:
+        rows = parquet_rows(path) if mark == PARQUET else sheet_rows(path, mark)
+        return [*next(rows)[1]]
     lines = lines_in(path, reading)
     found = format_of(lines, columns, kind=CSV)
     for _, cells in _quoted(lines, found):
@@ -185,12 +195,6 @@ def refuse_header(
 
 
 # ---------------------------------------------------------------------------- tables
-
-
-def _table(lines: Lines, found: Format, columns: Columns) -> tuple[Sequence[str], Iterator[Row]]:
-    """The names of a table's columns, and its rows."""
-    rows = _numbered(lines, found, keep_empty=columns.keep_empty)
-    return _named(rows, lines.place(1), columns)
 
 
 def _named(

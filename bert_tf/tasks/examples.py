@@ -29,11 +29,13 @@ from bert_tf.heads.schemes import OUTSIDE, outside_of, scheme_of
 from bert_tf.heads.tags import TagError
 from bert_tf.options import Reading
 from bert_tf.tables import (
+    NO_TEXTS,
     PUBLISHED_TSV,
     Column,
     Columns,
     Format,
     Row,
+    Texts,
     find_format,
     first_cells,
     open_table,
@@ -148,13 +150,13 @@ class Layout:
         """The format, or its kind, of its files; "" for what their content shows."""
         return PUBLISHED_TSV if self.file_format == "tsv" else self.file_format
 
-    def kind_of(self, path: str) -> str:
-        """What the content of a file shows: csv, tsv, jsonl, json or conll.
+    def kind_of(self, path: str, texts: Texts = NO_TEXTS) -> str:
+        """What the content of a file shows: csv, tsv, jsonl, json; of `texts` also conll.
 
         Raises:
           InputError: it cannot be read.
         """
-        return find_format(path, self._columns(OPTIONAL), reading=self.reading).kind
+        return find_format(path, self._columns(OPTIONAL), reading=self.reading, texts=texts).kind
 
     def from_dicts(
         self, source: str, dicts: Iterable[Mapping], labels: Labels, labelled: str, names: Sequence

@@ -14,16 +14,17 @@ from bert_tf import files
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.data.options import Datasets
 from bert_tf.errors import InputError
+from bert_tf.files import is_file
 from bert_tf.heads.tags import Tags
 from bert_tf.options import option, replaced
-from bert_tf.tables import JSON, JSONL, Columns, find_format
+from bert_tf.tables import CONLL, JSON, JSONL, Texts
 from bert_tf.tasks import registry
 from bert_tf.tasks.equal_texts import say_copies, split_by_label
 from bert_tf.tasks.examples import OWN_FORMATS, AnyExample
 from bert_tf.tasks.registry import OwnFiles
 from bert_tf.tasks.results import examples_text
 from bert_tf.tasks.task import Split, Task
-from bert_tf.tasks.word_files import is_conll
+from bert_tf.tasks.word_files import are_words
 
 NER = "ner"  # the task whose files may be one's own
 DEV_FILE = "dev.jsonl"  # in the folder of a run: the rows of --dev_share
@@ -125,40 +126,30 @@ def task_of(data: TaskData, best_metric: str) -> Task:
       InputError: there is no such task or metric.
     """
     name = registry.find_name(data.task_name) if data.task_name else None
-    own = data.own
-    is_own_ner = name == NER and data.is_own
-    if data.is_own and (is_own_ner or _are_words(data)):
-        own = replaced(own, label_kind=Tags.kind)
-        name = JSONL if is_own_ner or name is None else name
-    if name is None:
-        name = own_format(data)
     options: dict[str, Any] = {}
-    if name == "xnli":
-        options = {"language": registry.language_of(data.task_name)}
-    elif name in OWN_FORMATS:
+    if data.is_own:
+        name, own = _own_files_of(data, name)
         options = {"own": own}
+    elif name == "xnli":
+        options = {"language": registry.language_of(data.task_name)}
     task = registry.get_task(name, **options)
     if data.folder:
         task = task.with_choices_in(data.folder)
     return task.with_metric(best_metric)
 
 
-def _are_words(data: TaskData) -> bool:
-    """Whether one's own files are sentences in words, as is said or their content shows."""
+def _own_files_of(data: TaskData, name: str | None) -> tuple[str, OwnFiles]:
+    """The task of one's own files and their options, as is said, or as the first of them shows."""
     own = data.own
-    if own.label_kind == Tags.kind:
-        return True
-    path = data.own_paths().get("train") or data.own_paths().get("dev")
-    is_default = own.label_kind == OwnFiles().label_kind
-    return bool(is_default and path and files.is_file(path) and is_conll(path, own.reading))
-
-
-def own_format(data: TaskData) -> str:
-    """The format of one's own files, as the first of them shows."""
-    path = files.gfile().join(data.folder, data.own.first)
-    if find_format(path, Columns({}), reading=data.own.reading).kind in (JSON, JSONL):
-        return JSONL
-    return registry.get_task("csv", own=data.own).layout.kind_of(path)
+    kind = ""
+    paths = [*data.own_paths().values()]
+    if own.label_kind != Tags.kind and name != NER and paths and (not name or is_file(paths[0])):
+        is_default = own.label_kind == OwnFiles().label_kind
+        texts = Texts(are_tagged=are_words if is_default else None)
+        kind = registry.get_task("csv", own=own).layout.kind_of(paths[0], texts)
+    if kind == CONLL or own.label_kind == Tags.kind or name == NER:
+        return (JSONL if name in (None, NER) else name), replaced(own, label_kind=Tags.kind)
+    return name or (JSONL if kind == JSON else kind), own
 
 
 def splits_of(data: TaskData, task: Task, kind: str) -> tuple[Split, ...]:

@@ -111,16 +111,11 @@ def _form_of(lines: Lines, file: WordFile) -> Format:
     return form if is_named or is_cut else Format(CONLL)
 
 
-def is_conll(path: str, reading: Reading | None = None) -> bool:
+def are_words(lines: Sequence[str]) -> bool:
     """Whether a file's first lines are words with tags, by B- and I-, in CoNLL's format."""
-    lines = lines_in(path, reading)
-    if not format_of(lines, Columns({})).is_table:
-        return False
-    head = [line.split() for line in lines.head()]
-    rows = [cells for cells in head if cells and not cells[0].startswith(("#", "-DOCSTART-"))]
-    are_parted = any(not cells for cells in head)
+    rows = [line.split() for line in lines if not line.startswith(("#", "-DOCSTART-"))]
     widths = {len(cells) for cells in rows}
-    if not are_parted or len(widths) != 1 or widths == {1}:
+    if len(widths) != 1 or widths == {1}:
         return False
     tags = {cells[-1] for cells in rows}
     return (

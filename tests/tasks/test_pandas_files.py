@@ -8,7 +8,8 @@ import pytest
 
 from bert_tf.errors import InputError
 from bert_tf.heads import Labels
-from bert_tf.tasks.registry import get_task
+from bert_tf.tasks.registry import OwnFiles, get_task
+from bert_tf.tasks.sources import TaskData, task_of
 
 ROWS = [('say "a", b', "x"), ("NA", "None"), ("3", "y")]
 
@@ -59,3 +60,15 @@ def test_a_parquet_file_is_a_table(tmp_path):
     frame.to_parquet(path := tmp_path / "a.parquet")
     examples = layout().read(str(path), Labels())
     assert [(one.text_a, one.label) for one in examples] == ROWS
+
+
+def test_training_finds_what_a_spreadsheet_is(tmp_path):
+    """The task is looked for in the file's content before its rows are read."""
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("openpyxl")
+    pandas.DataFrame(ROWS, columns=["Message", "Class"]).to_excel(
+        path := tmp_path / "a.xlsx", index=False
+    )
+    own = OwnFiles(train_file=str(path), text_a_column="Message", label_column="Class")
+    task = task_of(TaskData(own=own), "")
+    assert [one.label for one in task.read(str(tmp_path), "train")] == [label for _, label in ROWS]
