@@ -92,7 +92,7 @@ class TextModel(BertModel):
         if not self.compiled or self._is_compiled_by_itself:
             steps = kwargs.get("steps_per_epoch") or _steps(x, batch_size, validation_split)
             self._compile_for(steps * (epochs - kwargs.get("initial_epoch", 0)))
-        self._check_schedule()
+        self._check_schedule(callbacks)
         if self.train_function is None and verbose:
             print("The first step compiles, which may take a minute.", flush=True)
         self._has_trained = True
@@ -232,10 +232,41 @@ class TextModel(BertModel):
         """
         if isinstance(y, Mapping) and isinstance(self.output, Mapping):
             return {name: self._numbers(values) for name, values in y.items()}
-        array = keras.ops.convert_to_numpy(y) if is_of_numbers(y) else self._array_of_labels(y)
+        if is_of_numbers(y):
+            array = self._places(keras.ops.convert_to_numpy(y))
+        else:
+            array = self._array_of_labels(y)
         if self.labels:
             self._check_labels(array)
         return array
+
+    def _places(self, array: np.ndarray) -> np.ndarray:
+        """The places of labels that are numbers, of any shape, where names are numbers."""
+        is_whole = np.isfinite(array) & (array == np.floor(array))
+        places = self._places_of({int(number) for number in np.unique(array[is_whole])})
+        if not places:
+            return array
+        replaced = array.copy()
+        for number, place in places.items():
+            replaced[array == number] = place
+        return replaced
+
+    def _places_of(self, numbers: Collection[int]) -> dict[int, int]:
+        """The places of numbers that are names of labels; {}: they are places themselves.
+
+        Raises:
+          InputError: each could be either.
+        """
+        names = self.labels or ()
+        by_name = {number: names.index(str(number)) for number in numbers if str(number) in names}
+        if len(by_name) < len(numbers):  # some are no names: all are places, or refused
+            return {}
+        are_places = all(number < len(names) for number in numbers)
+        wrong = [number for number, place in by_name.items() if number != place]
+        if are_places and wrong:
+            received = f"the label {wrong[0]}, which is a name and the place of {names[wrong[0]]!r}"
+            raise InputError(received, "one of the two", f"give names: {str(wrong[0])!r}")
+        return by_name
 
     def _array_of_labels(self, y: Any) -> np.ndarray:
         labels = column_of(y)
@@ -245,7 +276,7 @@ class TextModel(BertModel):
         with contextlib.suppress(ValueError):  # of rows of unequal length
             array = np.asarray(labels)
             if array.dtype.kind in "biuf":
-                return array
+                return self._places(array)
         return np.array([self._number(label) for label in labels], np.int64)
 
     def _number(self, label: Any) -> int:
@@ -258,8 +289,11 @@ class TextModel(BertModel):
         label = label.decode() if isinstance(label, bytes) else label
         if isinstance(label, str) and label in names:
             return names.index(label)
-        if isinstance(label, int | np.integer) and 0 <= label < self._num_labels:
-            return int(label)
+        if isinstance(label, int | np.integer):
+            number = int(label)
+            place = self._places_of([number]).get(number, number)
+            if 0 <= place < self._num_labels:
+                return place
         wanted = f"one of {', '.join(names)}" if names else f"0 to {self._num_labels - 1}"
         remedy = "correct it" if names else "give numbers, or use bert_tf.classifier"
         raise InputError(f"the label {reprlib.repr(label)}", wanted, remedy)
@@ -365,13 +399,16 @@ class TextModel(BertModel):
         """Whether an output is one of logits: all are."""
         return True
 
-    def _check_schedule(self) -> None:
-        """Refuses an optimizer whose rate has come to its end."""
-        schedule: Any = getattr(self.optimizer, "schedule", None)
+    def _check_schedule(self, callbacks: Any = None) -> None:
+        """Refuses an optimizer whose rate has come to its end, or that a callback cannot set."""
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # of LossScale...
+        schedule: Any = getattr(optimizer, "schedule", None)
+        if schedule:
+            _refuse_setting_rates(callbacks)
         end = getattr(schedule, "num_train_steps", None)
         if end is None or getattr(schedule, "end_learning_rate", False):
             return
-        if int(keras.ops.convert_to_numpy(self.optimizer.iterations)) >= end:
+        if int(keras.ops.convert_to_numpy(optimizer.iterations)) >= end:
             received = f"an optimizer whose schedule of {end} steps is over"
             remedy = "compile with a new one: bert_tf.make_optimizer(num_train_steps)"
             raise InputError(received, "a learning rate above 0", remedy)
@@ -478,6 +515,16 @@ def _is_stream(x: Any) -> bool:
     """Whether x gives batches: a generator, a PyDataset, a loader of PyTorch."""
     is_iterable = isinstance(x, Iterable) and not hasattr(x, "__getitem__")
     return isinstance(x, keras.utils.PyDataset) or (is_iterable and not isinstance(x, Collection))
+
+
+def _refuse_setting_rates(callbacks: Any) -> None:
+    """Refuses callbacks that set the learning rate where it has a schedule."""
+    setting = keras.callbacks.ReduceLROnPlateau | keras.callbacks.LearningRateScheduler
+    for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
+        if isinstance(callback, setting):
+            received = f"{type(callback).__name__} with a learning rate that has a schedule"
+            remedy = "compile with bert_tf.AdamWeightDecay(5e-5), or leave the callback out"
+            raise InputError(received, "a rate that is a number", remedy)
 
 
 def _steps(x: Any, batch_size: int | None, validation_split: float) -> int:

@@ -15,7 +15,7 @@ from keras import ops
 
 from bert_tf.declarations import check, check_fields, declared, size
 from bert_tf.errors import InputError
-from bert_tf.modeling.keras_private import index_of_variable
+from bert_tf.modeling.keras_private import SumsFirst, index_of_variable
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.training.options import Updates
 
@@ -90,7 +90,7 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
-class AdamWeightDecay(keras.optimizers.Optimizer):
+class AdamWeightDecay(SumsFirst):
     """Adam with decoupled weight decay (original: `AdamWeightDecayOptimizer`).
 
         m = beta_1 m + (1 - beta_1) g        v = beta_2 v + (1 - beta_2) g^2
@@ -102,13 +102,15 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
     and v; it is applied to p directly. With a `layerwise_lr_decay` below 1, lower layers change
     less (`layer_scales`).
 
-    `Trainer` keeps the moments itself and calls `new_values`; in `fit` Keras does the rest. There
-    Keras clips each replica's gradient, not their sum: several devices train a little differently.
+    `Trainer` keeps the moments itself and calls `new_values`; in `fit` Keras does the rest.
+
+    Attributes:
+      schedule: of the learning rate, if it is one of ours; else None.
     """
 
     def __init__(
         self,
-        learning_rate: Schedule,
+        learning_rate: "Schedule | keras.optimizers.schedules.LearningRateSchedule | float",
         *,
         weight_decay_rate: float = 0.01,
         beta_1: float = 0.9,
@@ -123,7 +125,7 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
         """With the constants of the formula.
 
         Args:
-          learning_rate: the schedule.
+          learning_rate: the schedule; for `fit` also one of Keras's, or a number.
           weight_decay_rate, beta_1, beta_2, epsilon: as in the formula.
           clip_norm: to which the global norm of the gradients is clipped; 0: not.
           bias_correction: whether m and v are corrected as in Adam.
@@ -140,8 +142,9 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             expected = f"also {', '.join(KERAS_OPTIONS)}"
             remedy = "leave it out; gradients are clipped by clip_norm"
             raise InputError(received, expected, remedy)
-        super().__init__(learning_rate, global_clipnorm=clip_norm or None, name=name, **kwargs)
-        self.schedule, self.clip_norm = learning_rate, clip_norm
+        super().__init__(learning_rate, name=name, **kwargs)
+        self.schedule = learning_rate if isinstance(learning_rate, Schedule) else None
+        self.clip_norm = clip_norm
         self.weight_decay_rate, self.epsilon = weight_decay_rate, epsilon
         self.beta_1, self.beta_2 = beta_1, beta_2
         self.bias_correction, self.layerwise_lr_decay = bias_correction, layerwise_lr_decay
@@ -199,6 +202,18 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
             remedy = "make the model of BertModel's outputs, or leave layerwise_lr_decay out"
             raise InputError(received, expected, remedy)
 
+    def clipped(self, gradients: list[Any]) -> list[Any]:
+        """The gradients, scaled so that their global norm is `clip_norm` at most.
+
+        If the norm is not finite, all become NaN, as by `tf.clip_by_global_norm`.
+        """
+        if not self.clip_norm:
+            return gradients
+        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients]
+        norm = ops.sqrt(ops.sum(ops.stack(squares)))
+        scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm) + (norm - norm)
+        return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
+
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates a variable and its moments; called by Keras."""
         index = index_of_variable(self, variable)
@@ -211,11 +226,10 @@ class AdamWeightDecay(keras.optimizers.Optimizer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        schedule = keras.optimizers.schedules.serialize(self.schedule)
         names = AdamWeightDecay.__init__.__kwdefaults__ or {}
         of_keras = super().get_config()
-        options = {name: of_keras[name] for name in KERAS_OPTIONS}
-        return {"learning_rate": schedule} | {name: getattr(self, name) for name in names} | options
+        options = {name: of_keras[name] for name in ("learning_rate", *KERAS_OPTIONS)}
+        return {name: getattr(self, name) for name in names} | options
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
