@@ -16,7 +16,7 @@ from bert_tf.cli.main import run
 from bert_tf.cli.training_options import FineTuningCommand, require_one_of
 from bert_tf.errors import InputError
 from bert_tf.files import output
-from bert_tf.options import LONGEST, option, resolved
+from bert_tf.options import LONGEST, option
 from bert_tf.tasks.sources import DEV_FILE, TaskData
 from bert_tf.training.options import Epochs
 
@@ -51,7 +51,7 @@ class Classify(
     )
     max_seq_length: int | None = option(
         "Most tokens of an example, or of a window where texts are read in windows; longer "
-        "examples are cut.",
+        "examples are cut. Without --do_train: as the model was trained.",
         default=None,
         shown=128,
         low=1,
@@ -159,11 +159,12 @@ def main(options: Classify) -> None:
     from bert_tf.tasks.sources import write_dev_rows
 
     given = options
-    options = resolved(options, max_seq_length=None)
     task = make_task(options)
     strategy = training.make_strategy(options)
     with locked(options.output_dir, folder=True):
-        model = training.open_initial_model(options, options.max_seq_length)
+        training.refuse_others(options, options.data.own_paths().values())
+        model = training.open_initial_model(options)
+        options = training.with_sizes(options, model, "max_seq_length")
         task, train, dev, test = read_data(options, task, model, strategy)
         text_run = make_run(options, task, train, model, strategy)
         calibration: dict[str, float] = {}

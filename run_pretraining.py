@@ -67,6 +67,7 @@ def main(options: Pretrain) -> None:
     # Evaluating alone writes one file; a training may go on meanwhile.
     is_run = options.do_train or options.export_dir
     with locked(options.output_dir, folder=True) if is_run else contextlib.nullcontext():
+        training.refuse_others(options)
         options, model = with_model(options)
         batches, eval_batches = make_batches(options, model)
         keep_max = options.training.keep_checkpoint_max

@@ -19,7 +19,7 @@ from bert_tf.cli.training_options import FineTuningCommand, require, require_one
 from bert_tf.data.options import Datasets
 from bert_tf.errors import InputError
 from bert_tf.options import option
-from bert_tf.squad.options import NULL_THRESHOLD, Answers, Windows
+from bert_tf.squad.options import NULL_THRESHOLD, WINDOW_SIZES, Answers, Windows
 from bert_tf.training.options import FineTuningSchedule
 
 if TYPE_CHECKING:
@@ -128,11 +128,14 @@ def main(options: Squad) -> None:
     from bert_tf.cli.record import write_record
     from bert_tf.files import locked
 
-    sizes = options.windows.sizes()  # refuses those that leave no room for the context
+    given = options
+    options.windows.sizes()  # refuses those that leave no room for the context
     strategy = training.make_strategy(options)
     with locked(options.output_dir, folder=True):
         train, asked = read_questions(options, strategy)
-        model = training.open_initial_model(options, sizes.max_seq_length)
+        training.refuse_others(options)
+        model = training.open_initial_model(options)
+        options = training.with_sizes(options, model, *WINDOW_SIZES)
         squad_run = make_run(options, model, strategy)
         if options.do_train:
             config = training.training_config(options, squad_run, options.schedule)
@@ -141,8 +144,8 @@ def main(options: Squad) -> None:
             squad_run.restore()
         if options.do_predict:
             squad_run.write_answers(asked, scores=options.do_eval, report=options.report)
-        export(options, squad_run)
-        write_record(options.output_dir, options)
+        export(given, squad_run)
+        write_record(options.output_dir, given)
     logging.info("Wrote %s", options.output_dir)
 
 

@@ -38,6 +38,8 @@ def shortened(text: str, most: int) -> str:
 
 def quoted(value: object, most: int = 80) -> str:
     """What is received, as Python writes it, of so many characters at most, cut behind a word."""
+    if isinstance(value, str):
+        return repr(shortened(value, most))
     return shortened(repr(value), most)
 
 

@@ -52,7 +52,7 @@ from bert_tf.files import check_regular, gfile, path_errors, read_blocks, text_l
 from bert_tf.options import PLAIN_READING, Reading
 from bert_tf.runtime import import_extra
 from bert_tf.tokenization import basic
-from bert_tf.tokenization.wordpiece import FullTokenizer, batches, utf8
+from bert_tf.tokenization.wordpiece import SPECIAL_TOKEN, FullTokenizer, batches, utf8
 
 # A longer document is cut, so that a corpus without blank lines need not fit into memory.
 MAX_DOCUMENT_CHARACTERS = 4 << 20
@@ -61,7 +61,6 @@ MAX_DOCUMENT_CHARACTERS = 4 << 20
 MIN_PARAGRAPH_WIDTH = 50
 
 # Where a text has one, the tokenizer cuts it up: [CLS] becomes [ cl ##s ].
-SPECIAL_TOKEN = re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]")
 
 # Whole documents, the unit of work: lists of lines, stripped, none of them empty.
 Block = list[list[str]]

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from bert_tf.config import BertConfig
-from bert_tf.errors import InputError, shortened
+from bert_tf.errors import InputError, quoted
 from bert_tf.training.options import Intervals, StepConfig
 
 # As in the archives of the released models.
@@ -79,7 +79,7 @@ def test_values_that_are_refused(names):
         for value in REFUSED[names]:
             with pytest.raises(InputError) as caught:
                 BertConfig.from_dict(UNCASED_BASE | {name: value}, source="some.json")
-            assert caught.value.received == f"some.json with {name} {shortened(repr(value), 80)}"
+            assert caught.value.received == f"some.json with {name} {quoted(value)}"
             assert caught.value.remedy == f"correct {name}, in some.json"
     most = {"hidden_act": "linear", "num_hidden_layers": "10000"}.get(name)
     assert most is None or caught.value.expected.endswith(most)

@@ -6,7 +6,7 @@ The folder of a run holds all that is needed; otherwise give --bert_config_file 
 """
 
 from bert_tf.checkpoints.options import Pretrained
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.options import Options, Reading, option
 from bert_tf.serving.options import MASK
 
@@ -26,6 +26,7 @@ def main(options: FillMask) -> None:
     """Model -> guesses for each [MASK] -> standard output."""
     from bert_tf.serving.answer_files import read_texts
     from bert_tf.serving.predictor import Predictor
+    from bert_tf.tokenization.wordpiece import SPECIAL_TOKEN, warn_of_special_tokens
 
     predictor = Predictor(
         options.model.init_checkpoint,
@@ -38,10 +39,11 @@ def main(options: FillMask) -> None:
     lines = read_texts(input_format="text", reading=options.reading)
     for text in options.texts or filter(None, map(str.strip, lines)):
         print(text)
+        warn_of_special_tokens(bool(SPECIAL_TOKEN.search(text.replace(MASK, ""))), 1)
         (answer,) = predictor.predict([text])
         if not answer["num_masks"]:
             expected = f"a text with {MASK} among the tokens that the model reads"
-            raise InputError(f"{text!r:.200}", expected, "write it for the word to guess")
+            raise InputError(f"{quoted(text, 200)}", expected, "write it for the word to guess")
         guesses = zip(answer["pieces"], answer["probabilities"], strict=True)
         for number, (pieces, shares) in enumerate(guesses, 1):
             pairs = zip(pieces, shares, strict=True)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bert_tf.checkpoints.options import Pretrained
 from bert_tf.cli.paths import written_format
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.options import Options, option
 from bert_tf.serving.options import AnswerFiles, InputRows
 
@@ -40,7 +40,7 @@ class Score(Options):
         """Refuses texts of two sources, of which one would not be scored, and other formats."""
         written_format(self.files.output_file or "", ("jsonl",))
         if self.texts and self.files.input_file:
-            received = f"--input_file with the text {self.texts[0]!r:.60}"
+            received = f"--input_file with the text {quoted(self.texts[0], 60)}"
             raise InputError(received, "texts from one source", "leave out one of the two")
 
 

@@ -6,7 +6,8 @@ Imported when the options are read: it loads TensorFlow.
 import dataclasses
 import importlib
 import os
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import tensorflow as tf
 from absl import logging
@@ -17,11 +18,13 @@ from bert_tf.cli.training_options import FineTuningCommand, TrainingCommand
 from bert_tf.config import BertConfig
 from bert_tf.data.packing import BatchingConfig
 from bert_tf.errors import NO_MODEL, InputError
-from bert_tf.files import paths_in
-from bert_tf.options import Options, Settings, options_of, recorded, values_of
+from bert_tf.files import is_file, outputs, paths_in
+from bert_tf.options import Options, Settings, options_of, recorded, resolved, values_of
 from bert_tf.training import distribution
 from bert_tf.training.fine_tuning import Run, TrainingConfig
 from bert_tf.training.options import Devices, FineTuningSchedule, StepConfig
+
+Command = TypeVar("Command", bound=FineTuningCommand)
 
 # ---------------------------------------------------------------------------- devices
 
@@ -118,7 +121,48 @@ def settings_of(options: Options, config: BertConfig) -> Settings:
 # ---------------------------------------------------------------------------- fine-tuning
 
 
-def open_initial_model(options: FineTuningCommand, max_seq_length: int) -> PretrainedModel:
+RESULTS = (  # files that commands which train write into --output_dir
+    r"^((test_)?eval_results\w*\.txt|report\w*\.html|test_results\w*\.tsv|\w+_predictions\.tsv|"
+    r"(nbest_)?predictions\.json|null_odds\.json|trials(_summary)?\.tsv|run\.json)$"
+)
+LEFT_BY_RUNS = r"^(run\.json|checkpoint|.*\.tf_record|model\.ckpt-\d+\.index)$"
+
+
+def refuse_others(options: TrainingCommand, inputs: Iterable[str] = ()) -> None:
+    """Refuses to write over files in --output_dir that are read, or that no command has written.
+
+    Args:
+      options: of the command; the files that they name are read.
+      inputs: files that are read besides.
+
+    Raises:
+      InputError: there is such a file.
+    """
+    folder = options.output_dir
+    written = paths_in(folder, RESULTS)
+    values = values_of(options)
+    paths = [values[option.name] for option in options_of(type(options)) if option.says("path")]
+    named = [path for value in filter(None, paths) for path in str(value).split(",")]
+    outputs(written, [path for path in [*named, *inputs] if is_file(path)])
+    if written and not paths_in(folder, LEFT_BY_RUNS):
+        received = f"{written[0]}, a file that no command has written there"
+        expected = f"a folder without files that are named as results: {os.path.basename(folder)}"
+        raise InputError(received, expected, "move it, or choose another --output_dir")
+
+
+def with_sizes(command: Command, model: PretrainedModel, *names: str) -> Command:
+    """Options with the sizes of sequences that are not given: without training the model's own.
+
+    Raises:
+      InputError: the model has no positions for so long sequences.
+    """
+    known = model.source.metadata.known() if not command.do_train else {}
+    options = resolved(command, **{name: known.get(name) for name in names})
+    model.config.check_sequence_length(values_of(options)["max_seq_length"])
+    return options
+
+
+def open_initial_model(options: FineTuningCommand) -> PretrainedModel:
     """The model that a run begins with.
 
     Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
@@ -126,7 +170,6 @@ def open_initial_model(options: FineTuningCommand, max_seq_length: int) -> Pretr
 
     Args:
       options: of the command.
-      max_seq_length: for which it must have positions.
     """
     folder, given = options.output_dir, options.model.init_checkpoint
     if given and not options.do_train and tf1.has_checkpoints(folder):
@@ -137,9 +180,7 @@ def open_initial_model(options: FineTuningCommand, max_seq_length: int) -> Pretr
     if not given and not paths_in(folder, r"config\.json$"):  # no model of any format
         expected = "the model that training begins with, or the --output_dir of a run"
         raise InputError(f"no --init_checkpoint, and no model in {folder}", expected, NO_MODEL)
-    model = complete_model(open_weights(pinned(given, folder) or folder), options.model)
-    model.config.check_sequence_length(max_seq_length)
-    return model
+    return complete_model(open_weights(pinned(given, folder) or folder), options.model)
 
 
 def run_arguments(

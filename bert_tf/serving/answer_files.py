@@ -26,7 +26,7 @@ from absl import logging
 
 from bert_tf import files
 from bert_tf.checkpoints.metadata import model_files
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.options import Reading
 from bert_tf.serving.options import MASK
 from bert_tf.serving.predictor import Predictor
@@ -102,7 +102,7 @@ def _text_of(row: TableRow, kind: str, columns: Columns) -> str | InputError:
         text = row.value.get(column) if isinstance(row.value, dict) else row.value
     if isinstance(text, str):
         return text
-    received = f"{row.place}: {text!r:.80} as the text"
+    received = f"{row.place}: {quoted(text)} as the text"
     return InputError(received, "a text", "correct or delete the row")
 
 
@@ -350,9 +350,10 @@ def csv_line(
 ) -> bytes:
     """A line of a table with quotes where they are needed; None is an empty cell."""
     line = io.StringIO(newline="")
-    writer = csv.writer(line, delimiter=separator, lineterminator=line_end, quoting=quoting)
+    # It puts cells with these characters, either of which may end a line, in quotes.
+    writer = csv.writer(line, delimiter=separator, lineterminator="\r\n", quoting=quoting)
     writer.writerow(_texts(cells))
-    return line.getvalue().encode()
+    return (line.getvalue().removesuffix("\r\n") + line_end).encode()
 
 
 def tsv_line(cells: Iterable[Any], *, path: str, line_end: str, no_cell: str = "\t\r\n") -> bytes:
@@ -364,7 +365,7 @@ def tsv_line(cells: Iterable[Any], *, path: str, line_end: str, no_cell: str = "
     texts = _texts(cells)
     for text in texts:
         if re.search(f"[{no_cell}]", text):
-            received = f"{text!r:.80} as a cell of {path}"
+            received = f"{quoted(text)} as a cell of {path}"
             raise InputError(received, "cells without tabs and line ends", "name it .csv")
     return ("\t".join(texts) + line_end).encode()
 

@@ -35,14 +35,21 @@ from bert_tf.checkpoints.matching import load_checkpoint
 from bert_tf.checkpoints.metadata import Weights
 from bert_tf.config import BertConfig
 from bert_tf.data.grouping import LENGTHS, batches_by_length, padded_length
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.modeling.models import BertModel
 from bert_tf.options import Reading
 from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK
 from bert_tf.serving.signatures import refuse_not_finite
 from bert_tf.tables import JSON, JSONL, TEXT, Columns, Row, Texts, open_table, refuse_rows
 from bert_tf.terminal import announced
-from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded, told_cut
+from bert_tf.tokenization.wordpiece import (
+    SPECIAL_TOKEN,
+    FullTokenizer,
+    Packer,
+    padded,
+    told_cut,
+    warn_of_special_tokens,
+)
 
 BATCHES_OF_A_WINDOW = 64  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 1 << 28  # of the vectors of a window
@@ -69,7 +76,7 @@ def read_pairs(
 
     Args:
       path: a file, local or remote: a text a line, or two with " ||| " between; or a table or JSON
-        lines with the columns text_a, or text, and perhaps text_b.
+        lines with the columns text_a (of JSON also text) and perhaps text_b.
       given: other columns of the first and the second text.
       input_format: one of `tables.KINDS`; None: what the content shows.
       reading: how its bytes are decoded; None where the user has no such options.
@@ -110,7 +117,7 @@ def _line_of(row: Row, kind: str, columns: Columns) -> Line | InputError:
         second = values.get(columns.by_field["second"])
     if isinstance(first, str) and isinstance(second, str | None):
         return first, second
-    received = f"{row.place}: {first!r:.40} and {second!r:.40} as the texts"
+    received = f"{row.place}: {quoted(first, 40)} and {quoted(second, 40)} as the texts"
     expected = 'texts, as in the JSON {"text_a": "...", "text_b": "..."}'
     return InputError(received, expected, "correct or delete the row")
 
@@ -200,14 +207,17 @@ class Extractor:
         At the end it is logged how many were cut.
         """
         lines = iter(lines)
-        number = num_cut = 0
+        number = num_cut = num_special = 0
         while window := list(itertools.islice(lines, self._window_size)):
             vectors, num_cut_here = self._window(window)
             number += len(window)
             num_cut += num_cut_here
+            texts = (" ".join(filter(None, line)) for line in window)
+            num_special += sum(SPECIAL_TOKEN.search(text) is not None for text in texts)
             yield from vectors
         if num_cut:
             logging.warning("%s", told_cut(num_cut, number, self._max_seq_length))
+        warn_of_special_tokens(num_special, number)
 
     def _window(self, lines: Sequence[Line]) -> tuple[list[Vectors], int]:
         """The vectors of lines, computed in the order of their lengths; how many lines were cut."""

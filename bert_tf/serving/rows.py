@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from bert_tf.errors import InputError
-from bert_tf.heads.schemes import normal_tags, tags_in
+from bert_tf.errors import InputError, quoted
 from bert_tf.options import Reading
 from bert_tf.serving.options import DEFAULT
 from bert_tf.tables import (
@@ -46,7 +45,7 @@ from bert_tf.tables import (
 from bert_tf.tables import (
     Row as TableRow,
 )
-from bert_tf.tasks.word_files import WordFile, read_words
+from bert_tf.tasks.word_files import WordFile, are_words, sentences_of
 from bert_tf.terminal import number_of
 from bert_tf.tokenization.wordpiece import utf8
 
@@ -170,7 +169,7 @@ def _object(inputs: Mapping[Any, bool]) -> str:
 
 
 def _shown(value: Any) -> str:
-    return f"{value!r:.60} ({type(value).__name__})"
+    return f"{quoted(value, 60)} ({type(value).__name__})"
 
 
 def size_of(row: Row) -> int:
@@ -252,12 +251,14 @@ def read_questions(
         received = f"columns, but {input_format} in {path or STDIN}"
         raise InputError(received, "csv, tsv or jsonl", remedy)
     labels = metadata["options"]["labels"] if metadata["task"] == "token_labels" else None
-    are_tagged = functools.partial(has_tags, labels=labels) if labels else None
+    are_tagged = functools.partial(are_words, names=labels) if labels else None
     wanted = _with_id(columns, id_column)
+    if labels:
+        wanted = _with_sentence(wanted, sentence_column)
     texts = Texts(0 if any(given) else len(inputs), are_tagged)
     table = open_table(path, wanted, reading=reading, form=input_format or "", texts=texts)
-    if labels and path and table.format.is_table:
-        table = _by_sentence(table, path, columns["text"], sentence_column, reading)
+    if labels and table.format.is_table:
+        table = _by_sentence(table, columns["text"], sentence_column)
     rows = table.rows
     if table.names and not wanted.are_names:
         rows = refuse_header(rows, hint=_HINT)
@@ -273,6 +274,14 @@ def _with_id(columns: Mapping[str, str | int], id_column: str) -> Columns:
         by_field = {"id": id_column, **columns}
     may_lack = {"id"} if id_column == "id" and "id" not in columns.values() else set()
     return Columns(by_field, may_lack, hint=_HINT)
+
+
+def _with_sentence(columns: Columns, sentence: str | None) -> Columns:
+    """The columns to read of a model of words, with that of sentences; empty rows may part them."""
+    by_field = dict(columns.by_field)
+    if sentence is not None:
+        by_field["sentence"] = sentence if columns.are_names else int(sentence)
+    return columns._replace(by_field=by_field, keep_empty=True)
 
 
 def _question(item_of: Any, row: TableRow) -> Question:
@@ -299,17 +308,23 @@ def _item(
     return Item({name: cell for name, cell in row.cells.items() if cell is not None})
 
 
-def _by_sentence(
-    table: Table, path: str, column: str | int, sentence: str | None, reading: Reading | None
-) -> Table:
+def _by_sentence(table: Table, column: str | int, sentence: str | None) -> Table:
     """A table of single words as the sentences in it; a table of texts as it is."""
-    first = list(itertools.islice(table.rows, MOST_LOOKED_AT))
-    if sentence is None and not _are_single_words(first, "text"):
-        return dataclasses.replace(table, rows=itertools.chain(first, table.rows))
-    logging.info("%s has a word a row: its sentences are answered", path)
+    first = list(itertools.islice(table.rows, 2 if table.is_live else MOST_LOOKED_AT))
+    rows = itertools.chain(first, table.rows)
+    texts = [row for row in first if row.flaw or row.cells]
+    if sentence is None and not _are_single_words(texts, "text"):
+        return dataclasses.replace(table, rows=(row for row in rows if row.flaw or row.cells))
+    logging.info("%s has a word a row: its sentences are answered", table.source)
     file = WordFile(str(column), "", sentence, has_header=isinstance(column, str), hint=_HINT)
-    rows = read_words(path, file, reading)
-    return dataclasses.replace(table, format=Format(CONLL), names=(), rows=rows)
+    sentences = sentences_of(map(_word, rows), file, table.source)
+    return dataclasses.replace(table, format=Format(CONLL), names=(), rows=sentences)
+
+
+def _word(row: TableRow) -> TableRow:
+    """A row of a table with a word, as those of files of words are."""
+    cells = {"words": row.cells.get("text"), "sentence": row.cells.get("sentence")}
+    return dataclasses.replace(row, cells=cells)
 
 
 def _with_words_joined(item: Any, inputs: Mapping[str, bool]) -> Any:
@@ -329,16 +344,6 @@ def _are_single_words(rows: Sequence[TableRow], column: str) -> bool:
     """Whether the first rows of a table have a word each, rather than texts."""
     texts = [row.cells.get(column) or "" for row in rows]
     return len(texts) > 1 and not any(len(text.split()) > 1 for text in texts)
-
-
-def has_tags(head: Sequence[str], labels: Sequence[str]) -> bool:
-    """Whether the first two lines are words with tags of a model, in any scheme."""
-    rows = (line.split() for line in head)
-    first = [words for words in itertools.islice(rows, 2) if len(words) > 1]
-    tags: set[str] = set()
-    for words in first:
-        tags.update(tags_in(labels, normal_tags(words[-1:])))
-    return len(first) == 2 and tags <= {*labels}
 
 
 def columns_of(
@@ -371,7 +376,7 @@ def _of_tabs(inputs: Mapping[str, bool], row: TableRow) -> dict[str, Any]:
     values = row.value.split("\t")
     rest = values[len(names) :]
     if len(values) < len(names) or bool(rest) != bool(lists):
-        received = f"{row.place}: {row.value!r:.60} ({number_of(len(values), 'columns')})"
+        received = f"{row.place}: {quoted(row.value, 60)} ({number_of(len(values), 'columns')})"
         expected = f"with tabs between: {', '.join(inputs)}"
         raise InputError(received, expected, "correct the line, or give another --input_format")
     return dict(zip(names, values, strict=False)) | dict.fromkeys(lists, rest)

@@ -35,12 +35,15 @@ class WindowSizes:
         return self.max_seq_length - query_length - SPECIAL_PIECES
 
 
+WINDOW_SIZES = tuple(field.name for field in dataclasses.fields(WindowSizes))
+
+
 class Windows(Options):
     """The sizes of windows as a command gives them; None: that of `WindowSizes`."""
 
     max_seq_length: int | None = option(
         "Most tokens of an example, or of a window where texts are read in windows; longer "
-        "examples are cut.",
+        "examples are cut. Without --do_train: as the model was trained.",
         default=None,
         shown=WindowSizes.max_seq_length,
         low=1,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from absl import logging
 
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
 LONGEST_NAME = 40  # of a column
@@ -114,4 +114,4 @@ def is_header(cells: Iterable[str]) -> bool:
 
 def preview(cells: Iterable[str]) -> str:
     """The beginning of a row, for messages."""
-    return repr(" | ".join(cells)[:80])
+    return quoted(" | ".join(cells))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from absl import logging
 
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 
 DOCUMENT_MARK = "-DOCSTART-"  # between the documents of CoNLL-2003, no sentence
 ENDS = ("", DOCUMENT_MARK)  # of a sentence
@@ -71,7 +71,7 @@ def read_sentences(
         if columns[0] not in ENDS:
             width = width or len(columns)
             if len(columns) != width:
-                received = f"{place}: {len(columns)} columns: {' '.join(columns)[:80]!r}"
+                received = f"{place}: {len(columns)} columns: {quoted(' '.join(columns))}"
                 remedy = "correct or delete the line"
                 raise InputError(received, f"{width} columns, as in the lines before", remedy)
             words.append(columns)

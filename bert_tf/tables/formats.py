@@ -35,6 +35,7 @@ from bert_tf.tables.lines import EXCEL, Lines, at_returns, without_end
 TEXT, TSV, CSV, JSONL, JSON, CONLL = "text", "tsv", "csv", "jsonl", "json", "conll"
 KINDS = (TEXT, TSV, CSV, JSONL, CONLL)  # that can be asked for
 SEPARATORS = ",;\t|"
+ESCAPED = '\\"'  # a quote within quotes, as R's write.table writes it
 PAIR_MARK = " ||| "  # between two texts of a line, in the original's files
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 ENOUGH_ROWS = 10  # of one width, to be a table rather than texts
@@ -53,6 +54,8 @@ class Format:
       is_sure: whether the first lines show that; else the first line that begins a cell with a
         quote does, see `are_enclosing`.
       are_all_quoted: whether quotes enclose all cells of the first row.
+      escaped: whether a quote within quotes has a backslash before it, as R writes it, and is not
+        doubled.
       line_end: of a table's rows.
     """
 
@@ -61,6 +64,7 @@ class Format:
     quoted: bool = True
     is_sure: bool = True
     are_all_quoted: bool = False
+    escaped: bool = False
     line_end: str = "\n"
 
     @property
@@ -115,6 +119,8 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
     line_end = "\r\n" if head and head[0].endswith("\r\n") else "\n"
     if kind not in ("", CSV, TSV):
         return Format(kind)
+    if lines.is_live and first.strip() == "[":
+        head = [line for line in lines.one_more() if line.strip()]
     if not kind:
         json_kind = _json_kind(head, may_be_texts=bool(texts.count))
         if json_kind:
@@ -123,12 +129,20 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
             return Format(CONLL)
     separators = "\t" if kind == TSV else SEPARATORS
     fits = fits_of(head, separators, columns)
-    best = max(fits) if fits else Fit(False, False, 0.0, 0, True, 0, 0, 0, ",")
+    best = max(fits) if fits else Fit(False, False, 0.0, 0, True, 0, 0, 0, ",", False)
     has_quotes = any('"' in line for line in head)
     table_kind = TSV if best.separator == "\t" else CSV
     cells = first.split(best.separator)
     are_all_quoted = best.quoted and all(_is_enclosed(cell) for cell in cells)
-    found = Format(table_kind, best.separator, best.quoted, has_quotes, are_all_quoted, line_end)
+    found = Format(
+        table_kind,
+        best.separator,
+        best.quoted,
+        has_quotes,
+        are_all_quoted,
+        best.escaped,
+        line_end,
+    )
     is_wanted = best.has_columns and (columns.are_names or best.width > 1 or not texts.count)
     is_wanted = is_wanted or (best.width > 1 and _has_some(_cells(first, best), columns))
     if kind == CSV or not texts.count or is_wanted:
@@ -194,6 +208,7 @@ class Fit(NamedTuple):
       width: cells of the first row.
       count: of the rows.
       separator: between cells.
+      escaped: as of `Format`.
     """
 
     has_columns: bool
@@ -205,6 +220,7 @@ class Fit(NamedTuple):
     width: int
     count: int
     separator: str
+    escaped: bool
 
 
 def fits_of(head: Sequence[str], separators: str, columns: Columns) -> list[Fit]:
@@ -213,23 +229,41 @@ def fits_of(head: Sequence[str], separators: str, columns: Columns) -> list[Fit]
     if declared:
         head = head[1:]
         separators = declared[1]
-    fits = []
+    fits: list[Fit | None] = []
     if head and PAIR_MARK in head[0]:
         separators = separators.replace("|", "")
     for order, separator in enumerate(separators):
         for quoted in (True, False):
-            fit = _fit(head, separator, quoted, -order, columns)
-            if fit:
-                fits.append(fit)
-    return fits
+            fits.append(_fit(head, separator, quoted, -order, columns))
+    if any(ESCAPED in line for line in head):
+        doubled = [with_doubled_quotes(line) for line in head]
+        for order, separator in enumerate(separators):
+            fits.append(_fit(doubled, separator, True, -order, columns, escaped=True))
+    return [fit for fit in fits if fit]
+
+
+def with_doubled_quotes(line: str) -> str:
+    """A line of a table with each quote doubled that has a backslash before it.
+
+    >>> with_doubled_quotes(r'"He said \"no\"."')
+    '"He said ""no""."'
+    """
+    return line.replace(ESCAPED, '""')
 
 
 def _fit(
-    head: Sequence[str], separator: str, quoted: bool, order: int, columns: Columns
+    head: Sequence[str],
+    separator: str,
+    quoted: bool,
+    order: int,
+    columns: Columns,
+    *,
+    escaped: bool = False,
 ) -> Fit | None:
     """How a separator fits; None where there is no row."""
     widths = []
     first: list[str] = []
+    second: list[str] = []
     inside = re.compile(f'[^"{re.escape(separator)}]"[^"{re.escape(separator)}\r\n]')
     against = sum(inside.search(line) is not None for line in head) if quoted else 0
     for cells in cells_of(head, separator, quoted=quoted):
@@ -238,6 +272,8 @@ def _fit(
             continue
         if not any(cells):
             continue
+        if first:
+            second = second or cells
         first = first or cells
         widths.append(len(cells))
         if not quoted and any(_is_enclosed(cell) for cell in cells):
@@ -245,11 +281,34 @@ def _fit(
     if not first:
         return None
     has_columns = _has_columns(first, columns)
-    share = widths.count(widths[0]) / len(widths)
+    width = len(first)
+    is_named = columns.are_names and not columns.positions
+    if second and is_named and lacks_name_of_rows(first, second):
+        width += 1
+        widths[0] = width
+    share = widths.count(width) / len(widths)
     has_several = has_columns or len(first) > 1
     return Fit(
-        has_columns, has_several, share, -against, quoted, order, len(first), len(widths), separator
+        has_columns,
+        has_several,
+        share,
+        -against,
+        quoted,
+        order,
+        len(first),
+        len(widths),
+        separator,
+        escaped,
     )
+
+
+def lacks_name_of_rows(header: Sequence[str], first: Sequence[str]) -> bool:
+    """Whether a header lacks the name of a first column, which counts rows, as R writes tables.
+
+    >>> lacks_name_of_rows(["text", "label"], ["1", "It rains.", "a"])
+    True
+    """
+    return len(first) == len(header) + 1 and first[0] == "1"
 
 
 def _is_enclosed(cell: str) -> bool:

@@ -30,13 +30,16 @@ from bert_tf.tables.formats import (
     Texts,
     are_enclosing,
     format_of,
+    lacks_name_of_rows,
+    with_doubled_quotes,
 )
 from bert_tf.tables.lines import EXCEL, Lines, at_returns, lines_in, without_end
 from bert_tf.tables.pandas_files import PARQUET, mark_of, parquet_rows, sheet_rows
 
 CORRECT = "correct or delete the row"
 MOST_SHOWN = 20  # rows of a message
-MOST_OF_A_ROW = 88  # characters: all rows have room in a message
+MOST_OF_A_ROW = 80  # characters of what is wrong: all rows have room in a message
+LEAST_EXPECTED = 40  # characters of what is expected there
 DECIMAL_START = "+-.0123456789"
 
 
@@ -141,7 +144,7 @@ def table_of(
         rows = _texts(lines)
     else:
         numbered = _numbered(lines, found, keep_empty=columns.keep_empty)
-        names, rows = _named(numbered, lines.place(1), columns)
+        names, rows = _named(numbered, lines.place(1), columns, is_live=lines.is_live)
         rows = _without_tail(lines.name, rows)
     return Table(lines.name, found, names, rows, lines.is_live)
 
@@ -198,12 +201,18 @@ def refuse_header(
 
 
 def _named(
-    rows: Iterator[tuple[str, list[str] | InputError]], beginning: str, columns: Columns
+    rows: Iterator[tuple[str, list[str] | InputError]],
+    beginning: str,
+    columns: Columns,
+    *,
+    is_live: bool = False,
 ) -> tuple[Sequence[str], Iterator[Row]]:
     """The names of a table's columns, and its rows, from the cells of all rows."""
     place, first = next(rows, (beginning, [""]))
     if isinstance(first, InputError):
         raise first
+    if columns.are_names and not columns.positions and not is_live:
+        first, rows = _with_name_of_rows(first, rows, beginning)
     header, positions, least, most = _places(place, first, columns)
     if header is None:
         rows = itertools.chain([(place, first)], rows)
@@ -211,6 +220,20 @@ def _named(
     if columns.keep_empty:
         rows = _marked(rows)
     return names, _rows(rows, header, names, positions, (least, most))
+
+
+def _with_name_of_rows(
+    header: list[str], rows: Iterator[tuple[str, list[str] | InputError]], beginning: str
+) -> tuple[list[str], Iterator[tuple[str, list[str] | InputError]]]:
+    """The header with a name for the first column where it lacks one, as R writes tables."""
+    second = next(rows, None)
+    if second is None:
+        return header, rows
+    _, cells = second
+    if isinstance(cells, list) and lacks_name_of_rows(header, cells):
+        logging.info("%s: the header has no name for the first column, as R writes it", beginning)
+        header = ["", *header]
+    return header, itertools.chain([second], rows)
 
 
 EMPTY: list[str] = []  # the cells of a row that parts sentences
@@ -242,10 +265,10 @@ def _rows(
             yield Row(place, {})
             continue
         is_whole = least <= len(cells) and not any(cells[most:])
-        padded = [*cells, *[""] * len(names)][: len(names)]
+        padded = [*cells, *[""] * (len(names) - len(cells))]
         if is_whole and cells != header:
             values = {field: _cell(cells, at) for field, at in positions.items()}
-            yield Row(place, values, all_cells=padded)
+            yield Row(place, values, all_cells=padded[: len(names)])
             continue
         expected = f"{least} columns" if least == most else f"{least} to {most} columns"
         flaw = InputError(
@@ -289,8 +312,8 @@ def _places(
     most = 1 + max(places.values(), default=-1)
     filled = max((1 + at for at, cell in enumerate(first) if cell), default=0)
     if filled > most:  # the first row has columns that are not read
-        return None, places, filled, filled
-    return None, places, least, most
+        return None, places, filled, len(first)
+    return None, places, least, max(most, len(first))
 
 
 def _is_number(cells: Sequence[str]) -> bool:
@@ -380,7 +403,10 @@ def _quoted(
     lines: Lines, found: Format, before: int = 0, *, keep_empty: bool = False
 ) -> Iterator[tuple[str, list[str] | InputError]]:
     """Place and cells of each row of a table whose cells may be in quotes; empty lines are none."""
-    reader = csv.reader(at_returns(lines), strict=True, delimiter=found.separator)
+    read = at_returns(lines)
+    if found.escaped:
+        read = map(with_doubled_quotes, read)
+    reader = csv.reader(read, strict=True, delimiter=found.separator)
     number = before
     while True:
         line = before + reader.line_num + 1
@@ -450,7 +476,7 @@ def _json_list(lines: Lines, columns: Columns, *, are_texts: bool) -> Iterator[R
 
 
 def _no_object(place: str, text: str, value: Any) -> InputError:
-    received = f"{place}: {preview([text])} ({type(value).__name__}: {value!s:.80})"
+    received = f"{place}: {preview([text])} ({type(value).__name__}: {shortened(str(value), 80)})"
     expected = 'a JSON object with each key once, such as {"text_a": "...", "label": "..."}'
     return InputError(received, expected, CORRECT)
 
@@ -501,9 +527,9 @@ def refuse_rows(
     shown = []
     for flaw in flaws[:MOST_SHOWN]:
         what = flaw.received.removeprefix(f"{source}, ")
-        end = f"; expected: {flaw.expected}"
-        room = max(MOST_OF_A_ROW - len(end), MOST_OF_A_ROW // 2)
-        shown.append(shortened(f"{shortened(what, room)}{end}", MOST_OF_A_ROW))
+        received = shortened(what, MOST_OF_A_ROW)
+        room = MOST_OF_A_ROW - len(received)
+        shown.append(f"{received}; expected: {shortened(flaw.expected, max(room, LEAST_EXPECTED))}")
     if len(flaws) > MOST_SHOWN:
         shown.append(f"and {len(flaws) - MOST_SHOWN} more")
     listed = "\n".join(shown)

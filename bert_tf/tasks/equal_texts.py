@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from absl import logging
 
+from bert_tf.errors import quoted
 from bert_tf.tasks.examples import AnyExample, WordsExample
 
 MOST_SHOWN = 3  # texts with different labels
@@ -207,4 +208,4 @@ def _shown(first: AnyExample, other: AnyExample) -> str:
     source = first.place.rpartition(", ")[0]
     places = first.place, other.place.removeprefix(f"{source}, ")
     pairs = zip(places, labels, strict=True)
-    return "; ".join(f"{place}: {word}{label!r:.60}" for place, label in pairs)
+    return "; ".join(f"{place}: {word}{quoted(label, 60)}" for place, label in pairs)

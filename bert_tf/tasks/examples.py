@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from absl import logging
 
 from bert_tf.data.tfds import plain
-from bert_tf.errors import InputError
+from bert_tf.errors import InputError, quoted
 from bert_tf.heads import Labels
 from bert_tf.heads.labels import Label, text_of
 from bert_tf.heads.schemes import OUTSIDE, outside_of, scheme_of
@@ -92,6 +92,13 @@ class WordsExample:
 
 
 AnyExample = Example | ChoiceExample | WordsExample
+
+
+def texts_of(example: AnyExample) -> Iterable[str]:
+    """The texts or words of an example."""
+    if isinstance(example, WordsExample):
+        return example.words
+    return filter(None, itertools.chain(*example.pairs))
 
 
 # ---------------------------------------------------------------------------- layouts
@@ -191,7 +198,7 @@ class Layout:
     def _text(self, row: Row, field: str, *, may_be_empty: bool = False) -> str:
         text = row.cells[field]
         if not isinstance(text, str) or not (may_be_empty or text.strip()):
-            what = "an empty text" if isinstance(text, str) else f"{text!r:.80}"
+            what = "an empty text" if isinstance(text, str) else f"{quoted(text)}"
             received = f"{row.place}: {what} in the column {self._text_columns()[field]!r}"
             raise InputError(received, "a text with a word in it", CORRECT)
         return text
@@ -261,7 +268,7 @@ class Layout:
         guid = text_of(row.cells["id"])
         if not guid or guid in places:
             where = f", which {places[guid]} has too" if guid else ""
-            received = f"{row.place}: the id {row.cells['id']!r:.80}{where}"
+            received = f"{row.place}: the id {quoted(row.cells['id'])}{where}"
             raise InputError(received, "a text or number of its own in every row", CORRECT)
         places[guid] = row.place
         return guid
@@ -372,7 +379,7 @@ class WordColumns(Layout):
         )
         has_tags = isinstance(tags, list)
         if not are_words or not (len(tags) == len(words) if has_tags else tags is None):
-            received = f"{row.place}: the words {words!r:.80} with the tags {tags!r:.80}"
+            received = f"{row.place}: the words {quoted(words)} with the tags {quoted(tags)}"
             raise InputError(received, "a list of words, a tag for each", CORRECT)
         return tuple(words), row.cells.get("document", 0)
 
@@ -466,7 +473,7 @@ def _with_translations(values: Mapping, columns: Columns, place: str) -> Mapping
         if texts.keys() == {"language", "translation"}:
             languages = [plain(language, name) for language in texts["language"]]
             if not len({*languages}) == len(languages) == len(texts["translation"]):
-                received = f"{place}: the {name} with {texts!r:.80}"
+                received = f"{place}: the {name} with {quoted(texts)}"
                 raise InputError(received, "a text for each language", "correct the example")
             texts = dict(zip(languages, texts["translation"], strict=True))
         found |= {f"{name}/{language}": text for language, text in texts.items()}

@@ -175,13 +175,6 @@ def text_windows(
     return [[(part, kept) if is_a else (kept, part)] for part in parts], len(kept) < len(shorter)
 
 
-def texts_of(example: AnyExample) -> Iterable[str]:
-    """The texts or words of an example."""
-    if isinstance(example, WordsExample):
-        return example.words
-    return filter(None, itertools.chain(*example.pairs))
-
-
 def join_texts(guids: Sequence[str], values: np.ndarray) -> np.ndarray:
     """The mean over the windows of each text: [windows, ...] -> [N, ...], in order."""
     starts = first_windows(guids)

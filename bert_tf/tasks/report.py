@@ -32,15 +32,20 @@ from bert_tf.training.report import page
 MOST_CHARACTERS = 4_000  # of a text that are shown
 
 
-def write_report(run: TextRun, data: TextData, scores: Mapping[str, float]) -> None:
+def write_report(
+    run: TextRun, data: TextData, scores: Mapping[str, float], *, doubt: str = ""
+) -> None:
     """Writes the page about labelled data.
 
     Args:
       run: with the model.
       data: as `run.evaluate` leaves them, with probabilities.
       scores: which that returned.
+      doubt: a sentence above all, if there is one.
     """
-    kind, golds, answers, sections = _compared(run, data)
+    kind, golds, answers, compared = _compared(run, data)
+    sections = {"To be looked at": doubt} if doubt else {}
+    sections |= compared
     is_sentence = run.task.labels.is_per_word
     parts = {
         "id": [one.guid for one in data.examples],

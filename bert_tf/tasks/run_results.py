@@ -13,8 +13,10 @@ from bert_tf.training.trainer import write_eval_results, write_final_evaluation
 FEWEST_ALIKE = 20  # answers that are all the same, from which on it is said
 
 
-def warn_of_one_answer(run: TextRun, data: TextData) -> None:
-    """Warns if all predictions of a split are the same: the model has learned nothing of the texts.
+def told_one_answer(run: TextRun, data: TextData) -> str:
+    """A sentence where all predictions of a split are the same, else "".
+
+    The model has then learned nothing of the texts.
 
     Args:
       run: whose model has predicted.
@@ -25,10 +27,19 @@ def warn_of_one_answer(run: TextRun, data: TextData) -> None:
     for shares in data.probabilities:
         rows = shares if labels.is_per_word else np.asarray(shares)[None]  # [W, L] or [1, L]
         answers.update(map(labels.spell, labels.decide(rows)))
-    if len(answers) == 1 and len(data.probabilities) >= FEWEST_ALIKE:
-        says = "All predictions for the %d %s examples are the same: %s."
-        (answer,) = answers
-        logging.warning(says, len(data.probabilities), data.split.name, answer or "no label")
+    if len(answers) != 1 or len(data.probabilities) < FEWEST_ALIKE:
+        return ""
+    (answer,) = answers
+    examples = f"{len(data.probabilities)} {data.split.name} examples"
+    return f"All predictions for the {examples} are the same: {answer or 'no label'}."
+
+
+def warn_of_one_answer(run: TextRun, data: TextData) -> str:
+    """Logs `told_one_answer`, and returns it."""
+    sentence = told_one_answer(run, data)
+    if sentence:
+        logging.warning("%s", sentence)
+    return sentence
 
 
 def write_evaluation(
@@ -46,13 +57,14 @@ def write_evaluation(
     for data in dev:
         ending = run.task.ending(data.split)
         scores = run.evaluate(data)
-        warn_of_one_answer(run, data)
+        doubt = warn_of_one_answer(run, data)
         results |= {f"{name}{ending}": value for name, value in scores.items()}
         run.write_labeled(data, f"{run.output_dir}/{data.split.name}_predictions.tsv")
         if report:
             from bert_tf.tasks.report import write_report
 
-            write_report(run, data, scores | (calibration if data is dev[0] else {}))
+            scores |= calibration if data is dev[0] else {}
+            write_report(run, data, scores, doubt=doubt)
     write_eval_results(run.output_dir, results)
     write_final_evaluation(run.output_dir, results)
 

@@ -15,17 +15,20 @@ from bert_tf.checkpoints.metadata import Weights
 from bert_tf.data.options import Datasets
 from bert_tf.errors import InputError
 from bert_tf.files import is_file
+from bert_tf.heads import Labels
+from bert_tf.heads.schemes import have_prefixes
 from bert_tf.heads.tags import Tags
 from bert_tf.options import option, replaced
 from bert_tf.tables import CONLL, JSON, JSONL, Texts
 from bert_tf.tasks import registry
 from bert_tf.tasks.equal_texts import say_copies, split_by_label
-from bert_tf.tasks.examples import OWN_FORMATS, AnyExample
+from bert_tf.tasks.examples import OWN_FORMATS, AnyExample, texts_of
 from bert_tf.tasks.registry import OwnFiles
 from bert_tf.tasks.results import examples_text
 from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.word_files import are_words
 
+MOST_TAGS = 5  # in a message
 NER = "ner"  # the task whose files may be one's own
 DEV_FILE = "dev.jsonl"  # in the folder of a run: the rows of --dev_share
 
@@ -183,6 +186,11 @@ def read_examples(data: TaskData, task: Task, split: Split, *, seed: int) -> lis
     if not is_cut:
         return rows
     train, dev = split_by_label(rows, share, seed)
+    if not dev:
+        received = f"--dev_share={share} of {len(rows)} examples, none of which can be dev data"
+        expected = "two different texts of some label: equal texts stay together, and so does a "
+        expected += "label with one text"
+        raise InputError(received, expected, "check --label_column, or give a --dev_file")
     chosen = train if split.kind == "train" else dev
     text = "%s data: %d of the %d examples of the training data, by --dev_share and --seed"
     logging.info(text, split.name, len(chosen), len(rows))
@@ -251,6 +259,17 @@ def with_labels(task: Task, train: list[AnyExample] | None, source: Weights) -> 
             source.metadata.labels, source=source.path, is_originals=source.format == "tf1"
         )
         task = task.with_thresholds(source.metadata.thresholds or {})
+    if train and type(task.labels) is Labels and have_prefixes(task.labels.names):
+        _doubt_single_words(task, train)
     names = ", ".join(task.labels.names) or "none (regression)"
     logging.info("Classes, in their order: %s", names)
     return task.check_f1()
+
+
+def _doubt_single_words(task: Task, train: list[AnyExample]) -> None:
+    """Warns where every text is a word: with tags as labels these are sentences."""
+    if any(len(text.split()) > 1 for example in train for text in texts_of(example)):
+        return
+    says = "Each text is a word, and the labels are tags (%s): --label_kind=tags reads sentences, "
+    says += "in which every word has a tag."
+    logging.warning(says, ", ".join(task.labels.names[:MOST_TAGS]))

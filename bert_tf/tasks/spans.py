@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bert_tf.errors import quoted
 from bert_tf.heads.schemes import OUTSIDE
 
 KEYS = ("start", "end", "label")
@@ -66,7 +67,7 @@ def spans_of(value: Any) -> list[Span]:
             parts = [item.get(key) for key in KEYS]
         is_triple = isinstance(parts, list | tuple) and len(parts) == len(KEYS)
         if not is_triple or not _are_of_a_span(*parts):
-            raise ValueError(f"the span {item!r:.60} without start, end and label")
+            raise ValueError(f"the span {quoted(item, 60)} without start, end and label")
         start, end, label = parts
         spans.append(Span(start, end, label.strip()))
     return spans
@@ -102,9 +103,9 @@ def tags_of(words: Sequence[PlacedWord], spans: Sequence[Span], length: int) -> 
             raise ValueError(f"{shown} has no word in it")
         first, last = words[members[0]], words[members[-1]]
         if first.start < span.start:
-            raise ValueError(f"{shown} begins inside of the word {first.text!r:.40}")
+            raise ValueError(f"{shown} begins inside of the word {quoted(first.text, 40)}")
         if last.end > span.end:
-            raise ValueError(f"{shown} ends inside of the word {last.text!r:.40}")
+            raise ValueError(f"{shown} ends inside of the word {quoted(last.text, 40)}")
         for number in members:
             tags[number] = f"I-{span.label}"
         tags[members[0]] = f"B-{span.label}"

@@ -44,7 +44,7 @@ from bert_tf.heads import OUTPUT, Head, Labels
 from bert_tf.heads.multi_label import OF_DEV
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import Settings
-from bert_tf.tasks.examples import OWN_FORMATS, WordColumns
+from bert_tf.tasks.examples import OWN_FORMATS, WordColumns, texts_of
 from bert_tf.tasks.features import (
     Features,
     classifier_record,
@@ -52,7 +52,6 @@ from bert_tf.tasks.features import (
     join_texts,
     join_words,
     make_features,
-    texts_of,
 )
 from bert_tf.tasks.results import (
     calibration_error,
@@ -65,10 +64,12 @@ from bert_tf.tasks.sources import TaskData, read_examples
 from bert_tf.tasks.task import Split, Task
 from bert_tf.terminal import aligned
 from bert_tf.tokenization.wordpiece import (
+    SPECIAL_TOKEN,
     FullTokenizer,
     strips_accents,
     told_cut,
     warn_of_lost_letters,
+    warn_of_special_tokens,
 )
 from bert_tf.training import fine_tuning
 from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
@@ -183,6 +184,9 @@ class TextRun(Run):
         """The values of each record; sets guids and label ids of data for predictions."""
         length = self.batching.max_seq_length
         unknown = 0  # examples that the vocabulary does not know
+        texts = (" ".join(texts_of(example)) for example in data.examples)
+        number = sum(SPECIAL_TOKEN.search(text) is not None for text in texts)
+        warn_of_special_tokens(number, len(data.examples))
         if data.split.kind == "train" and strips_accents(self.model.tokenizer):
             texts = itertools.chain(*map(texts_of, data.examples[:MOST_LOOKED_AT]))
             warn_of_lost_letters(texts, "A model that keeps accents, a cased one, can read them")

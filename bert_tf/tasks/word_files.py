@@ -10,21 +10,22 @@ A row has the cells `words`, `label` (its tags, or None) and `document`, as of `
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from bert_tf.errors import InputError
+from bert_tf.heads.schemes import OUTSIDE, OUTSIDE_ELSEWHERE, TAG
 from bert_tf.options import Reading
 from bert_tf.tables import CONLL, CSV, JSON, JSONL, Columns, Format, Row, table_of
-from bert_tf.tables.conll import Choice, read_sentences
+from bert_tf.tables.conll import DOCUMENT_MARK, Choice, read_sentences
 from bert_tf.tables.formats import format_of
 from bert_tf.tables.lines import Lines, lines_in, without_end
 from bert_tf.tables.rows import CORRECT
 from bert_tf.tasks import spans
-from bert_tf.tasks.tag_columns import chosen_column, find_tags
+from bert_tf.tasks.tag_columns import CONLL_U, chosen_column, find_tags
 
 SPANS = "spans"  # the key of annotations by characters
-MOST_WORDS = 500  # of a sentence, where nothing parts sentences
+MOST_WORDS = 100  # of a sentence, where nothing parts sentences
 ENOUGH = 0.9  # of the lines that a separator cuts, to be a table's
 
 
@@ -88,7 +89,7 @@ def read_words(
     if form.kind in (JSON, JSONL):
         yield from _of_json(rows)
     else:
-        yield from _of_words(rows, file, path)
+        yield from sentences_of(rows, file, path)
 
 
 def read_conll(path: str, reading: Reading | None = None) -> Iterator[Row]:
@@ -111,16 +112,34 @@ def _form_of(lines: Lines, file: WordFile) -> Format:
     return form if is_named or is_cut else Format(CONLL)
 
 
-def are_words(lines: Sequence[str]) -> bool:
-    """Whether a file's first lines are words with tags, by B- and I-, in CoNLL's format."""
-    rows = [line.split() for line in lines if not line.startswith(("#", "-DOCSTART-"))]
+def are_words(lines: Sequence[str], names: Collection[str] = ()) -> bool:
+    """Whether a file's first lines are words with tags, in CoNLL's format.
+
+    All have as many columns; these are those of CoNLL-U, or the last one has tags, or the one
+    before: in a scheme, for a word in no entity, or of a model's names.
+
+    Args:
+      lines: without empty ones.
+      names: of a model's tags; then lines that all have one of these are words, too.
+    """
+    rows = [line.split() for line in lines if not line.startswith(("#", DOCUMENT_MARK))]
     widths = {len(cells) for cells in rows}
-    if len(widths) != 1 or widths == {1}:
+    if len(widths) != 1 or widths == {1} or (names and len(rows) < 2):
         return False
-    tags = {cells[-1] for cells in rows}
-    return (
-        "O" in tags and all(tag == "O" or tag[:2] in ("B-", "I-") for tag in tags) and tags != {"O"}
-    )
+    if widths == {len(CONLL_U)}:
+        return all(cells[0][0].isdecimal() for cells in rows)
+    columns = (-1, -2) if min(widths) > 2 else (-1,)
+    return any(_are_tags({cells[at] for cells in rows}, names) for at in columns)
+
+
+def _are_tags(cells: Collection[str], names: Collection[str]) -> bool:
+    """Whether the cells of a column are tags of words, those of a model among them."""
+    outside = {OUTSIDE, *OUTSIDE_ELSEWHERE}
+    others = {*cells} - outside - {*names}
+    typed = {tag for tag in others if (match := TAG.fullmatch(tag)) and match[2]}
+    if others > typed:
+        return False
+    return bool(names) or (bool(typed) and not outside.isdisjoint(cells))
 
 
 # ---------------------------------------------------------------------------- forms
@@ -152,7 +171,7 @@ def choice_of(
     return Choice(words, lambda cells: column.tag(cells[column.position]))
 
 
-def _of_words(rows: Iterable[Row], file: WordFile, path: str) -> Iterator[Row]:
+def sentences_of(rows: Iterable[Row], file: WordFile, path: str) -> Iterator[Row]:
     """The sentences of a table with a word a row."""
     words: list[Row] = []
     sentence = ""

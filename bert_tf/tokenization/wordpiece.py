@@ -495,6 +495,18 @@ class Packer:
         return ids, [0] * of_first + [1] * (len(ids) - of_first)
 
 
+# What a vocabulary has for other purposes: in a text it is cut into pieces, as by the original.
+SPECIAL_TOKEN = re.compile(r"\[(?:CLS|SEP|MASK|PAD|UNK)\]")
+
+
+def warn_of_special_tokens(number: int, of: int) -> None:
+    """Logs how many of a number of texts have special tokens in them, if some have."""
+    if number:
+        says = "%d of %s have [CLS], [SEP] or another special token as text, which is cut into "
+        says += "pieces: remove them."
+        logging.warning(says, number, number_of(of, "texts"))
+
+
 def told_cut(num_cut: int, number: int, most: int, things: str = "texts") -> str:
     """A sentence on how many of a number of texts, or of other things, were cut.
 

@@ -1,5 +1,6 @@
 """What options of training stand for: strategies, steps, sizes of batches."""
 
+import pathlib
 import types
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 import tensorflow as tf
 from walking import parsed
 
+from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.cli import training
+from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.training import distribution
 from bert_tf.training.options import StepConfig
@@ -115,3 +118,63 @@ def test_batches_that_devices_cannot_share(made, caplog):
         assert training.shared_size("predict_batch_size", 6, strategy) == 6
     assert caplog.text.count("is taken as") == 1
     assert "--eval_batch_size is taken as 9, for 3 devices." in caplog.text
+
+
+# ---------------------------------------------------------------------------- what is written over
+
+
+def own(script: str, folder: pathlib.Path, **flags: Any) -> Any:
+    """The options of a fine-tuning in a folder."""
+    files = {"init_checkpoint": "m", "output_dir": folder, **flags}
+    return parsed(script, "--do_train", *(f"--{name}={value}" for name, value in files.items()))
+
+
+@pytest.mark.parametrize(
+    ("script", "flag", "name"),
+    [
+        ("run_classifier.py", "train_file", "eval_results.txt"),
+        ("run_classifier.py", "train_file", "dev_predictions.tsv"),
+        ("run_classifier.py", "train_file", "test_results_labeled.tsv"),
+        ("run_squad.py", "train_file", "predictions.json"),
+    ],
+)
+def test_no_input_is_written_over(tmp_path, script, flag, name):
+    """found.md: classify and squad wrote over their inputs with exit code 0; run again, too."""
+    (tmp_path / "run.json").write_text("{}")
+    (path := tmp_path / name).write_text("text_a,label\n")
+    with pytest.raises(InputError, match=f"{name} as the output, which is the input"):
+        training.refuse_others(own(script, tmp_path, **{flag: path}))
+
+
+@pytest.mark.parametrize("script", ["run_classifier.py", "run_squad.py"])
+@pytest.mark.parametrize("name", ["report.html", "eval_results.txt", "run.json"])
+def test_files_that_no_command_has_written_are_kept(tmp_path, script, name):
+    options = own(script, tmp_path / "run", train_file="a.csv")
+    training.refuse_others(options)  # there is no folder yet
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    training.refuse_others(options)
+    (tmp_path / "run" / name).write_text("mine")
+    if name != "run.json":
+        with pytest.raises(InputError, match=f"{name}, a file that no command has written"):
+            training.refuse_others(options)
+    (tmp_path / "run" / "train.tf_record").write_text("")  # a run that was killed
+    training.refuse_others(options)
+
+
+def test_sizes_are_the_models_where_nothing_is_trained(tmp_path):
+    """found.md: an evaluation alone took 128, and was refused by a model of 24 positions."""
+    model: Any = types.SimpleNamespace(
+        source=types.SimpleNamespace(metadata=ModelMetadata(max_seq_length=17)),
+        config=BertConfig(vocab_size=7, max_position_embeddings=24),
+    )
+    files = ("--train_file=a.csv", "--init_checkpoint=m", "--output_dir=o")
+
+    def length(*words: str) -> int:
+        options = parsed("run_classifier.py", *files, *words)
+        return training.with_sizes(options, model, "max_seq_length").max_seq_length
+
+    assert length("--do_predict") == 17
+    assert length("--do_predict", "--max_seq_length=9") == 9
+    with pytest.raises(InputError, match="max_seq_length 128"):
+        length("--do_train")

@@ -140,6 +140,22 @@ def test_no_row_of_a_tsv_with_stray_quotes_is_lost(write, report):
     assert texts_of(layout.read(write("a.tsv", f"text\tlabel\n{rows}"), Labels())) == texts
 
 
+R_TABLES = {  # as write.table, write.csv and write.table(sep="\t") write the same rows
+    "quotes with a backslash": '"text" "label"\n"He said \\"no\\"" "a"\n"w1" "b"\n'.replace(
+        '" "', '"\t"'
+    ),
+    "names of rows": '"text"\t"label"\n"1"\t"He said \\"no\\""\t"a"\n"2"\t"w1"\t"b"\n',
+    "a csv": '"","text","label"\n"1","He said ""no""","a"\n"2","w1","b"\n',
+}
+
+
+@pytest.mark.parametrize("form", R_TABLES)
+def test_tables_of_r(write, form):
+    layout = get_task("csv", text_a_column="text").layout
+    examples = layout.read(write("a.txt", R_TABLES[form]), Labels())
+    assert [(one.text_a, one.label) for one in examples] == [('He said "no"', "a"), ("w1", "b")]
+
+
 def test_line_ends_in_cells_of_a_tsv_are_text(write):
     """wit#3: rows of a tsv with quotes and line ends in its cells were cut."""
     path = write("a.tsv", 'text\tlabel\n"w1\n\nw2"\ta\nw3\tb\n')

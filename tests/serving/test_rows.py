@@ -44,7 +44,7 @@ def test_items_are_read(metadata, item, row):
         (PAIR, {}, "item 4 without question and context, with no key"),
         (CHOICE, ("a", "b"), "item 4, endings: 'b' (str)"),
         (CHOICE, ("a", ["b", 3]), "item 4, endings: ['b', 3] (list)"),
-        (PAIR, "x" * 99, f"item 4: '{'x' * 59} (str)"),
+        (PAIR, "x" * 99, f"item 4: '{'x' * 57}...' (str)"),
     ],
 )  # fmt: skip
 def test_what_is_no_item_is_named(metadata, item, received):
@@ -304,3 +304,12 @@ def test_words_with_tags_are_no_lines_of_text(tmp_path, content, expected):
         words = [line.split()[0] for line in content.split("\n") if line.strip()]
         joined = " ".join(item["text"] for item in read(path, WORDS))
         assert joined == " ".join(word for word in words if word != "-DOCSTART-")
+
+
+def test_a_row_that_is_too_wide_keeps_its_cells(tmp_path):
+    """It comes back as it was where bad rows are skipped."""
+    (path := tmp_path / "a.csv").write_text("text,id\nw1,1\nw1 w2,x,KEEP\n")
+    questions = rows.read_questions(str(path), SINGLE | {"task": "classification"})
+    good, bad = questions.rows
+    assert (good.cells, bad.cells) == (["w1", "1"], ["w1 w2", "x", "KEEP"])
+    assert bad.flaw is not None

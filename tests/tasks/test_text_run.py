@@ -211,6 +211,15 @@ def test_what_is_cut_and_another_length_are_said(tokenizer, tmp_path, caplog):
     assert cut == "Cut to 13 tokens (max_seq_length): 2 of 4 examples."
 
 
+def test_texts_that_the_vocabulary_does_not_know_are_said(tokenizer, tmp_path, caplog):
+    task = own_task()[0]
+    run = make_run(task, tokenizer, tmp_path)
+    texts = ["😀", "ไทย", "w1 😀", "[CLS] w1"]
+    run.prepare(data_of(task, "test", [Example(str(n), x, None, "x") for n, x in enumerate(texts)]))
+    assert "2 of 4 examples have no token that the vocabulary knows" in caplog.text
+    assert "1 of 4 texts have [CLS], [SEP] or another special token as text" in caplog.text
+
+
 def test_outputs_that_are_nan_are_refused(runs, monkeypatch):
     (task, examples), run = own_task(), runs[1]
     predict = run.trainer.predict

@@ -34,7 +34,8 @@ FIRST, SECOND = [0.9, 0.1], [0.3, 0.7]
     ],
 )
 def test_predictions_that_are_all_the_same(labels, rows, says, caplog):
-    warn_of_one_answer(*run_with(labels, np.array(rows, np.float32)))
+    said = warn_of_one_answer(*run_with(labels, np.array(rows, np.float32)))  # of the report, too
+    assert said == (caplog.messages or [""])[-1]
     assert ("are the same" in caplog.text) == bool(says)
     if says:
         assert f"the {len(rows)} dev examples are the same{says}" in caplog.text
