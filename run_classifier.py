@@ -183,7 +183,8 @@ def main(options: Classify) -> None:
             write_predictions(text_run, data)
         export(text_run, given)
         is_written = options.do_train and options.data.own.dev_share
-        write_record(options.output_dir, given, written=[DEV_FILE] if is_written else [])
+        written = [DEV_FILE] if is_written else []
+        write_record(options.output_dir, given, text_run.results, written=written)
     logging.info("Wrote %s", options.output_dir)
 
 

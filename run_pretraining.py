@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bert_tf.checkpoints.companions import Companions
     from bert_tf.data.batches import Batches
     from bert_tf.options import Settings
+    from bert_tf.training.plan import RunPlan
 
 
 class Pretrain(
@@ -56,9 +57,9 @@ def main(options: Pretrain) -> None:
     from bert_tf.checkpoints import tf1
     from bert_tf.cli import training
     from bert_tf.cli.record import write_record
-    from bert_tf.files import locked
+    from bert_tf.files import EVAL_RESULTS, locked
     from bert_tf.training import pretraining
-    from bert_tf.training.trainer import write_eval_results, write_final_evaluation
+    from bert_tf.training.log import write_eval_results, write_final_evaluation
 
     given = options
     strategy = training.make_strategy(options)
@@ -69,7 +70,7 @@ def main(options: Pretrain) -> None:
     with locked(options.output_dir, folder=True) if is_run else contextlib.nullcontext():
         training.refuse_others(options)
         options, model = with_model(options)
-        batches, eval_batches = make_batches(options, model)
+        plan, batches, eval_batches = make_batches(options, model)
         keep_max = options.training.keep_checkpoint_max
         folder = tf1.CheckpointFolder(options.output_dir, keep_max=keep_max)
         trainer = pretraining.make_trainer(
@@ -85,37 +86,39 @@ def main(options: Pretrain) -> None:
         )
         # Cached: the last evaluation of training is that of --do_eval.
         evaluate = functools.cache(lambda _: trainer.evaluate(eval_batches))
+        scores = {}
         if options.do_train:
             trainer.train(
                 batches,
-                num_train_steps=options.schedule.last_step,
+                plan,
                 folder=folder,
-                intervals=options.intervals,
-                run_settings=settings_of(options, model, batches),
+                run_settings=settings_of(options, model, plan, batches),
                 on_begin=lambda: model.write(folder.path),
-                evaluate=evaluate,
+                evaluate=lambda step, _: evaluate(step),
             )
         if options.do_eval:
-            step = trainer.restore(folder, {})
+            step = pretraining.restore_last(trainer, folder, options.model)
             results = {"global_step": step, **evaluate(step)}
             write_eval_results(options.output_dir, results)
             write_final_evaluation(options.output_dir, results)
+            scores = {EVAL_RESULTS: results}
         if options.export_dir:
             trained = pretraining.trained_model(folder, model, options.model)
             length = options.data.max_seq_length
             training.export(options, trained, task="fill_mask", max_seq_length=length)
         if is_run:
-            write_record(options.output_dir, given)
+            write_record(options.output_dir, given, scores)
     logging.info("Wrote %s", options.output_dir)
 
 
-def settings_of(options: Pretrain, model: "Companions", batches: "Batches") -> "Settings":
+def settings_of(
+    options: Pretrain, model: "Companions", plan: "RunPlan", batches: "Batches"
+) -> "Settings":
     """What decides the result of the run; recorded in its checkpoints."""
     from bert_tf.cli import training
-    from bert_tf.training.pretraining import data_settings
 
     settings = training.settings_of(options, model.config)
-    return settings.with_values(**data_settings(batches))
+    return settings.with_values(**plan.settings(), train_records=batches.fingerprint())
 
 
 def with_model(options: Pretrain) -> "tuple[Pretrain, Companions]":
@@ -135,22 +138,26 @@ def with_model(options: Pretrain) -> "tuple[Pretrain, Companions]":
     return dataclasses.replace(options, data=data), model
 
 
-def make_batches(options: Pretrain, model: "Companions") -> "tuple[Batches | None, Batches | None]":
-    """The batches to train on and those to evaluate on, as far as they are asked for."""
+def make_batches(
+    options: Pretrain, model: "Companions"
+) -> "tuple[RunPlan | None, Batches | None, Batches | None]":
+    """The plan, the batches to train on, those to evaluate on, as far as they are asked for."""
     from bert_tf.training import pretraining
 
-    batches = eval_batches = None
+    plan = batches = eval_batches = None
     if options.do_train:
-        batches = pretraining.training_batches(
-            options.data,
-            model,
+        files = pretraining.open_records(options.data.input_file, options.data, model)
+        plan = pretraining.plan_of(
+            files,
+            options.schedule,
+            options.intervals,
             output_dir=options.output_dir,
-            batch_size=options.schedule.train_batch_size,
             seed=options.training.seed,
         )
+        batches = pretraining.training_batches(files, plan)
     if options.do_eval:
         eval_batches = pretraining.evaluation_batches(options.data, model)
-    return batches, eval_batches
+    return plan, batches, eval_batches
 
 
 if __name__ == "__main__":

@@ -145,7 +145,7 @@ def main(options: Squad) -> None:
         if options.do_predict:
             squad_run.write_answers(asked, scores=options.do_eval, report=options.report)
         export(given, squad_run)
-        write_record(options.output_dir, given)
+        write_record(options.output_dir, given, squad_run.results)
     logging.info("Wrote %s", options.output_dir)
 
 

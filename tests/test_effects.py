@@ -43,9 +43,11 @@ from bert_tf.cli.training_options import FineTuningCommand, TrainingCommand
 from bert_tf.data import SEQUENCES
 from bert_tf.heads.head import Head
 from bert_tf.training import distribution, pretraining
-from bert_tf.training.fine_tuning import BestCheckpoint, Run, optimizer_of
+from bert_tf.training.best import BestCheckpoint
+from bert_tf.training.evaluation import StopTraining
+from bert_tf.training.fine_tuning import Run, optimizer_of
 from bert_tf.training.options import FineTuningSchedule
-from bert_tf.training.trainer import StopTraining, Trainer
+from bert_tf.training.trainer import Trainer
 from data_gen.documents import Corpus, Counts
 from data_gen.instances import InstanceMaker
 from data_gen.pipeline import settings_of
@@ -119,7 +121,8 @@ def fine_tuned(options: FineTuningCommand) -> Trainer:
     is_squad = isinstance(options.schedule, FineTuningSchedule)
     schedule = options.schedule if is_squad else options.schedule.at(options.learning_rate[0])
     config = training.training_config(options, run, schedule)
-    optimizer = optimizer_of(config.schedule, config.schedule.num_train_steps(EXAMPLES))
+    train = types.SimpleNamespace(files=range(EXAMPLES), num_counted=EXAMPLES)
+    optimizer = optimizer_of(config.schedule, run.plan(config, train).num_train_steps)
     return run.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
 
 
@@ -277,7 +280,7 @@ def test_patience(metric, patience, scores, best_step, last, tmp_path, record_pr
     best = BestCheckpoint(run, DEV, folder, settings, early_stopping=patience)
     for step in range(10, 10 * len(scores) + 1, 10):
         try:
-            best(step)
+            best(step, lambda: None)
         except StopTraining:
             ended = step
             break

@@ -4,9 +4,10 @@ A companion belongs to weights and is stored beside them: sizes, vocabulary, cas
 kept whole. Data of another companion train another model without an error, so it is refused.
 
     config_and_vocabulary  what is given, else what the initial weights have
-    of_data            what record files, flags and the folder of a run say, compared
-    first_weights      what a run begins or goes on with
-    check_companions   all of it, against weights
+    of_data                what record files, flags and the folder of a run say, compared
+    first_weights          what a run begins or goes on with
+    refuse_other_model     a folder whose checkpoints are of another model
+    check_companions       all of it, against weights
 """
 
 import dataclasses
@@ -20,6 +21,7 @@ from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
     ModelMetadata,
     Weights,
+    read_model_files,
     write_model_files,
 )
 from bert_tf.checkpoints.options import ModelFiles
@@ -208,6 +210,49 @@ def first_weights(
     if models := paths_in(folder.path, _OTHER_MODEL):
         raise tf1.no_run(folder.path, models[0].removesuffix(tf1.INDEX))
     return None
+
+
+def refuse_other_model(
+    folder: tf1.CheckpointFolder,
+    config: BertConfig,
+    pieces: Sequence[str] | None,
+    metadata: ModelMetadata,
+) -> None:
+    """Refuses a folder whose checkpoints are of another model than a run's, in every command.
+
+    Args:
+      folder: of the run; one without checkpoints is right for any. Nothing is written.
+      config: of the run's model.
+      pieces: of its vocabulary, if it is known.
+      metadata: of the model that it will write.
+
+    Raises:
+      InputError: configuration, vocabulary, case, head, labels or task are others.
+    """
+    if folder.latest() is None:
+        return
+    saved = read_model_files(folder.path)
+
+    def known(config: BertConfig, pieces: Sequence[str] | None, of: ModelMetadata) -> dict:
+        names = ("do_lower_case", "strip_accents", "architecture", "labels", "task")
+        # Where the case is unknown, so is what else the tokenizer does.
+        never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
+        files = {"configuration": config, "vocabulary": pieces, "never_split": never_split}
+        return files | {name: getattr(of, name) for name in names}
+
+    old = known(saved["config"], saved["pieces"], saved["metadata"])
+    new = known(config, pieces, metadata)
+    other = [name for name in old if None not in (old[name], new[name]) and old[name] != new[name]]
+    if "never_split" in other and old["never_split"] < new["never_split"]:
+        other.remove("never_split")  # further pieces are learned
+    if "configuration" in other:
+        ours, theirs = config.to_dict(), saved["config"].to_dict()
+        differ = sorted(name for name in ours | theirs if ours.get(name) != theirs.get(name))
+        other[other.index("configuration")] = f"configuration ({', '.join(differ)})"
+    if other:
+        received = f"{folder.path}, where a model with another {' and '.join(other)} was trained"
+        remedy = "choose another --output_dir, or remove the folder to start again"
+        raise InputError(received, "the folder of this run, or an empty one", remedy)
 
 
 def check_companions(weights: Weights, given: Companions, bert_config_file: str | None) -> None:

@@ -3,12 +3,11 @@
 import contextlib
 import json
 import math
-import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import keras
 import numpy as np
@@ -20,10 +19,18 @@ from bert_tf.checkpoints import tf1
 from bert_tf.options import Options, changed
 
 RECORD_FILE = "run.json"  # in the folder of a run
-_BEGAN, _TIME = time.time(), "%Y-%m-%d %H:%M:%S %z"
+_BEGAN = time.localtime()
+_BEGAN_AT = time.monotonic()  # which goes on where somebody sets the clock
+_TIME = "%Y-%m-%d %H:%M:%S %z"
 
 
-def write_record(output_dir: str, options: Options, *, written: Iterable[str] = ()) -> None:
+def write_record(
+    output_dir: str,
+    options: Options,
+    results: Mapping[str, Mapping[str, float]],
+    *,
+    written: Iterable[str] = (),
+) -> None:
     """Adds this command to run.json in --output_dir.
 
     Options that are not the defaults, versions, the settings of the training (with its data's
@@ -33,6 +40,7 @@ def write_record(output_dir: str, options: Options, *, written: Iterable[str] = 
     Args:
       output_dir: the folder of the run.
       options: of the command.
+      results: the scores that it has written, by the name of their file.
       written: the names of these files, in that folder.
     """
     latest = tf1.CheckpointFolder(output_dir).latest()
@@ -43,10 +51,10 @@ def write_record(output_dir: str, options: Options, *, written: Iterable[str] = 
         "versions": {name: module.__version__ for name, module in packages.items()},
         "python": platform.python_version(),
         "commit": _commit(),
-        "began": time.strftime(_TIME, time.localtime(_BEGAN)),
-        "seconds": round(time.time() - _BEGAN, 1),
+        "began": time.strftime(_TIME, _BEGAN),
+        "seconds": round(time.monotonic() - _BEGAN_AT, 1),
         "settings": tf1.CheckpointReader(latest).run_settings() if latest else None,
-        "scores": _scores(output_dir),
+        "scores": {name: _with_null(scores) for name, scores in results.items()},
         "sha256": {name: files.digest_of(f"{output_dir}/{name}") for name in written},
     }
     commands = [*_commands(output_dir), record]
@@ -66,17 +74,10 @@ def _commands(output_dir: str) -> list[dict]:
     return files.read_json(path).get("commands", []) if files.is_file(path) else []
 
 
-def _scores(output_dir: str) -> dict[str, dict[str, float | None]]:
-    """The scores that this command has written, by the name of their file; None: undefined."""
-    scores = {}
-    for path in files.paths_in(output_dir, r"eval_results\w*\.txt$"):
-        if tf.io.gfile.stat(path).mtime_nsec < _BEGAN * 1e9:
-            continue  # of an earlier command
-        pairs = (line.split(" = ") for line in files.read_text_lines(path))
-        numbers = {name: float(value) for name, value in pairs}
-        finite = {name: x if math.isfinite(x) else None for name, x in numbers.items()}
-        scores[os.path.basename(path)] = finite
-    return scores
+def _with_null(scores: Mapping[str, float]) -> dict[str, float | None]:
+    """Scores for JSON, which has no NaN and no infinity: undefined."""
+    numbers = {name: float(value) for name, value in scores.items()}
+    return {name: x if math.isfinite(x) else None for name, x in numbers.items()}
 
 
 def _commit() -> str | None:

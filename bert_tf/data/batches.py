@@ -176,7 +176,6 @@ class Batches:
       offset: of positions, as given.
       num_records: in the files.
       packing: how the examples are put into rows; None: they are not.
-      firsts: of the batches made so far, the first of each shape.
       error: the `InputError` that ended the iteration, which tf.data hides; else None.
     """
 
@@ -206,7 +205,6 @@ class Batches:
         self.num_records = len(files)
         self.packing = packing
         self.error: InputError | None = None
-        self.firsts: dict[Any, int] = {}
         numbers = sum(feature.size for feature in files.record.features)
         self._choices = max(feature.sequences for feature in files.record.features)  # C
         self._at_once = max(1, min(ROWS_AT_ONCE, NUMBERS_AT_ONCE // numbers) // batch_size)
@@ -215,6 +213,10 @@ class Batches:
     def num_batches(self) -> int | None:
         """The number of batches; None if they are endless."""
         return None if self._num_examples is None else -(-self._num_examples // self.batch_size)
+
+    def shape(self, batch: int) -> int:
+        """The rows of each part of a batch: a program is compiled for each number of them."""
+        return self.packing.num_rows(batch) if self.packing else self.batch_size
 
     def fingerprint(self) -> int:
         """A number that differs for other files."""
@@ -337,8 +339,6 @@ class Batches:
         """Starts to read the blocks; returns a function that parses, checks and cuts the rows."""
         rows, is_real = self._rows(batches)
         filled = [self.packing.fill(one) for one in self.rows(batches)] if self.packing else []
-        for number, one in zip(batches, filled or [None] * len(batches), strict=True):
-            self.firsts.setdefault(None if one is None else one.shape, number)
         places = np.tile(np.arange(rows_here.start, rows_here.stop), len(batches))
         rows, is_real = rows[:, rows_here].ravel(), is_real[:, rows_here].ravel()
         blocks = {n: block(n) for n in np.unique(self._files.blocks_of(rows)).tolist()}

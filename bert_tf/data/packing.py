@@ -19,6 +19,7 @@ twice.
 """
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -166,8 +167,8 @@ class Packing:
         self.num_sequences = most_sequences(length, self._choices)
         self._totals = lengths.sum(axis=1)
 
-        def plan(width: int, batches: np.ndarray) -> tuple[float, int, tuple[int, ...]]:
-            """Work in positions, W, and R."""
+        def plan(width: int, batches: np.ndarray) -> tuple[float, int, tuple[int, ...], np.ndarray]:
+            """Work in positions, W, R, and the rows that each batch fills."""
             self.width = width
             needs = np.array([max(map(len, self._rows_of(batch))) for batch in batches])
             most = int(needs.max())
@@ -178,13 +179,19 @@ class Packing:
             }
             usual = min(works, key=works.__getitem__)
             share = 1 + width / (3 * ATTENTION)
-            return works[usual] * share, width, tuple(sorted({usual, most}))
+            return works[usual] * share, width, tuple(sorted({usual, most})), needs
 
         least = -(-self._totals.max() // MULTIPLE) * MULTIPLE
         sampled = batches[:: -(-len(batches) // SAMPLED)]
         widths = range(least, max(least, 2 * length) + MULTIPLE, MULTIPLE)
-        plans = sorted(plan(width, sampled) for width in widths)
-        _, self.width, self.shapes = min(plan(width, batches) for _, width, _ in plans[:TRIED])
+        by_work = operator.itemgetter(0, 1, 2)
+        plans = sorted((plan(width, sampled) for width in widths), key=by_work)
+        whole = [plan(width, batches) for _, width, *_ in plans[:TRIED]]
+        _, self.width, self.shapes, self._needs = min(whole, key=by_work)
+
+    def num_rows(self, batch: int) -> int:
+        """R of a batch."""
+        return next(rows for rows in self.shapes if rows >= self._needs[batch])
 
     def specs(self, features: Sequence[Feature], num_parts: int) -> dict[str, tf.TensorSpec]:
         """What `pack` gives for one of so many replicas; the rows are None where batches differ."""

@@ -17,7 +17,6 @@ This module loads no TensorFlow, which the models need not have.
 
 import contextlib
 import importlib
-import math
 import re
 import reprlib
 import types
@@ -31,6 +30,7 @@ from absl import logging
 from bert_tf.errors import InputError
 from bert_tf.modeling.inputs import check_inputs
 from bert_tf.modeling.models import BertModel
+from bert_tf.training.plan import steps_of_fit
 
 Arrays = tuple[Any, Any, Any]  # x, y, sample_weight
 
@@ -90,8 +90,15 @@ class TextModel(BertModel):
         if validation_data is not None:
             validation_data = self._validation(validation_data)
         if not self.compiled or self._is_compiled_by_itself:
-            steps = kwargs.get("steps_per_epoch") or _steps(x, batch_size, validation_split)
-            self._compile_for(steps * (epochs - kwargs.get("initial_epoch", 0)))
+            steps = steps_of_fit(
+                *_sizes(x),
+                batch_size=batch_size,
+                validation_split=validation_split,
+                steps_per_epoch=kwargs.get("steps_per_epoch"),
+                epochs=epochs,
+                initial_epoch=kwargs.get("initial_epoch", 0),
+            )
+            self._compile_for(steps)
         self._check_schedule(callbacks)
         if self.train_function is None and verbose:
             print("The first step compiles, which may take a minute.", flush=True)
@@ -527,22 +534,14 @@ def _refuse_setting_rates(callbacks: Any) -> None:
             raise InputError(received, "a rate that is a number", remedy)
 
 
-def _steps(x: Any, batch_size: int | None, validation_split: float) -> int:
-    """The steps of an epoch of `fit`.
-
-    Raises:
-      InputError: the data have no length.
-    """
+def _sizes(x: Any) -> tuple[int | None, int | None]:
+    """How many rows arrays have, how many batches anything else; None: unknown."""
     parts = keras.tree.flatten(x)
     if all(hasattr(part, "shape") for part in parts):
-        rows = math.floor(parts[0].shape[0] * (1 - validation_split))
-        return math.ceil(rows / (batch_size or 32))
-    try:
-        return len(x)
-    except TypeError:
-        received, expected = "data of unknown length", "the number of steps, for the schedule"
-        remedy = "give steps_per_epoch, or compile the model"
-        raise InputError(received, expected, remedy) from None
+        return parts[0].shape[0], None
+    with contextlib.suppress(TypeError):
+        return None, len(x)
+    return None, None
 
 
 def _weights_of_rows(weights: Any, name: str = "sample_weight") -> np.ndarray:

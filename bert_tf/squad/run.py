@@ -42,7 +42,7 @@ from bert_tf.squad.windows import (
     training_windows,
 )
 from bert_tf.training.fine_tuning import Run, SplitData
-from bert_tf.training.trainer import write_eval_results, write_final_evaluation
+from bert_tf.training.log import write_final_evaluation
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -66,6 +66,11 @@ class QuestionData(SplitData):
     def num_records(self) -> int:
         """The number of windows."""
         return len(self.windows)
+
+    @property
+    def num_counted(self) -> int:
+        """The questions: as in the original an epoch of steps trains on a share of the windows."""
+        return len(self.examples)
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -182,7 +187,7 @@ class SquadRun(Run):
 
     def _write_scores(self, results: Mapping[str, float]) -> None:
         """eval_results.txt, and the last points of the curves."""
-        write_eval_results(self.output_dir, results)
+        self.write_results(results)
         shown = {"global_step": results["global_step"], **main_scores(results)}
         write_final_evaluation(self.output_dir, shown)
 

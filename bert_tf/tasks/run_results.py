@@ -8,7 +8,7 @@ from absl import logging
 from bert_tf.errors import InputError
 from bert_tf.tasks.results import check_libraries, write_probabilities, write_submission
 from bert_tf.tasks.text_run import TextData, TextRun
-from bert_tf.training.trainer import write_eval_results, write_final_evaluation
+from bert_tf.training.log import write_final_evaluation
 
 FEWEST_ALIKE = 20  # answers that are all the same, from which on it is said
 
@@ -65,7 +65,7 @@ def write_evaluation(
 
             scores |= calibration if data is dev[0] else {}
             write_report(run, data, scores, doubt=doubt)
-    write_eval_results(run.output_dir, results)
+    run.write_results(results)
     write_final_evaluation(run.output_dir, results)
 
 
@@ -89,4 +89,4 @@ def write_predictions(run: TextRun, data: TextData) -> None:
         logging.warning("No scores of the %s data: %s.", split.name, error.received)
         return
     results = {"global_step": run.step, **run.score(data, logits)}
-    write_eval_results(folder, results, name=f"test_eval_results{ending}.txt")
+    run.write_results(results, f"test_eval_results{ending}.txt")

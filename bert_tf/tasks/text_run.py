@@ -71,8 +71,8 @@ from bert_tf.tokenization.wordpiece import (
     warn_of_lost_letters,
     warn_of_special_tokens,
 )
-from bert_tf.training import fine_tuning
-from bert_tf.training.fine_tuning import REMEDY, Run, SplitData, TrainingConfig
+from bert_tf.training.best import REMEDY, with_nan, with_null
+from bert_tf.training.fine_tuning import Run, SplitData, TrainingConfig
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 Point = tuple[float, int]  # learning rate and seed of a trial
@@ -218,10 +218,6 @@ class TextRun(Run):
         special = {self.model.tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]")}
         ids = set(itertools.chain(*features.input_ids)) - special
         return ids == {self.model.tokenizer.vocab["[UNK]"]}
-
-    def num_examples(self, train: TextData) -> int:
-        """Examples; with windows, each of them."""
-        return len(self.prepare(train).files if self.doc_stride else train.examples)
 
     def settings_of(
         self, config: TrainingConfig, train: TextData, dev: TextData | None
@@ -463,7 +459,7 @@ def train_trials(
       dev: what selects the best model.
       points: learning rate and seed of each trial.
     """
-    run.check_training(config, train, keeps_best=False)
+    run.check_folder(keeps_best=False)
     results = {}
     for rate, seed in points:
         schedule = dataclasses.replace(config.schedule, learning_rate=rate)
@@ -501,10 +497,10 @@ def train_or_read(
         logging.info("Trial: learning rate %g, seed %d", config.schedule.learning_rate, config.seed)
         run.train(config, train, dev, folder=folder)
         results = {"global_step": run.step, **run.evaluate(dev)}
-        content = {"facts": settings, "results": fine_tuning.with_null(results)}
+        content = {"facts": settings, "results": with_null(results)}
         write_text(path, json.dumps(content, indent=2) + "\n")
         runtime.barrier()
-    results = fine_tuning.with_nan(read_trial(path).results)
+    results = with_nan(read_trial(path).results)
     if run.metric not in results:
         raise InputError(f"{path} without {run.metric}", "the results of a trial", REMEDY)
     return results

@@ -4,18 +4,15 @@
     TrainingConfig  how a run is trained
     Run             what all tasks share; a subclass for each kind of task gives the rest:
                     `tasks.text_run.TextRun`, `squad.run.SquadRun`
-    BestCheckpoint  the best one, by evaluations during training; early stopping
 
 OUTPUT_DIR/train.tf_record, eval.tf_record, predict.tf_record    records
 OUTPUT_DIR/model.ckpt-900, ...                                   checkpoints
-OUTPUT_DIR/best/                    the best checkpoint, a whole model
-OUTPUT_DIR/best/evaluations.json    {"100": 0.71, "200": 0.84}, the metric after each step
+OUTPUT_DIR/best/                                                 the best one: best.py
 """
 
 import dataclasses
 import gc
 import inspect
-import json
 import math
 import os
 import zlib
@@ -29,26 +26,28 @@ from absl import logging
 
 from bert_tf import runtime
 from bert_tf.checkpoints import loading, tf1
-from bert_tf.checkpoints.metadata import ModelMetadata, read_model_files, write_model_files
-from bert_tf.config import BertConfig
+from bert_tf.checkpoints.companions import refuse_other_model
+from bert_tf.checkpoints.metadata import ModelMetadata, write_model_files
 from bert_tf.data import SEQUENCES
 from bert_tf.data.batches import Batches
 from bert_tf.data.packing import BatchingConfig, in_order
 from bert_tf.data.records import Record
 from bert_tf.data.shards import RecordFiles
-from bert_tf.declarations import names_with, typed
-from bert_tf.errors import InputError, quoted
-from bert_tf.files import BEST, digest_of, path_errors, published, read_json, write_text
+from bert_tf.declarations import names_with
+from bert_tf.errors import InputError
+from bert_tf.files import BEST, EVAL_RESULTS, digest_of, path_errors, published
 from bert_tf.heads.head import Head
 from bert_tf.options import Settings
 from bert_tf.terminal import counted
 from bert_tf.training import optimization
+from bert_tf.training.best import REMEDY, BestCheckpoint
+from bert_tf.training.log import write_eval_results
 from bert_tf.training.options import FineTuning, FineTuningSchedule, Intervals, StepConfig
-from bert_tf.training.trainer import StopTraining, Trainer
+from bert_tf.training.plan import RunPlan
+from bert_tf.training.trainer import Trainer
 
 # Weights by whose values a new head is drawn: those of an encoder, those of a head.
 _DRAWN_BY = ("/layer_0/attention/self/query/kernel", "output_weights")
-REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -73,6 +72,11 @@ class SplitData:
     def num_records(self) -> int:
         """How many records there will be, for the progress; about so many, where texts are cut."""
         return len(self.examples)
+
+    @property
+    def num_counted(self) -> int:
+        """What an epoch counts, of data that are prepared: the records."""
+        return len(self.files)
 
 
 class TrainingConfig(FineTuning):
@@ -105,6 +109,7 @@ class Run:
         least eval_loss.
       trainer: with the model that predicts; None before `train` or `restore`.
       step: of that model.
+      results: scores that were written, by the name of their file.
     """
 
     model: loading.PretrainedModel
@@ -114,6 +119,7 @@ class Run:
     step_config: StepConfig = dataclasses.field(default_factory=StepConfig)
     trainer: Trainer | None = dataclasses.field(default=None, init=False)
     step: int = dataclasses.field(default=0, init=False)
+    results: dict[str, Mapping[str, float]] = dataclasses.field(default_factory=dict, init=False)
     head: ClassVar[Head]
     metric: ClassVar[str]
     num_classes: ClassVar[int] = 2  # of the model
@@ -136,10 +142,6 @@ class Run:
     def facts(self) -> dict[str, Any]:
         """The task's fields of `ModelMetadata`."""
         raise NotImplementedError
-
-    def num_examples(self, train: SplitData) -> int:
-        """What is counted in an epoch."""
-        return len(train.examples)
 
     def rank(self, score: float) -> float:
         """The metric for comparisons: the greatest is best, and NaN, undefined, below all."""
@@ -272,32 +274,49 @@ class Run:
             **self.facts(),
         )
 
+    def write_results(self, results: Mapping[str, float], name: str = EVAL_RESULTS) -> None:
+        """Writes scores into the run's folder."""
+        write_eval_results(self.output_dir, results, name)
+        self.results[name] = results
+
     def write_model_files(self, folder: str) -> None:
         """Makes a folder of checkpoints a whole model: configuration, vocabulary, metadata."""
         write_model_files(folder, self.model.config, self.model.tokenizer, self.metadata())
 
     # ------------------------------------------------------------------------ training
 
-    def check_training(self, config: TrainingConfig, train: SplitData, *, keeps_best: bool) -> None:
-        """Refuses a training before anything is written.
+    def check_folder(self, *, keeps_best: bool) -> None:
+        """Refuses the folder of another model, before anything is written.
 
         Args:
-          config: of the training.
-          train: the training data; need not be prepared.
-          keeps_best: whether the run keeps a best checkpoint in its folder.
+          keeps_best: whether the run keeps a best checkpoint there.
 
         Raises:
-          InputError: there are too few examples, or the folder has another model, or the best
-            checkpoint of another run.
+          InputError: it has another model, or the best checkpoint of another run.
         """
-        config.schedule.num_train_steps(len(train.examples))
         folder = tf1.CheckpointFolder(self.output_dir)
-        refuse_other_model(folder, self.model, self.metadata())
+        pieces = self.model.tokenizer.pieces
+        refuse_other_model(folder, self.model.config, pieces, self.metadata())
         best = f"{self.output_dir}/{BEST}"
         if not keeps_best and tf.io.gfile.exists(f"{best}/checkpoint"):
             # This run might later load it as its own.
             received = f"{best}, the best checkpoint of a single run with --eval_steps"
             raise InputError(received, "--eval_steps, or a folder without it", REMEDY)
+
+    def plan(self, config: TrainingConfig, train: SplitData) -> RunPlan:
+        """The steps of a training, on data that are prepared.
+
+        Raises:
+          InputError: there are too few examples for one.
+        """
+        return RunPlan.of_epochs(
+            num_records=len(train.files),
+            num_counted=train.num_counted,
+            batch_size=config.schedule.train_batch_size,
+            num_epochs=config.schedule.num_train_epochs,
+            seed=config.seed,
+            intervals=config.intervals,
+        )
 
     def settings_of(
         self, config: TrainingConfig, train: SplitData, dev: SplitData | None
@@ -309,12 +328,12 @@ class Run:
           train: prepared.
           dev: what selects the model; None if nothing does.
         """
-        computed = {
+        plan = self.plan(config, train)
+        computed = plan.settings() | {
             "init_checkpoint": self.model.source.path,
             "train_data": train.digest,
             "dev_data": self.prepare(dev).digest if dev else None,
-            "num_records": len(train.files),
-            "num_train_steps": config.schedule.num_train_steps(self.num_examples(train)),
+            "num_train_steps": plan.num_train_steps,
             "learning_rate": config.schedule.learning_rate,
             "seed": config.seed,
         }
@@ -342,16 +361,19 @@ class Run:
         is_trial, folder = folder is not None, folder or self.output_dir
         evaluates = dev is not None and config.intervals.eval_steps > 0
         if not is_trial:
-            self.check_training(config, train, keeps_best=config.intervals.eval_steps > 0)
+            self.check_folder(keeps_best=config.intervals.eval_steps > 0)
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
         latest = checkpoints.latest()
         is_finished = latest and tf1.is_finished(latest)  # or of no run: before anything is written
         selects = dev if evaluates or is_trial else None
         settings = self.settings_of(config, self.prepare(train), selects)
+        plan = self.plan(config, train)
         if is_finished:  # to be trained further, it may differ in its length
             may_change = {"num_train_steps", *settings.may_change}
             tf1.check_finished_run(latest, settings, besides=may_change)
-        trainer = self._begin(config, settings, is_resumed=latest is not None)
+        elif latest:
+            plan.check_resumed(folder, tf1.CheckpointReader(latest).run_settings())
+        trainer = self._begin(config, plan, is_resumed=latest is not None)
         best = None
         if evaluates:
             best = BestCheckpoint(self, dev, checkpoints, settings, config.early_stopping)
@@ -361,10 +383,9 @@ class Run:
             trainer.restore(checkpoints, settings)
         else:
             trainer.train(
-                self._training_batches(config, train, settings["num_train_steps"]),
-                num_train_steps=settings["num_train_steps"],
+                self._training_batches(train, plan),
+                plan,
                 folder=checkpoints,
-                intervals=config.intervals,
                 run_settings=settings,
                 on_begin=None if is_trial else lambda: self.write_model_files(folder),
                 evaluate=best,
@@ -372,28 +393,21 @@ class Run:
         last = tf1.step_of(checkpoints.latest())
         self.step = best.restore(last) if best else last
 
-    def _begin(
-        self, config: TrainingConfig, settings: Mapping[str, Any], *, is_resumed: bool
-    ) -> Trainer:
+    def _begin(self, config: TrainingConfig, plan: RunPlan, *, is_resumed: bool) -> Trainer:
         """The trainer of a run, with the initial weights unless it is resumed."""
-        num_train_steps = settings["num_train_steps"]
-        seen = num_train_steps * config.schedule.train_batch_size / settings["num_records"]
-        logging.info("%d steps train on each record %.2f times.", num_train_steps, seen)
-        optimizer = optimizer_of(config.schedule, num_train_steps)
+        optimizer = optimizer_of(config.schedule, plan.num_train_steps)
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
         if not is_resumed:
             self.load_pretrained()
         return trainer
 
-    def _training_batches(
-        self, config: TrainingConfig, train: SplitData, num_train_steps: int
-    ) -> Batches:
+    def _training_batches(self, train: SplitData, plan: RunPlan) -> Batches:
         parts = self.step_config.gradient_accumulation_steps
         return self.batching.training(
             train.files,
-            batch_size=config.schedule.train_batch_size,
-            num_train_steps=num_train_steps,
-            seed=config.seed,
+            batch_size=plan.batch_size,
+            num_train_steps=plan.last_step,
+            seed=plan.seed,
             parts=parts * self.strategy.num_replicas_in_sync,
             one_shape=self._has_one_shape,
         )
@@ -441,36 +455,6 @@ def write_records(
     return count
 
 
-def refuse_other_model(
-    folder: tf1.CheckpointFolder, model: loading.PretrainedModel, metadata: ModelMetadata
-) -> None:
-    """Raises `InputError` if the checkpoints of a folder are of another model or other labels.
-
-    Args:
-      folder: of the run; one without checkpoints is right for any. Nothing is written.
-      model: what training begins with.
-      metadata: of the model that it will write.
-    """
-    if folder.latest() is None:
-        return
-    saved = read_model_files(folder.path)
-
-    def known(config: BertConfig, pieces: Sequence[str], of: ModelMetadata) -> dict[str, Any]:
-        names = ("do_lower_case", "strip_accents", "architecture", "labels", "task")
-        # Where the case is unknown, so is what else the tokenizer does.
-        never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
-        files = {"configuration": config, "vocabulary": pieces, "never_split": never_split}
-        return files | {name: getattr(of, name) for name in names}
-
-    old = known(saved["config"], saved["pieces"], saved["metadata"])
-    new = known(model.config, model.tokenizer.pieces, metadata)
-    other = [name for name in old if None not in (old[name], new[name]) and old[name] != new[name]]
-    if other:
-        received = f"{folder.path}, where a model with another {' and '.join(other)} was trained"
-        remedy = "choose another --output_dir, or remove the folder to start again"
-        raise InputError(received, "the folder of this run, or an empty one", remedy)
-
-
 def optimizer_of(
     schedule: FineTuningSchedule, num_train_steps: int
 ) -> optimization.AdamWeightDecay:
@@ -482,116 +466,3 @@ def optimizer_of(
     )
     decay = schedule.layerwise_lr_decay
     return optimization.optimizer_of(schedule, rates, layerwise_lr_decay=decay)
-
-
-# ---------------------------------------------------------------------------- the best
-
-
-@dataclasses.dataclass(eq=False)
-class BestCheckpoint:
-    """Evaluates during training, and keeps the best checkpoint; called by the training loop.
-
-    Attributes:
-      run: what is trained; its `metric` is to be greatest.
-      dev: what it is evaluated on.
-      checkpoints: of the run, which may be resumed: what came after the last one will come again.
-      run_settings: recorded in the checkpoint.
-      early_stopping: evaluations without a better one after which training stops; 0: never.
-      folder: of the best checkpoint.
-      values: the metric of the evaluations so far, by step; NaN where it is undefined. As long as
-        all are, the last one counts as the best, and nothing stops.
-    """
-
-    run: Run
-    dev: SplitData
-    checkpoints: tf1.CheckpointFolder
-    run_settings: Mapping[str, Any]
-    early_stopping: int = 0
-
-    def __post_init__(self):
-        """Raises `InputError` if the best checkpoint so far is of another model or dev data."""
-        latest = self.checkpoints.latest()
-        last = tf1.step_of(latest or "")
-        self.folder = tf1.CheckpointFolder(f"{self.checkpoints.path}/{BEST}", keep_max=1)
-        self._path = f"{self.folder.path}/evaluations.json"
-        found = read_evaluations(self._path) if tf.io.gfile.exists(self._path) else {}
-        self.values = {step: value for step, value in found.items() if step <= last}
-        if self.values:  # else the first evaluation replaces whatever is there
-            refuse_other_model(self.folder, self.run.model, self.run.metadata())
-        # At the last checkpoint, as before the first one, all evaluate again.
-        if any(step < last for step in self.values):
-            saved = tf1.CheckpointReader(latest).run_settings()
-            if tf1.changed_settings(saved, {"dev_data": self.run_settings["dev_data"]}):
-                received = f"{self.folder.path}, the best checkpoint by other dev data"
-                raise InputError(received, "the dev data that the run began with", REMEDY)
-            metrics = [one.get("best_metric") for one in (saved, self.run_settings)]
-            if metrics[0] != metrics[1]:
-                received = f"{self.folder.path}, the best checkpoint by another metric"
-                expected = f"--best_metric={metrics[0] or '(not given)'}, as the run began"
-                raise InputError(received, expected, REMEDY)
-
-    def __call__(self, step: int) -> Mapping[str, float]:
-        """As `evaluate`; raises `StopTraining` if training is to end."""
-        results = self.evaluate(step)
-        if self.has_stopped:
-            raise StopTraining(
-                f"{self.early_stopping} evaluations without a better {self.run.metric}"
-            )
-        return results
-
-    def evaluate(self, step: int) -> Mapping[str, float]:
-        """Evaluates; the checkpoint is kept if it is the best so far. Before step 1 none is."""
-        run, results = self.run, self.run.evaluate(self.dev)
-        if not step:
-            return results
-        earlier = {at: value for at, value in self.values.items() if at < step}
-        value = results[run.metric]
-        ranked = run.rank
-        best = max(map(ranked, earlier.values()), default=-math.inf)
-        # All processes agree: sums may differ in the last bit from one machine to another.
-        if runtime.any_process(best == -math.inf or ranked(value) > best):
-            run.write_model_files(self.folder.path)
-            self.folder.save(step, run.trainer.state(step, self.run_settings))
-        self.values = earlier | {step: value}
-        write_text(self._path, json.dumps(with_null(self.values), indent=2) + "\n")
-        return results
-
-    @property
-    def has_stopped(self) -> bool:
-        """Whether none of the last `early_stopping` evaluations was better than all before."""
-        patience, values = self.early_stopping, [*map(self.run.rank, self.values.values())]
-        if not patience or len(values) <= patience:
-            return False
-        best = max(values[:-patience])
-        return runtime.any_process(-math.inf < best >= max(values[-patience:]))
-
-    def restore(self, last: int) -> int:
-        """Loads the best checkpoint into the run's trainer; returns its step.
-
-        The model of the last step, which the trainer has, is evaluated first unless it was.
-        """
-        if last not in self.values:
-            self.evaluate(last)
-        step = self.run.trainer.restore(self.folder, {})
-        says = "The best checkpoint by %s is that of step %d: %.4f; the last one, of step %d: %.4f."
-        scores = (step, self.values.get(step, np.nan), last, self.values[last])
-        logging.info(says, self.run.metric, *scores)
-        return step
-
-
-def read_evaluations(path: str) -> dict[int, float]:
-    """The metric by step, from an evaluations.json."""
-    values = typed(dict[str, float | None], read_json(path, remedy=REMEDY), source=path)
-    if wrong := [step for step in values if not (step.isdecimal() and len(step) < 19)]:
-        raise InputError(f"{path} with {quoted(wrong[0])}", 'a number for each step, "100"', REMEDY)
-    return {int(step): value for step, value in with_nan(values).items()}
-
-
-def with_null(scores: Mapping[Any, float]) -> dict[Any, float | None]:
-    """Scores for JSON, which has no NaN."""
-    return {name: None if math.isnan(score) else score for name, score in scores.items()}
-
-
-def with_nan(scores: Mapping[Any, float | None]) -> dict[Any, float]:
-    """Scores from JSON."""
-    return {name: math.nan if score is None else score for name, score in scores.items()}

@@ -243,20 +243,6 @@ class FineTuningSchedule(Epochs):
         original=True,
     )
 
-    def num_train_steps(self, num_examples: int) -> int:
-        """Updates in all, int(N / batch * epochs) as in the original.
-
-        Raises:
-          InputError: there would be none.
-        """
-        steps = int(num_examples / self.train_batch_size * self.num_train_epochs)
-        if steps < 1:
-            sizes = f"{self.train_batch_size}, --num_train_epochs={self.num_train_epochs}"
-            received = f"{num_examples} examples, --train_batch_size={sizes}"
-            remedy = "use a smaller batch or more epochs"
-            raise InputError(received, "enough for one update", remedy)
-        return steps
-
 
 # ---------------------------------------------------------------------------- pre-training
 

@@ -4,7 +4,6 @@ The model that data are made for is `checkpoints.companions`; the loop is `train
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -21,11 +20,13 @@ from bert_tf.heads.pretraining import Pretraining
 from bert_tf.options import resolved
 from bert_tf.training import optimization
 from bert_tf.training.options import (
+    Intervals,
     PretrainedFrom,
     PretrainingData,
     PretrainingSchedule,
     StepConfig,
 )
+from bert_tf.training.plan import RunPlan
 from bert_tf.training.trainer import Trainer
 
 
@@ -105,32 +106,44 @@ def open_records(patterns: str, data: PretrainingData, model: Companions) -> sha
     return shards.RecordFiles(patterns, record, keep_indexes=True)
 
 
-def training_batches(
-    data: PretrainingData, model: Companions, *, output_dir: str, batch_size: int, seed: int
-) -> Batches:
-    """--input_file, every record once an epoch, shuffled, also if the batch size has changed.
+def plan_of(
+    files: shards.RecordFiles,
+    schedule: PretrainingSchedule,
+    intervals: Intervals,
+    *,
+    output_dir: str,
+    seed: int,
+) -> RunPlan:
+    """The plan of a run, which may go on in its folder, also with another batch size.
 
-    A run of 8 records a step that goes on after step 50 with 16 has read 400 records, as if there
-    had been 25 steps: its offset is -400, and the first size orders the records. With other records
-    than before the offset is 0, as if all steps had been made with these.
+    With other records than before it is as if all steps had been made with these.
 
     Args:
-      data: with the sizes of the records.
-      model: that is trained.
-      output_dir: the folder of the run, which may be resumed.
-      batch_size: of a step.
+      files: the records.
+      schedule: steps and batch size.
+      intervals: what is due when.
+      output_dir: the folder of the run.
       seed: of the order.
     """
-    files = open_records(data.input_file, data, model)
+    plan = RunPlan(
+        num_records=len(files),
+        batch_size=schedule.train_batch_size,
+        num_train_steps=schedule.num_train_steps,
+        last_step=schedule.last_step,
+        seed=seed,
+        intervals=intervals,
+    )
     latest = tf1.CheckpointFolder(output_dir).latest()
     saved = tf1.CheckpointReader(latest).run_settings() if latest else {}
-    first_size, offset = batch_size, 0
     if saved.get("train_records") == files.fingerprint():
-        last_size = saved["train_batch_size"]
-        first_size, offset = saved.get("data_order", (last_size, 0))
-        offset += tf1.step_of(latest) * (last_size - batch_size)
-    order = ShuffledSampler(files.block_records, batch_size=first_size, seed=seed)
-    return Batches(files, order, batch_size=batch_size, offset=offset)
+        plan = plan.resumed(tf1.step_of(latest), saved)
+    return plan
+
+
+def training_batches(files: shards.RecordFiles, plan: RunPlan) -> Batches:
+    """Every record once an epoch, shuffled."""
+    order = ShuffledSampler(files.block_records, batch_size=plan.order_batch_size, seed=plan.seed)
+    return Batches(files, order, batch_size=plan.batch_size, offset=plan.offset)
 
 
 def evaluation_batches(data: PretrainingData, model: Companions) -> Batches:
@@ -143,15 +156,6 @@ def evaluation_batches(data: PretrainingData, model: Companions) -> Batches:
     logging.info("Evaluating on %d examples, of %d in %s", num_examples, len(files), patterns)
     order = SequentialSampler(len(files))
     return Batches(files, order, batch_size=data.eval_batch_size, num_examples=num_examples)
-
-
-def data_settings(batches: Batches) -> dict[str, Any]:
-    """What of the data decides the result of a run; recorded in its checkpoints."""
-    settings = {"num_records": batches.num_records, "train_records": batches.fingerprint()}
-    order = batches.sampler.batch_size, batches.offset
-    if order != (batches.batch_size, 0):
-        settings["data_order"] = order
-    return settings
 
 
 # ---------------------------------------------------------------------------- training
@@ -211,10 +215,19 @@ def load_first_weights(
     if source is None:
         return model
     # Before the files that belong to another model are overwritten.
+    pieces = model.tokenizer and model.tokenizer.pieces
+    companions.refuse_other_model(folder, model.config, pieces, model.facts)
     companions.check_companions(source, model, given.bert_config_file)
     if not folder.latest():  # else `Trainer.restore` loads it, with the moments
         logging.info("%s", loading.load_weights(trainer.model, source))
     return model.with_facts(origin=source.metadata.origin)
+
+
+def restore_last(trainer: Trainer, folder: tf1.CheckpointFolder, given: PretrainedFrom) -> int:
+    """Loads the last checkpoint of a run, if there is one; returns the step of the model."""
+    if folder.latest():
+        return trainer.restore(folder, {})
+    return tf1.step_of(given.init_checkpoint or "")
 
 
 def trained_model(

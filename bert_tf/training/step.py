@@ -18,7 +18,7 @@ So R replicas with K parts each compute what one does at once. The calls, from t
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import keras
 import numpy as np
@@ -31,6 +31,7 @@ from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.memory import GOLDEN_RATIO, TrainingStep, mix
 from bert_tf.modeling.models import layer_dtype
 from bert_tf.modeling.names import ENCODER_PATHS, by_name
+from bert_tf.training.compilation import parts_of, program
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 from bert_tf.training.options import StepConfig
 
@@ -96,23 +97,14 @@ class Steps:
         self._compile()
 
     def _compile(self) -> None:
-        """Decides what is a graph and what is compiled with XLA."""
-
-        def compiled(function: Callable, when: bool = True) -> Callable:
-            if not (self.config.xla and when):
-                return function
-            return tf.function(function, jit_compile=True, autograph=False)
-
-        # XLA compiles the whole update of a single replica. With several replicas it compiles only
-        # loss and gradients: XLA on CPU and GPU cannot reduce over replicas. Nor does it compile a
-        # `merge_call` of MirroredStrategy on GPUs, whose replicas are threads.
-        mirrored = isinstance(self.strategy, tf.distribute.MirroredStrategy)
-        is_single = self.strategy.num_replicas_in_sync == 1 and not mirrored
+        """Makes the graphs, and the programs of XLA within them."""
+        parts = parts_of(self.config, self.strategy)
         is_whole = self.config.gradient_accumulation_steps == 1
-        self.update = compiled(self._update, is_single)
         gradients = self._gradients if is_whole else self._gradients_by_parts
-        self.gradients = compiled(gradients, not is_single)
-        self.sums, self.outputs = compiled(self._sums), compiled(self._outputs)
+        self.update = program(self._update, is_compiled=parts.update)
+        self.gradients = program(gradients, is_compiled=parts.gradients)
+        self.sums = program(self._sums, is_compiled=parts.answers)
+        self.outputs = program(self._outputs, is_compiled=parts.answers)
         # Traced once for variables of one shape, of which a model has many.
         self._new_values = tf.function(self.optimizer.new_values, autograph=False)
         self.train, self.train_on = tf.function(self._train), tf.function(self._train_on)

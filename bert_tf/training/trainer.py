@@ -1,16 +1,13 @@
-"""The loop: batches -> steps -> losses, checkpoints, evaluations; and prediction.
+"""The loop: batches -> steps -> losses, checkpoints, evaluations.
 
 Data position, dropout and learning rate are pure functions of the step, so a resumed run ends
 exactly as an undisturbed one. Of several processes each does all of this on its part of every
 batch, and only the chief writes.
 """
 
-import collections
 import contextlib
 import dataclasses
 import json
-import math
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -20,26 +17,26 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import files, runtime
+from bert_tf import runtime
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import load_weights
 from bert_tf.data.batches import Batches
 from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
-from bert_tf.terminal import Progress, announced, progress_line
+from bert_tf.terminal import Progress
 from bert_tf.training import distribution
+from bert_tf.training.compilation import Programs
 from bert_tf.training.distribution import HANGS
+from bert_tf.training.evaluation import Evaluate, Evaluations, Evaluator
+from bert_tf.training.log import TrainingLog
 from bert_tf.training.optimization import AdamWeightDecay
-from bert_tf.training.options import Intervals, StepConfig
-from bert_tf.training.step import LossScale, Steps, first_replica, layer_precision
+from bert_tf.training.options import StepConfig
+from bert_tf.training.plan import RunPlan
+from bert_tf.training.step import LossScale, Steps, layer_precision
 
 
-class StopTraining(Exception):  # noqa: N818  (not an error)
-    """Raised by an evaluation to end training; its message is the reason."""
-
-
-class Trainer:
-    """Trains and evaluates a model under a `tf.distribute` strategy."""
+class Trainer(Evaluator):
+    """Trains a model under a `tf.distribute` strategy; evaluates it as an `Evaluator`."""
 
     def __init__(
         self,
@@ -64,7 +61,9 @@ class Trainer:
             These have no moments, and no gradients are computed for them.
           step_config: precision, micro-batches, compilation.
         """
-        self.strategy, self.objective, self.optimizer = strategy, objective, optimizer
+        self.strategy = strategy
+        self.objective = objective
+        self.optimizer = optimizer
         self.step_config = config = step_config or StepConfig()
         with strategy.scope(), layer_precision(config.precision):
             keras.utils.set_random_seed(seed % 2**32)
@@ -72,34 +71,32 @@ class Trainer:
             self.steps = Steps(
                 self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
-        self.pace = Pace()
-        self._compiled: set[tuple] = set()  # what, for shapes of batches
+        self.programs = Programs(by_shape=config.xla)
 
     # ------------------------------------------------------------------ training
 
     def train(
         self,
         batches: Batches,
+        plan: RunPlan,
         *,
-        num_train_steps: int,
         folder: tf1.CheckpointFolder,
-        intervals: Intervals,
         run_settings: Mapping[str, Any],
         on_begin: Callable[[], None] | None = None,
-        evaluate: Callable[[int], Mapping[str, float]] | None = None,
+        evaluate: Evaluate | None = None,
     ) -> None:
-        """Trains up to `num_train_steps`, from the last checkpoint of the folder if there is one.
+        """Trains up to `plan.last_step`, from the last checkpoint of the folder if there is one.
 
         Args:
-          batches: at least `num_train_steps` of them; batch t is that of step t.
-          num_train_steps: updates in all, those before a resume included.
+          batches: batch t is that of step t.
+          plan: steps in all, those before a resume included; and what is due when.
           folder: where checkpoints are written, each while the next steps are computed.
-          intervals: how often to log, save and evaluate.
           run_settings: the settings that affect the trained weights; recorded in checkpoints, and
             compared on resume.
           on_begin: called before the first step, unless the run has ended already.
-          evaluate: called with the step every `intervals.eval_steps`, also before the first step;
-            returns what is logged. Raises `StopTraining` to make that step the last one.
+          evaluate: called where the plan says so, also before the first step, with the step and
+            with what writes its checkpoint and waits for it; returns what is logged. Raises
+            `StopTraining` to make that step the last one.
 
         Raises:
           InputError: loss, gradients or initial weights are not finite, a record is invalid, or a
@@ -107,67 +104,77 @@ class Trainer:
             finished run with other settings.
           Interrupted: SIGTERM or Ctrl-C came to one of the processes; a checkpoint is written.
         """
-        intervals = intervals.of_run(num_train_steps)
-        step = self._begin(batches, num_train_steps, folder, intervals, run_settings)
-        if step >= num_train_steps:
+        step = self._begin(batches, plan, folder, run_settings)
+        if step >= plan.last_step:
             return
         if on_begin:
             on_begin()
-        log = TrainingLog(folder.path, batches.batch_size, num_train_steps)
+        log = TrainingLog(folder.path, plan.batch_size, plan.last_step)
         save = Saver(self, folder, run_settings)
-        evaluation = Evaluation(evaluate, intervals.eval_steps, log)
+        evaluations = Evaluations(plan, log, save, evaluate)
         # Also after a resume: the run may have been killed meanwhile.
-        stops = () if evaluation.ends_at(step) else intervals.stops(step, num_train_steps)
+        stops = () if evaluations.end_at(step) else plan.stops(step)
         iterator = distribution.distributed_batches(self.strategy, batches, start=step)
-        with self._running(step, num_train_steps, folder) as progress:
+        with self._running(step, plan.last_step, folder) as progress:
             for stop in stops:
                 first = step
                 with batches.record_errors():
                     step, losses = self.run_steps(iterator, first, stop, progress)
                 log.add(*self._checked(losses, first, step, folder))
-                if intervals.is_due(step, intervals.log_steps, num_train_steps):
-                    log.write(step, self.optimizer.schedule.rate(step - 1), self.pace.timed)
-                if intervals.is_due(step, intervals.save_checkpoints_steps, num_train_steps):
+                if plan.is_to_log(step):
+                    log.write(step, self.optimizer.schedule.rate(step - 1), self.programs.timed)
+                if plan.is_to_save(step):
                     save(step)
-                ends = not runtime.signal_of_run() and evaluation.ends_at(step)
-                if signal := runtime.signal_of_run():  # the resumed run evaluates
-                    name = runtime.name_of_signal(signal)
-                    logging.info("%s: this ends with a checkpoint of step %d.", name, step)
-                    save(step, whole=True)
-                    raise runtime.Interrupted(step, folder.path, signal)
+                self._end_by_signal(step, save)  # the resumed run evaluates
+                ends = evaluations.end_at(step)
+                self._end_by_signal(step, save)
                 if ends:
                     save(step)
                     break
 
+    def _end_by_signal(self, step: int, save: "Saver") -> None:
+        """Ends a run that was asked to end, with a checkpoint.
+
+        Raises:
+          Interrupted: it was.
+        """
+        signal = runtime.signal_of_run()
+        if signal:
+            name = runtime.name_of_signal(signal)
+            logging.info("%s: this ends with a checkpoint of step %d.", name, step)
+            save(step, whole=True)
+            raise runtime.Interrupted(step, save.folder.path, signal)
+
     def _begin(
         self,
         batches: Batches,
-        num_train_steps: int,
+        plan: RunPlan,
         folder: tf1.CheckpointFolder,
-        intervals: Intervals,
         run_settings: Mapping[str, Any],
     ) -> int:
         """Restores the last checkpoint, and checks what is given; returns the step."""
-        self.step_config.check_batch_size(batches.batch_size, self.strategy.num_replicas_in_sync)
+        self.step_config.check_batch_size(plan.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_settings)
         if runtime.has_peers():
-            self._check_same_everywhere(batches, {**run_settings, **dataclasses.asdict(intervals)})
-        if step >= num_train_steps:
+            intervals = dataclasses.asdict(plan.intervals)
+            self._check_same_everywhere(batches, {**run_settings, **intervals})
+        if step >= plan.last_step:
             tf1.check_finished_run(folder.latest(), run_settings)
-            logging.info("Already trained for %d steps of %d.", step, num_train_steps)
+            logging.info("Already trained for %d steps of %d.", step, plan.last_step)
         else:
+            logging.info("%s", plan.describe())
             self._check_beginning()
-        self.pace.firsts = batches.firsts if self.step_config.xla else {}
+        self.programs.begin(batches.shape)
         return step
 
     @contextlib.contextmanager
     def _running(
-        self, step: int, num_train_steps: int, folder: tf1.CheckpointFolder
+        self, step: int, last_step: int, folder: tf1.CheckpointFolder
     ) -> Iterator[Progress]:
         """What a run of steps is watched by; at its end its last checkpoint is whole."""
         with (
             runtime.noticing_signals(),
-            Progress("train", num_train_steps, "steps", done=step) as progress,
+            Progress("train", last_step, "steps", done=step) as progress,
             folder.whole_at_end(),
         ):
             yield progress
@@ -193,8 +200,8 @@ class Trainer:
         # Processes must make the same calls: collective operations are numbered within a call.
         whole = progress is None or runtime.has_peers()
         while step < stop:
-            number = self.pace.steps_of_call(step, stop, whole=whole)
-            with self.pace.call(step, number):
+            number = self.programs.steps_of_call(step, stop, whole=whole)
+            with self.programs.call(step, number):
                 if is_local:
                     totals = steps.train(totals, iterator, tf.constant(step), tf.constant(number))
                 else:
@@ -267,71 +274,6 @@ class Trainer:
         records = batches.fingerprint()  # first: it is one of the settings, too
         runtime.check_same({"records": records, "flags": flags, "first weights": weights})
 
-    # ------------------------------------------------------------------ evaluation, prediction
-
-    def evaluate(self, batches: Batches) -> dict[str, float]:
-        """Loss and metrics over all examples of finite `batches`; fine-tuning scores predictions.
-
-        Returns:
-          loss, the mean over batches of the whole loss as in the original (a last, short batch
-          counts for its examples), and for each term <term>_loss and <term>_accuracy, means over
-          all its items.
-        """
-        totals: dict[str, float] = collections.defaultdict(float)
-        for examples, denominators, loss_sums, metrics in self._results("evaluate", batches):
-            loss = float(self.objective.loss(loss_sums, denominators))
-            sums = denominators | metrics | {f"{t}_loss": value for t, value in loss_sums.items()}
-            sums |= {"examples": examples, "loss": float(examples) * loss}
-            for name, value in sums.items():
-                totals[name] += float(value)
-        results = {"loss": totals.pop("loss") / totals.pop("examples")}
-        for term in self.objective.terms:
-            for name in (n for n in totals if n.startswith(f"{term}_")):
-                results[name] = totals[name] / totals[term] if totals[term] else 0.0
-        return results
-
-    def predict(self, batches: Batches, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
-        """Outputs of the model for the rows of finite `batches`.
-
-        Args:
-          batches: in any order.
-          names: of the outputs.
-
-        Yields:
-          For each batch the outputs float32 [B, ...] by name, of packed ones those of rows, for
-          `packing.in_order`.
-        """
-        local = self.strategy.experimental_local_results
-        number = 1 if runtime.has_peers() else None  # they are gathered: each replica has all rows
-        for outputs in self._results("predict", batches, tuple(names)):
-            yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
-
-    def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
-        """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""
-        compute, last = getattr(self.steps, label), batches.num_batches
-        if runtime.has_peers():
-            same = {f"batches to {label}": last, f"records to {label}": batches.fingerprint()}
-            runtime.check_same(same)
-        iterator = distribution.distributed_batches(self.strategy, batches)
-        with Progress(label, last, "batches") as progress, HANGS.progress() as doing:
-            for number in range(last):
-                doing(what := f"{label}, batch {number + 1} of {last}")
-                with batches.record_errors():
-                    batch = next(iterator)
-                inputs = first_replica(self.strategy, batch)
-                program = (label, *(value.shape for value in inputs.values()))
-                is_new = program not in self._compiled
-                self._compiled.add(program)
-                if is_new:
-                    doing(what, compiles=True)
-                with (
-                    announced(f"compile: {label} (may take a minute)", when=is_new),
-                    distribution.on_remote_host(self.strategy),
-                ):
-                    result = compute(batch, *args)
-                yield result
-                progress.update(number + 1)
-
     # ------------------------------------------------------------------ checkpoints
 
     def state(self, step: int, run_settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -373,95 +315,6 @@ class Trainer:
         return step
 
 
-class TrainingLog:
-    """Log lines and TensorBoard summaries of a run.
-
-    train: 400 of 4000 steps, 5.1 a second, 11 min 46 s left; 163.2 examples a second, loss 7.1873
-    (masked_lm 6.5102, next_sentence 0.6771), learning rate 4.5e-05
-    """
-
-    def __init__(self, output_dir: str, batch_size: int, num_train_steps: int):
-        self._writer = _summary_writer(output_dir)
-        self._eval_writer = _summary_writer(tf.io.gfile.join(output_dir, "eval"))
-        self._batch_size, self._num_train_steps = batch_size, num_train_steps
-        self._totals: dict[str, float] = {}
-        self._num_steps = 0  # of which they are totals
-        self._timed = np.zeros(2)
-
-    def add(self, losses: Mapping[str, float], num_steps: int) -> None:
-        """Adds the mean losses of `num_steps` steps; skipped steps do not count."""
-        self._num_steps += num_steps
-        for name, value in losses.items():
-            self._totals[name] = self._totals.get(name, 0.0) + value * num_steps
-
-    def write(self, step: int, learning_rate: float, timed: np.ndarray) -> None:
-        """Logs rate, time left and mean losses of the steps since the last call.
-
-        `timed` is a number of steps so far, not those that were compiled, and their seconds.
-        """
-        number, seconds = timed - self._timed
-        rate = number / max(seconds, 1e-9)
-        means = {name: total / self._num_steps for name, total in self._totals.items()}
-        loss = means.get("loss", math.nan)
-        terms = {n[:-5]: v for n, v in means.items() if n.endswith("_loss") and v != loss}
-        logging.info(
-            "%s;%s loss %.4f%s, learning rate %.3g",
-            progress_line("train", step, self._num_train_steps, "steps", rate),
-            f" {rate * self._batch_size:.1f} examples a second," if rate else "",
-            *(loss, f" ({_listed(terms)})" if terms else "", learning_rate),
-        )
-        speed = {"examples_per_second": rate * self._batch_size} if rate else {}
-        _write_scalars(self._writer, step, means | {"learning_rate": learning_rate} | speed)
-        self._totals, self._num_steps, self._timed = {}, 0, timed
-
-    def write_evaluation(self, step: int, results: Mapping[str, float]) -> None:
-        """Logs the results of an evaluation, whose time does not count as training."""
-        logging.info("evaluation at step %d: %s", step, _listed(dict(sorted(results.items()))))
-        _write_scalars(self._eval_writer, step, results)
-
-
-class Pace:
-    """How many steps are made in one call, and how long steps take.
-
-    A step that compiles something is a call of its own; of others one call makes as many as take
-    about a second.
-
-    Attributes:
-      firsts: steps at which XLA compiles, besides the first one, as `Batches` notes them.
-      timed: how many steps so far compiled nothing, and their seconds.
-    """
-
-    def __init__(self):
-        self.firsts: Mapping[Any, int] = {}
-        self.timed = np.zeros(2)
-        self._seconds: float | None = None  # of a step; None: not compiled; 0: not known yet
-
-    def steps_of_call(self, step: int, stop: int, *, whole: bool) -> int:
-        """How many of the steps from `step` to `stop` - 1 to make; `whole`: all, once compiled."""
-        if whole:  # processes may have read batches ahead to a different step
-            return 1 if self._seconds is None else stop - step
-        firsts = [*self.firsts.values()]  # other threads add to them
-        if not self._seconds or step in firsts:
-            return 1
-        of_a_second = max(1, int(1 / self._seconds))
-        return min([stop - step, of_a_second, *(n - step for n in firsts if n > step)])
-
-    @contextlib.contextmanager
-    def call(self, step: int, number: int) -> Iterator[None]:
-        """Measures and watches what makes `number` steps from `step` on."""
-        compiles = self._seconds is None or step in [*self.firsts.values()]
-        seconds = self._seconds or 0.0
-        what, start = f"train, steps {step + 1} to {step + number}", time.monotonic()
-        with (
-            announced("compile: train (may take a minute)", when=compiles),
-            HANGS.watched(what, usual=number * seconds, compiles=compiles),
-        ):
-            yield
-        took = time.monotonic() - start
-        self._seconds = seconds if compiles else took / number
-        self.timed = self.timed + np.array([number, took]) * (not compiles)
-
-
 @dataclasses.dataclass
 class Saver:
     """Saves a trainer's state in a folder, each step once."""
@@ -480,69 +333,3 @@ class Saver:
                 self.last = step
             if whole:
                 self.folder.wait()
-
-
-@dataclasses.dataclass
-class Evaluation:
-    """The evaluations of a run, as of `Trainer.train`."""
-
-    evaluate: Callable[[int], Mapping[str, float]] | None
-    steps: int  # between two
-    log: TrainingLog
-
-    def ends_at(self, step: int) -> bool:
-        """Evaluates where that is due; returns whether training ends there."""
-        if self.evaluate and Intervals.is_due(step, self.steps):
-            try:
-                self.log.write_evaluation(step, self.evaluate(step))
-            except StopTraining as reason:
-                logging.info("Training stops at step %d: %s", step, reason)
-                return True
-        return False
-
-
-def write_eval_results(
-    folder: str, results: Mapping[str, float], name: str = files.EVAL_RESULTS
-) -> None:
-    """Writes and logs eval_results.txt, lines `key = value` as the original writes it."""
-    path = tf.io.gfile.join(folder, name)
-    text = "".join(f"{key} = {results[key]}\n" for key in sorted(results))
-    logging.info("%s:\n%s", path, text.rstrip())
-    files.write_text(path, text)
-
-
-def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> None:
-    """Writes the scores after training as summaries beside those of evaluations on the way.
-
-    Args:
-      output_dir: the folder of the run.
-      results: as in eval_results.txt, with the global_step at which they belong.
-
-    Raises:
-      InputError: the folder cannot be written to.
-    """
-    folder = tf.io.gfile.join(output_dir, "eval")
-    scores = {name: value for name, value in results.items() if name != "global_step"}
-    with files.path_errors(folder, "written"):
-        writer = _summary_writer(folder)
-        _write_scalars(writer, int(results["global_step"]), scores)
-        writer.close()
-
-
-def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
-    writes = runtime.is_chief()
-    return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
-
-
-def _listed(values: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
-
-
-def _write_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
-    # As tf.summary.scalar does, which needs TensorBoard; only looking at summaries should.
-    metadata = tf.compat.v1.SummaryMetadata()
-    metadata.plugin_data.plugin_name = "scalars"
-    with writer.as_default(step=step):
-        for name, value in values.items():
-            tf.summary.write(name, tf.constant(value, tf.float32), metadata=metadata)
-    writer.flush()

@@ -6,7 +6,7 @@ from walking import in_process
 
 from bert_tf.cli.plot import panels_of
 from bert_tf.errors import InputError
-from bert_tf.training.trainer import TrainingLog, write_final_evaluation
+from bert_tf.training.log import TrainingLog, write_final_evaluation
 
 
 def test_losses_and_scores():

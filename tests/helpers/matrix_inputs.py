@@ -9,7 +9,7 @@ import matrix_models
 import model_files
 import walking
 
-from bert_tf.training.trainer import TrainingLog
+from bert_tf.training.log import TrainingLog
 
 SIZES = {"max_seq_length": matrix_models.LENGTH, "max_predictions_per_seq": 3}
 QUESTIONS = 5

@@ -25,7 +25,7 @@ from bert_tf.config import BertConfig
 from bert_tf.serving import predictor, rows
 from bert_tf.tasks import text_run
 from bert_tf.tokenization.wordpiece import FullTokenizer
-from bert_tf.training import fine_tuning
+from bert_tf.training import best
 
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)
@@ -176,7 +176,7 @@ def run_settings(folder: pathlib.Path) -> Reader:
         found = text_run.read_trial(str(folder / "trial.json"))
         changed_settings(found.facts, RUN)
         assert all(math.isfinite(value) for value in found.results.values())
-        for step, value in fine_tuning.read_evaluations(str(folder / "evaluations.json")).items():
+        for step, value in best.read_evaluations(str(folder / "evaluations.json")).items():
             assert isinstance(step, int)
             assert not math.isinf(value)  # null is NaN: an undefined score
 

@@ -13,7 +13,7 @@ from bert_tf.tasks.registry import get_task
 from bert_tf.training.fine_tuning import Run, TrainingConfig
 from bert_tf.training.options import FineTuningSchedule, Intervals, StepConfig
 
-TRAIN = types.SimpleNamespace(examples=range(64), files=range(70), digest="t1")
+TRAIN = types.SimpleNamespace(examples=range(64), num_counted=64, files=range(70), digest="t1")
 DEV = types.SimpleNamespace(digest="digest of dev")
 
 
@@ -62,8 +62,8 @@ class ScriptedRun(Run):
     def _training(self, files, **asked):
         self.asked.append(asked)
 
-    def _trained(self, batches, *, folder, run_settings, num_train_steps, **_):
-        folder.save(num_train_steps, self.state(num_train_steps, run_settings))
+    def _trained(self, batches, plan, *, folder, run_settings, **_):
+        folder.save(plan.last_step, self.state(plan.last_step, run_settings))
 
 
 def make_config(**changes) -> TrainingConfig:

@@ -19,6 +19,7 @@ from bert_tf.data.shards import RecordFiles
 from bert_tf.training import distribution
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.options import Intervals, StepConfig
+from bert_tf.training.plan import RunPlan
 from bert_tf.training.trainer import Trainer
 
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
@@ -198,7 +199,8 @@ def train(trainer: Trainer, batches, folder, **changes) -> dict[int, dict]:
       trainer: with the first weights.
       batches: to train on.
       folder: a path or a `CheckpointFolder`.
-      **changes: of the arguments of `Trainer.train`.
+      **changes: of the arguments of `Trainer.train`; num_train_steps and intervals of its plan;
+        evaluate without the function that saves.
     """
     losses = {}
     on_stop = changes.pop("on_stop", lambda step, means: None)
@@ -211,11 +213,23 @@ def train(trainer: Trainer, batches, folder, **changes) -> dict[int, dict]:
         return step, means
 
     folder = folder if isinstance(folder, CheckpointFolder) else CheckpointFolder(folder)
-    given = {"num_train_steps": STEPS, "intervals": EVERY_STEP, "run_settings": {"seed": 3}}
+    steps = changes.pop("num_train_steps", STEPS)
+    plan = RunPlan(
+        num_records=batches.num_records,
+        batch_size=batches.batch_size,
+        num_train_steps=steps,
+        last_step=steps,
+        seed=5,
+        intervals=changes.pop("intervals", EVERY_STEP),
+    )
+    evaluate = changes.pop("evaluate", None)
+    if evaluate:
+        changes["evaluate"] = lambda step, _: evaluate(step)
+    given = {"run_settings": {"seed": 3}}
     with unittest.mock.patch.object(
         trainer, "run_steps", functools.partial(noted, trainer.run_steps)
     ):
-        trainer.train(batches, folder=folder, **given | changes)
+        trainer.train(batches, plan, folder=folder, **given | changes)
     return losses
 
 

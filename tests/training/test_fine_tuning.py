@@ -9,9 +9,11 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.errors import InputError
 from bert_tf.tasks import text_run
-from bert_tf.training.fine_tuning import BestCheckpoint, optimizer_of
+from bert_tf.training.best import BestCheckpoint
+from bert_tf.training.evaluation import StopTraining
+from bert_tf.training.fine_tuning import optimizer_of
 from bert_tf.training.options import FineTuningSchedule, Intervals
-from bert_tf.training.trainer import StopTraining
+from bert_tf.training.plan import RunPlan
 
 # ------------------------------------------------------------------------------ order, settings
 
@@ -19,12 +21,13 @@ from bert_tf.training.trainer import StopTraining
 def test_steps_and_warm_up_of_mrpc():
     """As the original has them: int(3668 / 32 * 3.0), int(343 * 0.1)."""
     schedule = FineTuningSchedule()
-    assert schedule.num_train_steps(3668) == 343
+    sizes = {"num_records": 3668, "num_counted": 3668, "batch_size": 32, "seed": 5}
+    assert RunPlan.of_epochs(**sizes, num_epochs=3.0).num_train_steps == 343
     found = optimizer_of(schedule, 343).schedule
     assert (found.num_train_steps, found.num_warmup_steps) == (343, 34)
     assert (found.learning_rate, found.end_learning_rate) == (5e-5, 0.0)
     with pytest.raises(InputError, match="--train_batch_size=32"):
-        FineTuningSchedule(num_train_epochs=0.5).num_train_steps(63)
+        RunPlan.of_epochs(**sizes | {"num_counted": 63}, num_epochs=0.5)
 
 
 def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):
@@ -40,6 +43,10 @@ def test_a_finished_run_may_be_trained_longer_with_the_same_settings(tmp_path):
 
 
 # ------------------------------------------------------------------------------ the best
+
+
+def nothing() -> None:
+    """Saves no checkpoint of the run."""
 
 
 def best_of(run, last=0) -> BestCheckpoint:
@@ -60,11 +67,11 @@ def best_of(run, last=0) -> BestCheckpoint:
 def test_it_stops_after_two_that_are_not_better(tmp_path, accuracies, last, best_step):
     run = ScriptedRun(tmp_path, [0.99, *accuracies])
     best = best_of(run)
-    best(0)  # is no step that training has made
+    best(0, nothing)  # is no step that training has made
     for step in range(10, last, 10):
-        best(step)
+        best(step, nothing)
     with pytest.raises(StopTraining, match="2 evaluations without a better eval_accuracy"):
-        best(last)
+        best(last, nothing)
     assert best.folder.latest() == f"{tmp_path}/best/model.ckpt-{best_step}"
     assert tf1.find_checkpoint(str(tmp_path)) == best.folder.latest()
     assert {*run.files_written} == {f"{tmp_path}/best"}
@@ -85,7 +92,7 @@ NAN = math.nan
 def test_an_undefined_score_is_never_the_best(tmp_path, scores, best_step, stops):
     best = best_of(ScriptedRun(tmp_path, scores))
     for step in range(10, 10 * len(scores) + 1, 10):
-        best.evaluate(step)
+        best.evaluate(step, nothing)
     assert best.folder.latest() == f"{tmp_path}/best/model.ckpt-{best_step}"
     assert best.has_stopped is stops
     assert "null" in (tmp_path / "best" / "evaluations.json").read_text()
@@ -94,21 +101,57 @@ def test_an_undefined_score_is_never_the_best(tmp_path, scores, best_step, stops
     assert again.has_stopped is stops
 
 
-def test_a_killed_run_sees_again_what_was_beyond_its_checkpoint(tmp_path):
-    best = best_of(ScriptedRun(tmp_path, [0.5, 0.6, 0.4]))
+def test_a_checkpoint_of_the_run_comes_before_each_new_best(tmp_path):
+    """So a run that is killed at any moment goes on at the best one's step or later.
+
+    found.md: there best/ held a step that the resumed run never made, with values of another.
+    """
+    run = ScriptedRun(tmp_path, [0.5, 0.6, 0.4, 0.7])
+    best = best_of(run)
+    saved = []
+
+    def save_of(step):
+        def save():
+            assert tf1.step_of(best.folder.latest() or "") < step
+            tf1.CheckpointFolder(tmp_path).save(step, run.state(step, {}))
+            saved.append(step)
+
+        return save
+
     for step in (10, 20, 30):
-        best.evaluate(step)
-    again = best_of(ScriptedRun(tmp_path, [0.6]), last=10)
-    assert again.values == {10: 0.5}
-    again.evaluate(20)
+        best.evaluate(step, save_of(step))
+    assert saved == [10, 20]
+    again = best_of(ScriptedRun(tmp_path, [0.7]), last=20)  # killed after step 30
     assert again.values == {10: 0.5, 20: 0.6}
-    assert again.folder.latest().endswith("model.ckpt-20")
-    assert not again.has_stopped
+    again.evaluate(30, nothing)
+    assert again.folder.latest().endswith("model.ckpt-30")
+
+
+def test_a_best_checkpoint_that_the_run_has_not_made_does_not_count(tmp_path, caplog):
+    """Somebody has removed the later checkpoints: its value is that of other weights."""
+    best = best_of(ScriptedRun(tmp_path, [0.5, 0.9]))
+    for step in (10, 20):
+        best.evaluate(step, nothing)
+    again = best_of(ScriptedRun(tmp_path, [0.1]), last=10)
+    assert again.values == {}
+    assert "of step 20, which this run has not made" in caplog.text
+    again.evaluate(20, nothing)
+    assert again.values == {20: 0.1}
+
+
+def test_another_batch_size_is_refused_where_a_run_goes_on(tmp_path):
+    """found.md: of 97 rows 31 were never read, 6 twice."""
+    run = ScriptedRun(tmp_path)
+    tf1.CheckpointFolder(tmp_path).save(3, run.state(3, {"train_batch_size": 16}))
+    with pytest.raises(InputError, match=r"--train_batch_size=8 .* began with 16") as caught:
+        run.train(make_config(), TRAIN)
+    assert "--gradient_accumulation_steps" in caught.value.remedy
+    assert "--output_dir" in caught.value.remedy
 
 
 def test_the_best_checkpoint_of_another_task_is_not_loaded(tmp_path):
     run = ScriptedRun(tmp_path, [0.5])
-    best_of(run).evaluate(10)
+    best_of(run).evaluate(10, nothing)
     (tmp_path / "best" / "model_facts.json").write_text('{"task": "regression"}')
     run.metadata = lambda: ModelMetadata(task="classification")
     assert best_of(run).values == {}  # of a run that begins again: it is replaced
@@ -122,7 +165,7 @@ def test_the_best_checkpoint_of_another_task_is_not_loaded(tmp_path):
 )
 def test_other_scores_are_not_compared(tmp_path, saved, says):
     run = ScriptedRun(tmp_path, [0.5])
-    best_of(run).evaluate(10)
+    best_of(run).evaluate(10, nothing)
     tf1.CheckpointFolder(tmp_path).save(12, run.state(12, saved))
     with pytest.raises(InputError, match=f"best checkpoint by {says}"):
         run.train(make_config(), TRAIN, DEV)
@@ -167,7 +210,7 @@ def test_dev_data_are_recorded_where_they_select_a_model(tmp_path, eval_steps, i
 
 def test_the_best_checkpoint_of_another_run_is_not_taken_over(tmp_path):
     run = ScriptedRun(tmp_path, [0.5])
-    best_of(run).evaluate(10)
+    best_of(run).evaluate(10, nothing)
     with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
         run.train(make_config(intervals=Intervals()), TRAIN, DEV)
     with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):

@@ -10,8 +10,8 @@ from frames import framed
 
 from bert_tf.cli.plot import read_curves
 from bert_tf.errors import InputError
-from bert_tf.training import trainer
-from bert_tf.training.trainer import TrainingLog, write_final_evaluation
+from bert_tf.training import log
+from bert_tf.training.log import TrainingLog, write_final_evaluation
 
 
 def report(log: TrainingLog, step: int, loss: float) -> None:
@@ -135,7 +135,7 @@ def test_summaries_are_as_tensorboard_wants_them(tmp_path):
 def test_eval_results(tmp_path, caplog):
     with caplog.at_level("INFO", logger="absl"):
         results = {"loss": 0.5, "eval_accuracy": 0.845588, "b": 2}
-        trainer.write_eval_results(str(tmp_path), results)
+        log.write_eval_results(str(tmp_path), results)
     lines = ["b = 2", "eval_accuracy = 0.845588", "loss = 0.5"]
     assert (tmp_path / "eval_results.txt").read_text().splitlines() == lines
     (record,) = caplog.records

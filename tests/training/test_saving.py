@@ -30,8 +30,8 @@ from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.errors import InputError
 from bert_tf.runtime import Interrupted
+from bert_tf.training.evaluation import StopTraining
 from bert_tf.training.options import Intervals
-from bert_tf.training.trainer import StopTraining
 
 STRIDES = Intervals(iterations_per_loop=3, log_steps=0, save_checkpoints_steps=6)
 LATE = 0.2  # seconds; whoever does not wait for the thread is there long before
@@ -238,7 +238,7 @@ def test_a_signal_ends_it_after_the_steps_that_it_makes_now(
         return make(totals, iterator, step, steps)
 
     monkeypatch.setattr(trainer.steps, "train", train_on)
-    monkeypatch.setattr(trainer.pace, "_seconds", 0.5)
+    monkeypatch.setattr(trainer.programs, "_seconds", 0.5)
     strides = Intervals(iterations_per_loop=6, log_steps=6, save_checkpoints_steps=6)
     handler = signal.signal(signal.SIGINT, lambda *_: None)  # of a command, say
     try:

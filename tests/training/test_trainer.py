@@ -34,11 +34,12 @@ from bert_tf.data.batches import ShuffledSampler
 from bert_tf.errors import InputError
 from bert_tf.heads.pretraining import FillMask
 from bert_tf.training import distribution
+from bert_tf.training.compilation import Programs
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.options import Intervals
 from bert_tf.training.step import step_seed
-from bert_tf.training.trainer import Pace, Trainer
+from bert_tf.training.trainer import Trainer
 
 MASKED_LM = FillMask()
 
@@ -386,18 +387,26 @@ def test_steps_and_evaluations_are_watched(undisturbed, at_the_start, files, bat
 
 
 def test_a_second_shape_of_batches_is_a_call_of_its_own():
-    """Its step is known only once its batch is read; processes with peers make equal calls."""
-    pace, firsts = Pace(), {}
-    pace.firsts = firsts
-    assert pace.steps_of_call(0, 9, whole=False) == pace.steps_of_call(0, 9, whole=True) == 1
+    """As XLA compiles it; processes with peers make equal calls."""
+    programs = Programs(by_shape=True)
+    programs.begin(lambda step: 3 if step in (5, 8) else 2)
+    first = [programs.steps_of_call(0, 9, whole=whole) for whole in (False, True)]
+    assert first == [1, 1]
     for step in range(2):
-        with pace.call(step, 1):
+        with programs.call(step, 1):
             pass
-    assert pace.timed[0] == 1  # the first one compiled
-    firsts |= {(2, 8): 0, (3, 8): 5}
-    assert pace.steps_of_call(2, 9, whole=False) == 3
-    assert pace.steps_of_call(5, 9, whole=False) == 1
-    assert pace.steps_of_call(2, 9, whole=True) == 7
-    with pace.call(5, 1):
+    assert programs.timed[0] == 1  # the first one compiled
+    assert programs.steps_of_call(2, 9, whole=False) == 3
+    assert programs.steps_of_call(5, 9, whole=False) == 1
+    assert programs.steps_of_call(2, 9, whole=True) == 7
+    with programs.call(5, 1):
         pass
-    assert pace.timed[0] == 1
+    assert programs.timed[0] == 1
+    assert programs.steps_of_call(6, 9, whole=False) == 3  # both shapes are known
+    by_graph = Programs(by_shape=False)
+    by_graph.begin(lambda step: step)
+    with by_graph.call(0, 1):
+        pass
+    with by_graph.call(1, 1):
+        pass
+    assert by_graph.steps_of_call(2, 9, whole=False) == 7

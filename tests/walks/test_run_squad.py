@@ -205,7 +205,8 @@ def test_the_best_checkpoint_answers(inputs, briefly, asking, training, tmp_path
         assert [*curves[name].values()] == pytest.approx([unanswerable] * len(curves[name]))
     windows = sum(1 for _ in tf.data.TFRecordDataset(str(out / "train.tf_record")))
     assert f"train.tf_record: {windows} records of 41 examples" in caplog.text
-    assert f"10 steps train on each record {80 / windows:.2f} times" in caplog.text
+    share = 80 / windows
+    assert f"records train on each record {share:.2f} times: on {share:.0%} of them" in caplog.text
     values = json.loads((out / "best/evaluations.json").read_text())
     assert [*values] == ["4", "8", "10"]
     results = read_results(out)
