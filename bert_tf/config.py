@@ -71,6 +71,8 @@ class BertConfig:
     initializer_range: float = declared(0.02, low=0, high=1e6, of_training=True)
     # Ours; fixed in the original.
     layer_norm_eps: float = declared(1e-12, low=0, high=1e6, in_no_shape=True)
+    # Of a classifier's input, by the name of Hugging Face; None: 0.1, which the original has fixed.
+    classifier_dropout: float | None = declared(None, low=0, below=1, of_training=True)
     # Ours; causal: a token sees itself and those before it, and the last one stands for the text.
     attention: str = declared(
         "bidirectional", choices=("bidirectional", "causal"), in_no_shape=True
@@ -130,10 +132,14 @@ class BertConfig:
         return cls.from_dict(values, source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as JSON values; of a BERT without `attention`, a key of ours."""
+        """The configuration as JSON values; without keys that the original lacks, where they say
+        what it does.
+        """
         values = dataclasses.asdict(self)
         if not self.is_causal:
             del values["attention"]
+        if self.classifier_dropout is None:
+            del values["classifier_dropout"]
         return values
 
     def to_json_string(self) -> str:

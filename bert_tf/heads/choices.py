@@ -46,7 +46,7 @@ class MultipleChoice(Classification):
         if num_sequences == 1:
             rows = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
         outputs, _ = encode(config, rows, num_sequences=num_sequences)
-        scores = classified(outputs["pooled_output"], 1)  # [B * C, 1], or [B * K, 1]
+        scores = classified(config, outputs["pooled_output"], 1)  # [B * C, 1], or [B * K, 1]
         logits = keras.ops.reshape(scores, (-1, num_choices))
         options = {"num_sequences": num_sequences, "metadata": {"num_choices": num_choices}}
         return BertModel(inputs, {"logits": logits}, name=self.name, **options)

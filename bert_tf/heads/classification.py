@@ -235,7 +235,7 @@ class LabelHead(Head):
 
         inputs = token_inputs()
         outputs, _ = encode(config, inputs, num_sequences=num_sequences)
-        outputs["logits"] = classified(outputs[self.vectors], num_classes)
+        outputs["logits"] = classified(config, outputs[self.vectors], num_classes)
         return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
@@ -247,12 +247,16 @@ class LabelHead(Head):
         return (Feature("label_ids", tf.int64, 1, most=num_labels - 1),)
 
 
-def classified(vectors, num_classes: int):
-    """Logits [..., L] of a model's vectors [..., D], with a dropout of 0.1 as in the original."""
+def classified(config, vectors, num_classes: int):
+    """Logits [..., L] of a model's vectors [..., D], with a dropout of 0.1 as in the original.
+
+    `classifier_dropout` of the configuration gives another one.
+    """
     from bert_tf.modeling.heads import SequenceClassifier, TokenClassifier
     from bert_tf.modeling.memory import Dropout
 
-    dropped = Dropout(0.1, name="dropout")(vectors)
+    rate = 0.1 if config.classifier_dropout is None else config.classifier_dropout
+    dropped = Dropout(rate, name="dropout")(vectors)
     layer = SequenceClassifier if len(vectors.shape) == 2 else TokenClassifier
     return layer(num_classes, name="classifier")(dropped)
 

@@ -121,6 +121,21 @@ def _numbers(names: tf.Tensor, labels: Sequence[str]) -> tf.Tensor:
         return tf.argmax(matches, axis=-1)
 
 
+def checked(dataset: tf.data.Dataset, num_labels: int) -> tf.data.Dataset:
+    """A dataset of (x, y, ...) whose y, int of any shape, are places of labels, or it fails.
+
+    Otherwise the loss would be NaN on some devices, and an error on others.
+    """
+
+    def check(x: Any, y: tf.Tensor, *weights: Any) -> Any:
+        are_places = tf.reduce_all((y >= 0) & (y < num_labels))
+        message = f"labels of the dataset that are not 0 to {num_labels - 1}:"
+        with tf.control_dependencies([tf.debugging.Assert(are_places, [message, y])]):
+            return x, tf.identity(y), *weights
+
+    return dataset.map(check, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+
+
 def weighted(dataset: tf.data.Dataset, class_weights: np.ndarray) -> tf.data.Dataset:
     """A dataset of (x, y, weights), those of y's classes [C] times the dataset's own.
 

@@ -223,13 +223,31 @@ class TextModel(BertModel):
         """A dataset of batches, its texts as ids and its names of labels as numbers."""
         tokenizer = self.tokenizer if hasattr(self, "tokenizer") else None
         arrays = _arrays_module()
+        given = dataset.element_spec
         dataset = arrays.dataset_of_ids(dataset, tokenizer, self.labels)
         _, *more = dataset.element_spec if isinstance(dataset.element_spec, tuple) else (None,)
         if self.labels and more and hasattr(more[0], "shape"):
             self._check_rank(more[0].shape)
+            if given[1] == more[0]:  # else they were names
+                dataset = self._checked_batches(arrays, dataset, more[0])
         if class_weight is None:
             return dataset
         return arrays.weighted(dataset, self._class_weights(class_weight))
+
+    def _checked_batches(self, arrays: Any, dataset: Any, spec: Any) -> Any:
+        """A dataset whose labels, where they are numbers, are checked as they come.
+
+        Raises:
+          InputError: names of labels are numbers, and not those of their places.
+        """
+        if not spec.dtype.is_integer:
+            return dataset
+        names = self.labels or ()
+        unlike = [name for place, name in enumerate(names) if _is_number(name, besides=place)]
+        if unlike:
+            received = f"a dataset with numbers as labels, and {unlike[0]!r} as the name of another"
+            raise InputError(received, "names", "map them to names: tf.strings.as_string(y)")
+        return arrays.checked(dataset, len(names))
 
     def _numbers(self, y: Any) -> Any:
         """Labels by name or number as an array of numbers.
@@ -268,7 +286,7 @@ class TextModel(BertModel):
         by_name = {number: names.index(str(number)) for number in numbers if str(number) in names}
         if len(by_name) < len(numbers):  # some are no names: all are places, or refused
             return {}
-        are_places = all(number < len(names) for number in numbers)
+        are_places = all(0 <= number < len(names) for number in numbers)
         wrong = [number for number, place in by_name.items() if number != place]
         if are_places and wrong:
             received = f"the label {wrong[0]}, which is a name and the place of {names[wrong[0]]!r}"
@@ -508,6 +526,11 @@ def column_of(x: Any) -> list[Any] | None:
     if isinstance(x, Mapping) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
         return None
     return list(x.numpy()) if hasattr(x, "numpy") else list(x)
+
+
+def _is_number(name: str, *, besides: int) -> bool:
+    """Whether a name is a whole number, and another one."""
+    return re.fullmatch("-?[0-9]+", name) is not None and name != str(besides)
 
 
 def _is_of_ids(x: Any) -> bool:

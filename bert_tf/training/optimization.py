@@ -209,7 +209,8 @@ class AdamWeightDecay(SumsFirst):
         """
         if not self.clip_norm:
             return gradients
-        squares = [ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients]
+        wide = "float64" if any("float64" in str(g.dtype) for g in gradients) else "float32"
+        squares = [ops.sum(ops.square(ops.cast(gradient, wide))) for gradient in gradients]
         norm = ops.sqrt(ops.sum(ops.stack(squares)))
         scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm) + (norm - norm)
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
@@ -219,7 +220,8 @@ class AdamWeightDecay(SumsFirst):
         index = index_of_variable(self, variable)
         name, slots = self._names[index], (variable, self._m[index], self._v[index])
         values = (ops.convert_to_tensor(value) for value in (*slots, gradient))
-        rate, count = learning_rate * self._scales[name], self.iterations + 1
+        rate = ops.cast(learning_rate * self._scales[name], variable.dtype)
+        count = self.iterations + 1
         new = self.new_values(*values, rate=rate, count=count, decays=self.decays(name))
         for slot, value in zip(slots, new, strict=True):
             self.assign(slot, value)

@@ -139,7 +139,7 @@ def own(script: str, folder: pathlib.Path, **flags: Any) -> Any:
     ],
 )
 def test_no_input_is_written_over(tmp_path, script, flag, name):
-    """found.md: classify and squad wrote over their inputs with exit code 0; run again, too."""
+    """Classify and squad wrote over their inputs with exit code 0; run again, too."""
     (tmp_path / "run.json").write_text("{}")
     (path := tmp_path / name).write_text("text_a,label\n")
     with pytest.raises(InputError, match=f"{name} as the output, which is the input"):
@@ -163,7 +163,7 @@ def test_files_that_no_command_has_written_are_kept(tmp_path, script, name):
 
 
 def test_sizes_are_the_models_where_nothing_is_trained(tmp_path):
-    """found.md: an evaluation alone took 128, and was refused by a model of 24 positions."""
+    """An evaluation alone took 128, and was refused by a model of 24 positions."""
     model: Any = types.SimpleNamespace(
         source=types.SimpleNamespace(metadata=ModelMetadata(max_seq_length=17)),
         config=BertConfig(vocab_size=7, max_position_embeddings=24),

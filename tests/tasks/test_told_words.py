@@ -64,7 +64,7 @@ def test_texts_are_no_words():
 
 @pytest.mark.parametrize("sentence", [None, "Nr"])
 def test_a_word_a_row_on_a_pipe_is_read_as_in_a_file(tmp_path, monkeypatch, sentence):
-    """found.md: by path 40 answers, on a pipe 160."""
+    """By path 40 answers, on a pipe 160."""
     rows = [*[("1", *row) for row in SENTENCE], *[("2", *row) for row in OTHER]]
     empty = "" if sentence else ",,\n"
     lines = [",".join(row) + "\n" for row in rows]

@@ -104,7 +104,7 @@ def test_an_undefined_score_is_never_the_best(tmp_path, scores, best_step, stops
 def test_a_checkpoint_of_the_run_comes_before_each_new_best(tmp_path):
     """So a run that is killed at any moment goes on at the best one's step or later.
 
-    found.md: there best/ held a step that the resumed run never made, with values of another.
+    There best/ held a step that the resumed run never made, with values of another.
     """
     run = ScriptedRun(tmp_path, [0.5, 0.6, 0.4, 0.7])
     best = best_of(run)
@@ -140,7 +140,7 @@ def test_a_best_checkpoint_that_the_run_has_not_made_does_not_count(tmp_path, ca
 
 
 def test_another_batch_size_is_refused_where_a_run_goes_on(tmp_path):
-    """found.md: of 97 rows 31 were never read, 6 twice."""
+    """Of 97 rows 31 were never read, 6 twice."""
     run = ScriptedRun(tmp_path)
     tf1.CheckpointFolder(tmp_path).save(3, run.state(3, {"train_batch_size": 16}))
     with pytest.raises(InputError, match=r"--train_batch_size=8 .* began with 16") as caught:
