@@ -508,3 +508,12 @@ def test_data_of_which_the_case_is_unknown(briefly, tmp_path, caplog):
     assert known(tmp_path / "run")["do_lower_case"] is False
     with pytest.raises(InputError, match=r"True in the flags, False in .*model_facts"):
         briefly(**flags | {"num_train_steps": 3}, do_lower_case=True)
+
+
+def test_an_evaluation_alone_has_the_step_of_its_model(main, briefly, tmp_path):
+    """Of a checkpoint in another folder; there was `global_step = 0`."""
+    flags = one_step(tmp_path)
+    briefly(**flags, output_dir=tmp_path / "run")
+    flags |= {"do_train": False, "do_eval": True, "max_eval_steps": 2}
+    main(**flags, init_checkpoint=tmp_path / "run" / "model.ckpt-1", output_dir=tmp_path / "new")
+    assert read_results(tmp_path / "new")["global_step"] == 1
