@@ -553,7 +553,7 @@ def _refuse_setting_rates(callbacks: Any) -> None:
     for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
         if isinstance(callback, setting):
             received = f"{type(callback).__name__} with a learning rate that has a schedule"
-            remedy = "compile with bert_tf.AdamWeightDecay(5e-5), or leave the callback out"
+            remedy = "compile with bert_tf.training.optimization.AdamWeightDecay(5e-5), or leave it out"
             raise InputError(received, "a rate that is a number", remedy)
 
 
