@@ -89,7 +89,7 @@ class BiLstm:
         if self.vectors == "pooled_output":  # forward of the last token, backward of the first
             last = last_tokens(x[..., :size], mask, 1)[:, 0]  # [B, H]
             x = ops.concatenate([last, x[:, 0, size:]], axis=-1)  # [B, 2 H]
-        outputs["logits"] = classified(x, num_classes)
+        outputs["logits"] = classified(config, x, num_classes)
         return BertModel(inputs, outputs, name=self.name)
 
     def read(self, embeddings, every):
