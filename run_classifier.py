@@ -237,9 +237,9 @@ def read_data(
     train = read(task.split("train"), eval_size) if options.do_train else None
     task = with_labels(task, train and train.examples, model.source)
     dev_splits = splits_of(options.data, task, "dev") if options.do_eval else ()
-    test_equal_texts = splits_of(options.data, task, "test") if options.do_predict else ()
+    test_splits = splits_of(options.data, task, "test") if options.do_predict else ()
     dev = [read(split, eval_size) for split in dev_splits]
-    test = [read(split, predict_size) for split in test_equal_texts]
+    test = [read(split, predict_size) for split in test_splits]
     if train:
         scored = {data.split.name: data.examples for data in [*dev, *test] if data.has_labels}
         say_equal_texts(train.examples, scored)

@@ -12,12 +12,10 @@ import pathlib
 import tempfile
 from typing import Any
 
+import bert_tf
 import keras
 import numpy as np
 import tensorflow as tf
-from measuring import parse_options, print_rows, print_titles
-
-import bert_tf
 from bert_tf.checkpoints.tf1 import CheckpointFolder
 from bert_tf.data.batches import Batches, SequentialSampler
 from bert_tf.data.shards import RecordFiles
@@ -29,6 +27,8 @@ from bert_tf.training.fine_tuning import write_records
 from bert_tf.training.options import Intervals
 from bert_tf.training.plan import RunPlan
 from bert_tf.training.trainer import Trainer
+
+from measuring import parse_options, print_rows, print_titles
 
 LABELS = ["0", "1"]
 LENGTH, BATCH, STEPS = 64, 16, 20
@@ -127,9 +127,7 @@ def trained(
     with tempfile.TemporaryDirectory() as folder:
         path = str(pathlib.Path(folder) / "train")
         write_records(path, record, map(dict, rows_of(inputs, labels)))
-        batches = Batches(
-            RecordFiles(path, record), SequentialSampler(ROWS), batch_size=BATCH
-        )
+        batches = Batches(RecordFiles(path, record), SequentialSampler(ROWS), batch_size=BATCH)
         trainer.train(batches, plan, folder=CheckpointFolder(f"{folder}/run"), run_settings={})
     return {name: weight.numpy() for name, weight in trainer.steps.weights.items()}
 

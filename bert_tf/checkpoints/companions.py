@@ -1,4 +1,4 @@
-"""The companions of a model that pre-training begins with, compared with those of its data.
+"""The companions of a model, compared with those of a folder's; in pre-training with the data's.
 
 A companion belongs to weights and is stored beside them: sizes, vocabulary, case, pieces that are
 kept whole. Data of another companion train another model without an error, so it is refused.
@@ -28,6 +28,7 @@ from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.config import BertConfig
 from bert_tf.data.records import DataDescription, description_path
 from bert_tf.data.shards import common_description
+from bert_tf.declarations import names_with
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, paths_in
 from bert_tf.tokenization.wordpiece import (
@@ -38,6 +39,7 @@ from bert_tf.tokenization.wordpiece import (
     vocabulary_sha256,
 )
 
+OF_TRAINING = names_with(BertConfig, "of_training")
 # Weights that a run has not left, with which it would not begin.
 _OTHER_MODEL = r"^(?!model\.ckpt-\d+\.index).*\.(index|keras|h5|safetensors|bin)$"
 
@@ -227,17 +229,21 @@ def refuse_other_model(
       metadata: of the model that it will write.
 
     Raises:
-      InputError: configuration, vocabulary, case, head, labels or task are others.
+      InputError: configuration (but what training alone depends on), vocabulary, case, head,
+        labels or task are others.
     """
     if folder.latest() is None:
         return
     saved = read_model_files(folder.path)
 
-    def known(config: BertConfig, pieces: Sequence[str] | None, of: ModelMetadata) -> dict:
+    def known(config: BertConfig | None, pieces: Sequence[str] | None, of: ModelMetadata) -> dict:
         names = ("do_lower_case", "strip_accents", "architecture", "labels", "task")
         # Where the case is unknown, so is what else the tokenizer does.
         never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
-        files = {"configuration": config, "vocabulary": pieces, "never_split": never_split}
+        sizes = None
+        if config is not None:
+            sizes = {name: x for name, x in config.to_dict().items() if name not in OF_TRAINING}
+        files = {"configuration": sizes, "vocabulary": pieces, "never_split": never_split}
         return files | {name: getattr(of, name) for name in names}
 
     old = known(saved["config"], saved["pieces"], saved["metadata"])
@@ -246,7 +252,7 @@ def refuse_other_model(
     if "never_split" in other and old["never_split"] < new["never_split"]:
         other.remove("never_split")  # further pieces are learned
     if "configuration" in other:
-        ours, theirs = config.to_dict(), saved["config"].to_dict()
+        ours, theirs = new["configuration"], old["configuration"]
         differ = sorted(name for name in ours | theirs if ours.get(name) != theirs.get(name))
         other[other.index("configuration")] = f"configuration ({', '.join(differ)})"
     if other:

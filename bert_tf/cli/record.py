@@ -68,10 +68,16 @@ def written_digests(output_dir: str, name: str) -> set[str]:
     return {*filter(None, digests)}
 
 
+def has_record(output_dir: str) -> bool:
+    """Whether a command has written run.json."""
+    return bool(_commands(output_dir))
+
+
 def _commands(output_dir: str) -> list[dict]:
-    """The records of the commands so far."""
+    """The records of the commands so far; none in a file of that name that is not ours."""
     path = f"{output_dir}/{RECORD_FILE}"
-    return files.read_json(path).get("commands", []) if files.is_file(path) else []
+    record = files.read_json(path) if files.is_file(path) else {}
+    return record.get("commands", []) if isinstance(record, dict) else []
 
 
 def _with_null(scores: Mapping[str, float]) -> dict[str, float | None]:
@@ -84,5 +90,6 @@ def _commit() -> str | None:
     """The commit of the current folder."""
     git = ["git", "rev-parse", "HEAD"]
     with contextlib.suppress(OSError):
-        return subprocess.run(git, capture_output=True, text=True).stdout.strip() or None
+        done = subprocess.run(git, capture_output=True, text=True)
+        return None if done.returncode else done.stdout.strip()
     return None

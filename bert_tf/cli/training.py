@@ -14,6 +14,7 @@ from absl import logging
 
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.loading import PretrainedModel, complete_model, open_weights, pinned
+from bert_tf.cli.record import has_record
 from bert_tf.cli.training_options import FineTuningCommand, TrainingCommand
 from bert_tf.config import BertConfig
 from bert_tf.data.packing import BatchingConfig
@@ -125,7 +126,7 @@ RESULTS = (  # files that commands which train write into --output_dir
     r"^((test_)?eval_results\w*\.txt|report\w*\.html|test_results\w*\.tsv|\w+_predictions\.tsv|"
     r"(nbest_)?predictions\.json|null_odds\.json|trials(_summary)?\.tsv|run\.json)$"
 )
-LEFT_BY_RUNS = r"^(run\.json|checkpoint|.*\.tf_record|model\.ckpt-\d+\.index)$"
+LEFT_BY_RUNS = r"^(eval|checkpoint|.*\.tf_record|model\.ckpt-\d+\.index)$"
 
 
 def refuse_others(options: TrainingCommand, inputs: Iterable[str] = ()) -> None:
@@ -144,7 +145,7 @@ def refuse_others(options: TrainingCommand, inputs: Iterable[str] = ()) -> None:
     paths = [values[option.name] for option in options_of(type(options)) if option.says("path")]
     named = [path for value in filter(None, paths) for path in str(value).split(",")]
     outputs(written, [path for path in [*named, *inputs] if is_file(path)])
-    if written and not paths_in(folder, LEFT_BY_RUNS):
+    if written and not paths_in(folder, LEFT_BY_RUNS) and not has_record(folder):
         received = f"{written[0]}, a file that no command has written there"
         expected = f"a folder without files that are named as results: {os.path.basename(folder)}"
         raise InputError(received, expected, "move it, or choose another --output_dir")

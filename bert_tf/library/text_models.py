@@ -32,6 +32,7 @@ from bert_tf.modeling.inputs import check_inputs
 from bert_tf.modeling.models import BertModel
 from bert_tf.training.plan import steps_of_fit
 
+OF_FIT = "_use_cached_eval_dataset"  # what Keras's `fit` alone gives to `evaluate`
 Arrays = tuple[Any, Any, Any]  # x, y, sample_weight
 
 
@@ -93,7 +94,7 @@ class TextModel(BertModel):
             steps = steps_of_fit(
                 *_sizes(x),
                 batch_size=batch_size,
-                validation_split=validation_split,
+                validation_split=0.0 if validation_data is not None else validation_split,
                 steps_per_epoch=kwargs.get("steps_per_epoch"),
                 epochs=epochs,
                 initial_epoch=kwargs.get("initial_epoch", 0),
@@ -127,7 +128,8 @@ class TextModel(BertModel):
         Raises:
           InputError: as `fit`.
         """
-        x, y, sample_weight = self._arrays(x, y, sample_weight)
+        if OF_FIT not in kwargs:  # `fit` has converted its validation data
+            x, y, sample_weight = self._arrays(x, y, sample_weight)
         if not self.compiled:
             self._compile_itself(1)
         return super().evaluate(x, y, *args, sample_weight=sample_weight, **kwargs)
@@ -553,7 +555,9 @@ def _refuse_setting_rates(callbacks: Any) -> None:
     for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
         if isinstance(callback, setting):
             received = f"{type(callback).__name__} with a learning rate that has a schedule"
-            remedy = "compile with bert_tf.training.optimization.AdamWeightDecay(5e-5), or leave it out"
+            remedy = (
+                "compile with bert_tf.training.optimization.AdamWeightDecay(5e-5), or leave it out"
+            )
             raise InputError(received, "a rate that is a number", remedy)
 
 

@@ -69,8 +69,8 @@ def find_columns(place: str, header: Sequence[str], columns: Columns) -> dict[st
             received = f"{place}: the columns {preview(header)}"
             if not any(header):
                 received = f"{place}: empty"
-            expected = f"a header with one column {column!r} (there is {count or 'no such column'}"
-            expected += f"{did_you_mean(str(column), names)})"
+            there_is = count or f"no such column{did_you_mean(str(column), names)}"
+            expected = f"a header with one column {column!r} (there is {there_is})"
             remedy = f"check the file, its header, and what separates its columns{columns.hint}"
             raise InputError(received, expected, remedy)
     wanted = columns.by_field.items()

@@ -129,7 +129,7 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
             return Format(CONLL)
     separators = "\t" if kind == TSV else SEPARATORS
     fits = fits_of(head, separators, columns)
-    best = max(fits) if fits else Fit(False, False, 0.0, 0, True, 0, 0, 0, ",", False)
+    best = _with_quotes_as_words(max(fits), fits, head) if fits else EMPTY_FILE
     has_quotes = any('"' in line for line in head)
     table_kind = TSV if best.separator == "\t" else CSV
     cells = first.split(best.separator)
@@ -137,15 +137,16 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
     found = Format(
         table_kind,
         best.separator,
-        best.quoted,
-        has_quotes,
-        are_all_quoted,
-        best.escaped,
-        line_end,
+        quoted=best.quoted,
+        is_sure=has_quotes,
+        are_all_quoted=are_all_quoted,
+        escaped=best.escaped,
+        line_end=line_end,
     )
     is_wanted = best.has_columns and (columns.are_names or best.width > 1 or not texts.count)
     is_wanted = is_wanted or (best.width > 1 and _has_some(_cells(first, best), columns))
-    if kind == CSV or not texts.count or is_wanted:
+    is_table = kind == CSV or (kind == TSV and texts.count == 1)
+    if is_table or not texts.count or is_wanted:
         _doubt_separator(lines.name, fits, best, columns)
         return found
     _refuse_table(lines, first, best, columns, texts)
@@ -223,6 +224,26 @@ class Fit(NamedTuple):
     escaped: bool
 
 
+EMPTY_FILE = Fit(
+    has_columns=False, has_several=False, share=0.0, against=0, quoted=True, order=0, width=0,
+    count=0, separator=",", escaped=False,
+)  # fmt: skip
+
+
+def _with_quotes_as_words(best: Fit, fits: Sequence[Fit], head: Sequence[str]) -> Fit:
+    """The fit in which quotes are text, where some are cells by themselves and join whole rows.
+
+    So a quote is a word of its own in files of words.
+    """
+    for fit in fits:
+        is_plain = fit.separator == best.separator and not fit.quoted
+        is_even = fit.share == 1.0 and fit.has_columns and not fit.against
+        if best.quoted and is_plain and is_even and fit.count > best.count:
+            rows = cells_of(head, fit.separator, quoted=False)
+            return fit if any('"' in cells for cells in rows) else best
+    return best
+
+
 def fits_of(head: Sequence[str], separators: str, columns: Columns) -> list[Fit]:
     """How the separators fit the first lines, with quotes around cells and with quotes as text."""
     declared = EXCEL.fullmatch(without_end(head[0])) if head else None
@@ -287,18 +308,17 @@ def _fit(
         width += 1
         widths[0] = width
     share = widths.count(width) / len(widths)
-    has_several = has_columns or len(first) > 1
     return Fit(
-        has_columns,
-        has_several,
-        share,
-        -against,
-        quoted,
-        order,
-        len(first),
-        len(widths),
-        separator,
-        escaped,
+        has_columns=has_columns,
+        has_several=has_columns or len(first) > 1,
+        share=share,
+        against=-against,
+        quoted=quoted,
+        order=order,
+        width=len(first),
+        count=len(widths),
+        separator=separator,
+        escaped=escaped,
     )
 
 
@@ -352,7 +372,10 @@ def are_enclosing(lines: Sequence[str], separator: str, width: int) -> bool:
     if any(isinstance(cells, csv.Error) for cells in quoted):
         return False
     plain = list(cells_of(lines, separator, quoted=False))
-    share_of_plain = _share(plain, width)
+    rows = [cells for cells in plain if any(cells)]  # an empty line has another width
+    share_of_plain = _share(rows, width)
+    if share_of_plain == 1.0 and any('"' in cells for cells in rows):  # a cell by itself
+        return False
     if not quoted:  # a cell that is still open: where tabs part cells it may go on, or be a quote
         return separator != "\t" or share_of_plain < 1.0
     return _share(quoted, width) >= share_of_plain

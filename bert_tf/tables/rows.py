@@ -175,7 +175,7 @@ def first_cells(path: str, columns: Columns, *, reading: Reading | None = None) 
         return [*next(rows)[1]]
     lines = lines_in(path, reading)
     found = format_of(lines, columns, kind=CSV)
-    for _, cells in _quoted(lines, found):
+    for _, cells in _numbered(lines, found):
         return [] if isinstance(cells, InputError) else cells
     return []
 
@@ -336,7 +336,7 @@ def _numbered(
     elif found.quoted:
         rows = _quoted(lines, found, keep_empty=keep_empty)
     else:
-        rows = _unquoted(lines, found)
+        rows = _unquoted(lines, found, keep_empty=keep_empty)
     first = next(rows, None)
     if first is None:
         return
@@ -363,25 +363,29 @@ def _until_quotes(
                 yield from _quoted(following, found, number, keep_empty=keep_empty)
                 return
             logging.info("%s: quotes are text, as line %d shows", lines.name, number + 1)
-            yield from _unquoted(following, found, number)
+            yield from _unquoted(following, found, number, keep_empty=keep_empty)
             return
         cells = without_end(line).split(found.separator)
-        if keep_empty or without_end(line).strip(
-            "\r"
-        ):  # else an empty line: Windows has them between rows
+        if keep_empty or _has_text(line):
             width = max(width, len(cells))
             yield lines.place(number + 1), cells
 
 
+def _has_text(line: str) -> bool:
+    """Whether a line is not empty: programs for Windows write "\r\r\n"."""
+    return bool(without_end(line).strip("\r"))
+
+
 def _unquoted(
-    lines: Lines, found: Format, before: int = 0
+    lines: Lines, found: Format, before: int = 0, *, keep_empty: bool = False
 ) -> Iterator[tuple[str, list[str] | InputError]]:
-    """Place and cells of each row of a table in which quotes are text.
+    """Place and cells of each row of a table in which quotes are text; empty lines are none.
 
     Not by the csv module: there a carriage return inside a cell ends the row.
     """
     for number, line in _to_last_text(lines):
-        yield lines.place(before + number), without_end(line).split(found.separator)
+        if keep_empty or _has_text(line):
+            yield lines.place(before + number), without_end(line).split(found.separator)
 
 
 def _to_last_text(lines: Lines) -> Iterator[tuple[int, str]]:
@@ -389,7 +393,7 @@ def _to_last_text(lines: Lines) -> Iterator[tuple[int, str]]:
     empty: list[tuple[int, str]] = []
     number = 0
     for number, line in enumerate(lines, 1):
-        if without_end(line).strip("\r"):
+        if _has_text(line):
             yield from empty
             empty.clear()
             yield number, line

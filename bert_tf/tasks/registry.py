@@ -308,7 +308,10 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
     optional = {"text_b": own.text_b_column, "id": own.id_column}
     columns: dict[str, Column] = {"text_a": own.text_a_column, "label": own.label_column}
     columns |= {field: column for field, column in optional.items() if column is not None}
-    by_name = own.has_header or file_format == "jsonl"
+    kind = heads.LABEL_KINDS[own.label_kind]
+    if kind is Tags and own.sentence_column is not None:
+        columns["sentence"] = own.sentence_column
+    by_name = own.has_header or (file_format == "jsonl" and kind is not Tags)
     are_numbers = all(column.isascii() and column.isdigit() for column in columns.values())
     if len({*columns.values()}) < len(columns) or not (by_name or are_numbers):
         listed = ", ".join(f"{field}={column}" for field, column in columns.items())
@@ -316,7 +319,6 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         raise InputError(f"the columns {listed}", expected, "correct the column flags")
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
-    kind = heads.LABEL_KINDS[own.label_kind]
     if kind is Tags:
         return _own_words(file_format, own)
     hint = OWN_HINT + ", --labels all the labels" * (kind is not Scores)

@@ -89,7 +89,10 @@ class TaskData(Datasets):
             expected = "dev data of one source: a file, or a share of your own training file"
             raise InputError(f"--dev_share with {other}", expected, "leave out one of the two")
         if unread:
-            unread |= {"encoding": own.reading.encoding, "skip_bad_rows": own.skip_bad_rows}
+            reading = own.reading
+            errors = reading.encoding_errors != type(reading)().encoding_errors
+            unread |= {"encoding": reading.encoding, "skip_bad_rows": own.skip_bad_rows}
+            unread |= {"encoding_errors": reading.encoding_errors if errors else None}
         for name, value in unread.items():
             if value:
                 received = f"--{name}={value} with {source}, which does not read it"

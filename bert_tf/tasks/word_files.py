@@ -35,7 +35,7 @@ class WordFile:
 
     Attributes:
       words, label: the columns; of CoNLL's format by their number, or their name in CoNLL-U.
-      sentence: a column whose cell is another one, or not empty, where a sentence begins; None:
+      sentence: a column that numbers sentences, or has something at the first word of each; None:
         empty rows part sentences.
       id: the column of ids in JSON; None: there are none.
       are_chosen: whether the user named the columns: else those of CoNLL's format are found.
@@ -100,9 +100,10 @@ def read_conll(path: str, reading: Reading | None = None) -> Iterator[Row]:
 def _form_of(lines: Lines, file: WordFile) -> Format:
     """JSON, a table with the columns (or clearly a table without them), else CoNLL's format."""
     columns = file.columns(may_lack_tags=True)
-    names_alone = columns if file.has_header else Columns({})
+    is_table = file.has_header or file.sentence is not None
+    names_alone = columns if is_table else Columns({})
     form = format_of(lines, names_alone)
-    if not form.is_table:
+    if not form.is_table or file.sentence is not None:
         return form
     head = [without_end(line) for line in lines.head() if line.strip()]
     first = {cell.strip().strip('"') for cell in head[0].split(form.separator)} if head else set()

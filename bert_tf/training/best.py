@@ -1,10 +1,11 @@
 """The best checkpoint of a fine-tuning, by evaluations during training; early stopping.
 
-    OUTPUT_DIR/model.ckpt-300            of the run; written before a model becomes the best
+    OUTPUT_DIR/model.ckpt-300            of the run
     OUTPUT_DIR/best/                     the best checkpoint, a whole model
     OUTPUT_DIR/best/evaluations.json     {"100": 0.71, "200": 0.84}, the metric after each step
 
-So no resumed run begins before the step of its best checkpoint, which it has made.
+Before a checkpoint becomes the best one, the run's own of that step is written: so a run that is
+killed goes on at that step or later, and has made the step of its best checkpoint.
 """
 
 import dataclasses
@@ -90,7 +91,7 @@ class BestCheckpoint:
             refuse_other_model(
                 self.folder, model.config, model.tokenizer.pieces, self.run.metadata()
             )
-        # At the last checkpoint, as before the first one, all evaluate again.
+        # A run that goes on at the step of its last checkpoint evaluates it again.
         if any(step < last for step in self.values):
             saved = tf1.CheckpointReader(latest).run_settings()
             if tf1.changed_settings(saved, {"dev_data": self.run_settings["dev_data"]}):
@@ -106,13 +107,12 @@ class BestCheckpoint:
         """As `evaluate`; raises `StopTraining` if training is to end."""
         results = self.evaluate(step, save)
         if self.has_stopped:
-            raise StopTraining(
-                f"{self.early_stopping} evaluations without a better {self.run.metric}"
-            )
+            reason = f"{self.early_stopping} evaluations without a better {self.run.metric}"
+            raise StopTraining(reason, results)
         return results
 
     def evaluate(self, step: int, save: Callable[[], None]) -> Mapping[str, float]:
-        """Evaluates; the checkpoint is kept if it is the best so far. Before step 1 none is.
+        """Evaluates; the checkpoint is kept if it is the best so far, that of step 0 never.
 
         Args:
           step: of the model.

@@ -222,20 +222,19 @@ def distributed_batches(
     """
     replicas = strategy.num_replicas_in_sync
 
-    def dataset(pipeline: int = 0, num_pipelines: int = 1) -> tf.data.Dataset:
-        own = replicas // num_pipelines
-        shares = {"num_parts": replicas, "first_part": pipeline * own, "parts_here": own}
+    def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        parts_here = replicas // context.num_input_pipelines
+        first_part = context.input_pipeline_id * parts_here
+        shares = {"num_parts": replicas, "first_part": first_part, "parts_here": parts_here}
         # For several hosts TensorFlow would drop the static number of rows, as the last part of a
         # finite dataset may be short. Ours never is, and nobody reads beyond the last.
         endless = tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
         return batches.dataset(start=start, **shares).apply(endless)
 
-    def on_host(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return dataset(context.input_pipeline_id, context.num_input_pipelines)
-
-    if hosts := remote_hosts(strategy):
-        return _sent(strategy, iter(dataset()), hosts)
-    return iter(strategy.distribute_datasets_from_function(on_host))
+    hosts = remote_hosts(strategy)
+    if hosts:
+        return _sent(strategy, iter(dataset(tf.distribute.InputContext())), hosts)
+    return iter(strategy.distribute_datasets_from_function(dataset))
 
 
 def _sent(strategy: tf.distribute.Strategy, parts: Iterator, hosts: Sequence[str]) -> Iterator[Any]:

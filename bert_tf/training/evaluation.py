@@ -31,7 +31,15 @@ Evaluate = Callable[[int, Callable[[], None]], Mapping[str, float]]
 
 
 class StopTraining(Exception):  # noqa: N818  (not an error)
-    """Raised by an evaluation to end training; its message is the reason."""
+    """Raised by an evaluation to end training; its message is the reason.
+
+    Attributes:
+      results: of that evaluation.
+    """
+
+    def __init__(self, reason: str, results: Mapping[str, float]):
+        super().__init__(reason)
+        self.results = results
 
 
 class Evaluator:
@@ -137,6 +145,7 @@ class Evaluations:
             save = functools.partial(self.save, step, whole=True)
             self.log.write_evaluation(step, self.evaluate(step, save))
         except StopTraining as reason:
+            self.log.write_evaluation(step, reason.results)
             logging.info("Training stops at step %d: %s", step, reason)
             return True
         return False

@@ -4,9 +4,9 @@
     pre-training   steps    as many as are given                                   `RunPlan`
     `fit`          epochs   Keras's, each of which may end with a short batch      `steps_of_fit`
 
-Nothing else computes these. A run orders its records by a seed; step t reads those at the positions
-`position(t)` to `position(t + 1)` - 1 of this order, whose epochs follow each other. So what a
-resumed run reads is a function of its step alone. Loads no TensorFlow.
+Every training asks this for its steps. A run orders its records by a seed; step t reads those at
+the positions `position(t)` to `position(t + 1)` - 1 of this order, whose epochs follow each other.
+So what a resumed run reads is a function of its step alone. Loads no TensorFlow.
 """
 
 import dataclasses
@@ -89,7 +89,7 @@ class RunPlan:
         """In words, for the log."""
         steps = f"{self.last_step} steps of {self.batch_size} of {self.num_records} records"
         described = f"{steps} train on each record {self.times_read:.2f} times"
-        if self.times_read < 1:
+        if self.times_read < 0.995:
             described += f": on {self.times_read:.0%} of them once, on the rest never"
         return f"{described}."
 
@@ -162,7 +162,7 @@ def steps_of_fit(
     epochs: int = 1,
     initial_epoch: int = 0,
 ) -> int:
-    """The updates of a call of Keras's `fit`; steps_per_execution does not change them.
+    """The updates of a call of Keras's `fit`, at least 1; steps_per_execution does not change them.
 
     Args:
       num_rows: of arrays; None of batches.
@@ -173,11 +173,11 @@ def steps_of_fit(
       InputError: the data have no length.
     """
     steps = steps_per_epoch or num_batches
-    if not steps and num_rows is not None:
+    if steps is None and num_rows is not None:
         rows = math.floor(num_rows * (1 - validation_split))  # as Keras splits
         steps = math.ceil(rows / (batch_size or 32))
-    if not steps:
+    if steps is None:
         received, expected = "data of unknown length", "the number of steps, for the schedule"
         remedy = "give steps_per_epoch, or compile the model"
         raise InputError(received, expected, remedy)
-    return steps * (epochs - initial_epoch)
+    return max(1, steps * (epochs - initial_epoch))  # of none Keras says it

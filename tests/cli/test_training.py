@@ -154,10 +154,9 @@ def test_files_that_no_command_has_written_are_kept(tmp_path, script, name):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "notes.txt").write_text("mine")
     training.refuse_others(options)
-    (tmp_path / "run" / name).write_text("mine")
-    if name != "run.json":
-        with pytest.raises(InputError, match=f"{name}, a file that no command has written"):
-            training.refuse_others(options)
+    (tmp_path / "run" / name).write_text('{"mine": 1}')
+    with pytest.raises(InputError, match=f"{name}, a file that no command has written"):
+        training.refuse_others(options)
     (tmp_path / "run" / "train.tf_record").write_text("")  # a run that was killed
     training.refuse_others(options)
 

@@ -246,6 +246,21 @@ def test_labels_that_could_be_either(encoder, names, y, says):
 
 
 @pytest.mark.usefixtures("_quickly")
+@pytest.mark.parametrize("y", [["2", "3", "1"], [2, 3, 1]])
+def test_validation_data_are_read_once(encoder, y):
+    """Keras's `fit` evaluates what `fit` has converted: places that are names of others."""
+    model = bert_tf.classifier(encoder, labels=["1", "2", "3"])
+    texts = ["w1", "w2", "w3"]
+    for validation in ((texts[:2], ["2", "3"]), (texts, y)):
+        history = model.fit(texts, y, validation_data=validation, verbose=0).history
+        assert "val_loss" in history
+    assert "val_loss" in model.fit(texts, y, validation_split=0.5, verbose=0).history
+    model.fit(texts * 2, y * 2, validation_split=0.5, validation_data=(texts, y), batch_size=1,
+              verbose=0)  # fmt: skip
+    assert model.optimizer.schedule.num_train_steps == int(model.optimizer.iterations) == 6
+
+
+@pytest.mark.usefixtures("_quickly")
 def test_numbers_of_a_dataset_are_checked_as_they_come(encoder):
     """Under XLA a label that there is not gave NaN weights."""
     model = bert_tf.classifier(encoder, labels=["a", "b"])

@@ -156,6 +156,13 @@ def test_tables_of_r(write, form):
     assert [(one.text_a, one.label) for one in examples] == [('He said "no"', "a"), ("w1", "b")]
 
 
+@pytest.mark.parametrize("between", ["\t", ","])
+def test_empty_lines_are_no_rows_whatever_quotes_are(write, between):
+    rows = f'\ntext{between}label\nw1{between}a\n\nit "w2{between}b\nw3{between}a\n'
+    layout = get_task("csv", text_a_column="text").layout
+    assert texts_of(layout.read(write("a.txt", rows), Labels())) == ["w1", 'it "w2', "w3"]
+
+
 def test_line_ends_in_cells_of_a_tsv_are_text(write):
     """wit#3: rows of a tsv with quotes and line ends in its cells were cut."""
     path = write("a.tsv", 'text\tlabel\n"w1\n\nw2"\ta\nw3\tb\n')

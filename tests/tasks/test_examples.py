@@ -199,7 +199,6 @@ BAD = {
     "too few columns": (PAIR, TWO, HEADER + ROW + "2\tA\tbad\n", 3, "3 columns: '2 | A | bad'"),
     "too few columns, no header": (NO_HEADER, TWO, "good\t\tA\nbad\tB\n", 2, "2 columns"),
     "too many columns, no header": (NO_HEADER, TWO, "good\t\tA\nbad\t\tB\tC\n", 2, "4 columns"),
-    "an empty line": (PAIR, TWO, HEADER + ROW + "\n2\tA\tB\tbad\n", 3, "1 columns: ''"),
     "an unknown label": (PAIR, TWO, HEADER + ROW + "2\tA\tB\tBAD\n", 3, "the label 'BAD'"),
     "a label that is missing": (PAIR, TWO, HEADER + ROW + "2\tA\tB\t\n", 3, "no label"),
     "no column of labels": (PAIR, TWO, "id\tfirst\tsecond\n1\tA\tB\n", 1, "id | first | second"),

@@ -106,3 +106,33 @@ def test_a_share_of_nothing_is_refused_by_name(tmp_path, rows):
     task = task_of(data, "")
     with pytest.raises(InputError, match="none of which can be dev data"):
         sources.read_examples(data, task, task.split("dev"), seed=5)
+
+
+def test_quotes_that_are_words(tmp_path):
+    """They are no quotes around cells: all rows between two of them were one word."""
+    words = ["He", "said", '"', "Yes", '"']
+    lines = ["word\ttag", *(f"{word}\tO" for word in words), "", "Anna\tB-PER", "left\tO", ""]
+    (path := tmp_path / "a.tsv").write_text("\n".join(lines))
+    given = {"text_a_column": "word", "label_column": "tag", "label_kind": "tags"}
+    task = task_of(TaskData(own=OwnFiles(train_file=str(path), **given)), "")
+    first, second = task.read(str(tmp_path), "train")
+    assert (first.words, second.words) == (tuple(words), ("Anna", "left"))
+
+
+def test_sentences_are_numbered_in_a_table_without_a_header(tmp_path):
+    rows = [("1", "EU", "B-ORG"), ("1", "is", "O"), ("2", "It", "O"), ("2", "rains", "O")]
+    given = {"text_a_column": "1", "label_column": "2", "label_kind": "tags", "has_header": False}
+    for between in ("\t", ","):
+        content = "".join(between.join(row) + "\n" for row in rows)
+        (path := tmp_path / "a.txt").write_text(content)
+        own = OwnFiles(train_file=str(path), sentence_column="0", **given)
+        first, second = task_of(TaskData(own=own), "").read(str(tmp_path), "train")
+        assert (first.words, second.words) == (("EU", "is"), ("It", "rains"))
+
+
+@pytest.mark.parametrize("given", [{}, {"text_a_column": "0", "sentence_column": "sent"}])
+def test_words_without_a_header_are_in_columns_by_number(tmp_path, given):
+    (path := tmp_path / "a.csv").write_text("EU,B-ORG\n")
+    own = OwnFiles(train_file=str(path), label_kind="tags", has_header=False, **given)
+    with pytest.raises(InputError, match="correct the column flags"):
+        task_of(TaskData(own=own), "")

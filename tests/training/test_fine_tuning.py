@@ -70,8 +70,10 @@ def test_it_stops_after_two_that_are_not_better(tmp_path, accuracies, last, best
     best(0, nothing)  # is no step that training has made
     for step in range(10, last, 10):
         best(step, nothing)
-    with pytest.raises(StopTraining, match="2 evaluations without a better eval_accuracy"):
+    with pytest.raises(StopTraining, match="2 evaluations without a better") as stopped:
         best(last, nothing)
+    score = stopped.value.results["eval_accuracy"]  # logged like all others
+    assert score == accuracies[last // 10 - 1]
     assert best.folder.latest() == f"{tmp_path}/best/model.ckpt-{best_step}"
     assert tf1.find_checkpoint(str(tmp_path)) == best.folder.latest()
     assert {*run.files_written} == {f"{tmp_path}/best"}
