@@ -10,7 +10,7 @@ import dataclasses
 import os
 import pathlib
 import tempfile
-from typing import Any
+from typing import Any, NamedTuple
 
 import bert_tf
 import keras
@@ -44,18 +44,41 @@ def main() -> None:
     tf.config.set_logical_device_configuration(cpu, devices)
     encoder = f"{data}/weights/all-MiniLM-L6-v2"
     inputs, labels = read(data, encoder)
-    model, first = classifier(encoder)
     two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    found = {
-        "fit": fitted(encoder, first, inputs, labels),
-        "fit, two devices": fitted(encoder, first, inputs, labels, strategy=two),
-        "trainer": trained(model.config, first, inputs, labels),
-    }
-    exactly = fitted(encoder, first, inputs, labels, dtype="float64", jit_compile=False)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        config = bert_tf.open_weights(encoder).config
+        config = dataclasses.replace(config, **still, classifier_dropout=0.0)
+        file.write(config.to_json_string())
+        file.flush()
+        given = Given(encoder, file.name, inputs, labels)
+        first = weights_of(given.model())
+        by_way = {
+            "fit": fitted(given, first),
+            "fit, two devices": fitted(given, first, strategy=two),
+            "trainer": trained(config, first, inputs, labels),
+        }
+        exactly = fitted(given, first, dtype="float64", jit_compile=False)
     print_titles("weights after 20 steps", "from float64", "from fit", "moved")
-    for name, weights in found.items():
-        differences = [apart(weights, other) for other in (exactly, found["fit"], first)]
-        print_rows([[name, *(f"{difference:.1e}" for difference in differences)]])
+    for way, weights in by_way.items():
+        differences = [apart(weights, other) for other in (exactly, by_way["fit"], first)]
+        print_rows([way, *(f"{difference:.1e}" for difference in differences)])
+
+
+class Given(NamedTuple):
+    """What every way of `fit` is given."""
+
+    encoder: str
+    config_file: str
+    inputs: dict[str, np.ndarray]
+    labels: np.ndarray
+
+    def model(self, dtype: str | None = None) -> Any:
+        """A classifier; its head is drawn by a seed."""
+        keras.utils.set_random_seed(1)
+        return bert_tf.classifier(
+            self.encoder, labels=LABELS, bert_config_file=self.config_file, dtype=dtype
+        )
 
 
 def read(data: str, encoder: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -69,14 +92,9 @@ def read(data: str, encoder: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return padded, np.array([int(example.label) for example in examples])
 
 
-def classifier(encoder: str, dtype: str | None = None) -> tuple[Any, Weights]:
-    """A model without dropout, and its weights by name."""
-    keras.utils.set_random_seed(1)
-    model = bert_tf.classifier(encoder, labels=LABELS, dtype=dtype)
-    for layer in model._flatten_layers():
-        if hasattr(layer, "rate"):
-            layer.rate = 0.0
-    return model, {checkpoint_name(weight): np.asarray(weight) for weight in model.weights}
+def weights_of(model: Any) -> Weights:
+    """The weights of a model by name."""
+    return {checkpoint_name(weight): np.asarray(weight) for weight in model.weights}
 
 
 def optimizer() -> Any:
@@ -85,10 +103,8 @@ def optimizer() -> Any:
 
 
 def fitted(
-    encoder: str,
+    given: Given,
     first: Weights,
-    inputs: dict[str, np.ndarray],
-    labels: np.ndarray,
     *,
     strategy: tf.distribute.Strategy | None = None,
     dtype: str | None = None,
@@ -96,12 +112,12 @@ def fitted(
 ) -> Weights:
     """The weights after an epoch of Keras's `fit`."""
     with (strategy or tf.distribute.get_strategy()).scope():
-        model, _ = classifier(encoder, dtype)
+        model = given.model(dtype)
         for weight in model.weights:
             weight.assign(first[checkpoint_name(weight)])
         model.compile(optimizer(), **model.compile_options(), **options)
-    model.fit(inputs, labels, batch_size=BATCH, shuffle=False, verbose=0)
-    return {checkpoint_name(weight): np.asarray(weight) for weight in model.weights}
+    model.fit(given.inputs, given.labels, batch_size=BATCH, shuffle=False, verbose=0)
+    return weights_of(model)
 
 
 def trained(
@@ -113,8 +129,6 @@ def trained(
         vocab_size=config.vocab_size,
         type_vocab_size=config.type_vocab_size,
     )
-    still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    config = dataclasses.replace(config, **still, classifier_dropout=0.0)
     head = head_named("classification")
     strategy = tf.distribute.get_strategy()
     trainer = Trainer(lambda: head.model(config), head, optimizer(), strategy=strategy, seed=1)
