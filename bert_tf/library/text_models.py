@@ -428,7 +428,8 @@ class TextModel(BertModel):
 
     def _check_schedule(self, callbacks: Any = None) -> None:
         """Refuses an optimizer whose rate has come to its end, or that a callback cannot set."""
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)  # of LossScale...
+        optimizer: Any = self.optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of LossScaleOptimizer
         schedule: Any = getattr(optimizer, "schedule", None)
         if schedule:
             _refuse_setting_rates(callbacks)
