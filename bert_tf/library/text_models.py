@@ -430,9 +430,9 @@ class TextModel(BertModel):
         """Refuses an optimizer whose rate has come to its end, or that a callback cannot set."""
         optimizer: Any = self.optimizer
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of LossScaleOptimizer
-        schedule: Any = getattr(optimizer, "schedule", None)
-        if schedule:
+        if isinstance(optimizer.get_config().get("learning_rate"), Mapping):  # of a schedule
             _refuse_setting_rates(callbacks)
+        schedule: Any = getattr(optimizer, "schedule", None)
         end = getattr(schedule, "num_train_steps", None)
         if end is None or getattr(schedule, "end_learning_rate", False):
             return

@@ -184,6 +184,10 @@ def test_callbacks_that_set_the_rate(encoder, callback):
     with pytest.raises(InputError, match=f"{type(callback).__name__} with a learning rate"):
         model.fit(["w1"], ["bad"], callbacks=[callback], verbose=0)
     assert int(model.optimizer.iterations) == 0
+    cosine = keras.optimizers.schedules.CosineDecay(1e-4, 10)
+    model.compile(keras.optimizers.AdamW(cosine), **model.compile_options())
+    with pytest.raises(InputError, match=f"{type(callback).__name__} with a learning rate"):
+        model.fit(["w1"], ["bad"], callbacks=[callback], verbose=0)
     model.compile(AdamWeightDecay(0.5), **model.compile_options())
     model.fit(["w1"], ["bad"], callbacks=[callback], verbose=0)
     if isinstance(callback, keras.callbacks.LearningRateScheduler):
