@@ -293,7 +293,17 @@ def model_texts(
 def write_model_files(
     folder: str, config: BertConfig, tokenizer: "FullTokenizer | None", metadata: ModelMetadata
 ) -> None:
-    """Writes what makes a run's folder a whole model, beside its checkpoints."""
+    """Writes what makes a run's folder a whole model, beside its checkpoints.
+
+    Raises:
+      InputError: it has another vocabulary, and no checkpoint: the file is the user's.
+    """
     pieces = tokenizer and tokenizer.pieces
+    path = os.path.join(folder, VOCAB_FILE)
+    has_checkpoint = gfile().exists(os.path.join(folder, "checkpoint"))
+    if pieces and not has_checkpoint and read_model_files(folder)["pieces"] not in (None, pieces):
+        received = f"{path}, another vocabulary than the model's"
+        expected = "a folder without it, where the model's is written"
+        raise InputError(received, expected, "move it, or choose another --output_dir")
     for name, text in model_texts(config, pieces, metadata).items():
         write_text(os.path.join(folder, name), text)

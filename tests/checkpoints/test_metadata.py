@@ -1,11 +1,15 @@
 """bert_tf.checkpoints.metadata: what lies beside the weights."""
 
+import functools
 import json
 import math
 
 import model_files
 import pytest
+import small
 
+import bert_tf
+from bert_tf.checkpoints import metadata
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
@@ -54,3 +58,15 @@ def test_metadata_at_the_ends_of_their_ranges(tmp_path):
     path.write_text(json.dumps(values | {"task": None}))
     metadata = ModelMetadata.from_json_file(str(path))
     assert metadata.known() == values | {"labels": ("b", "a")}
+
+
+def test_a_vocabulary_of_ones_own_is_not_written_over(tmp_path):
+    """Where a run begins; its own of before, with checkpoints, is compared by another rule."""
+    ours = bert_tf.FullTokenizer("v", pieces=[*model_files.PIECES])
+    write = functools.partial(metadata.write_model_files, str(tmp_path), small.CONFIG)
+    write(ours, metadata.ModelMetadata())
+    write(ours, metadata.ModelMetadata())  # a run that was killed, and is begun again
+    (path := tmp_path / "vocab.txt").write_text("mine\n")
+    with pytest.raises(InputError, match=r"vocab\.txt, another vocabulary than the model's"):
+        write(ours, metadata.ModelMetadata())
+    assert path.read_text() == "mine\n"
