@@ -8,6 +8,7 @@ import pytest
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError, quoted
 from bert_tf.training.options import Intervals, StepConfig
+from bert_tf.training.plan import RunPlan
 
 # As in the archives of the released models.
 UNCASED_BASE = {
@@ -118,7 +119,10 @@ def test_intervals(loop, log, save, evaluate, first, expected):
     intervals = Intervals(
         iterations_per_loop=loop, log_steps=log, save_checkpoints_steps=save, eval_steps=evaluate
     )
-    assert [*intervals.stops(first, 16)] == expected
+    plan = RunPlan(
+        num_records=1, batch_size=1, num_train_steps=16, last_step=16, seed=1, intervals=intervals
+    )
+    assert [*plan.stops(first)] == expected
 
 
 def test_short_runs_are_logged_more_often():

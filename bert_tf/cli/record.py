@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import platform
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import bert_tf
 from bert_tf import files
 from bert_tf.checkpoints import tf1
 from bert_tf.options import Options, changed
+from bert_tf.training.log import with_null
 
 RECORD_FILE = "run.json"  # in the folder of a run
 _BEGAN = time.localtime()
@@ -54,7 +54,7 @@ def write_record(
         "began": time.strftime(_TIME, _BEGAN),
         "seconds": round(time.monotonic() - _BEGAN_AT, 1),
         "settings": tf1.CheckpointReader(latest).run_settings() if latest else None,
-        "scores": {name: _with_null(scores) for name, scores in results.items()},
+        "scores": {name: with_null(scores) for name, scores in results.items()},
         "sha256": {name: files.digest_of(f"{output_dir}/{name}") for name in written},
     }
     commands = [*_commands(output_dir), record]
@@ -78,12 +78,6 @@ def _commands(output_dir: str) -> list[dict]:
     path = f"{output_dir}/{RECORD_FILE}"
     record = files.read_json(path) if files.is_file(path) else {}
     return record.get("commands", []) if isinstance(record, dict) else []
-
-
-def _with_null(scores: Mapping[str, float]) -> dict[str, float | None]:
-    """Scores for JSON, which has no NaN and no infinity: undefined."""
-    numbers = {name: float(value) for name, value in scores.items()}
-    return {name: x if math.isfinite(x) else None for name, x in numbers.items()}
 
 
 def _commit() -> str | None:

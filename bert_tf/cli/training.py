@@ -147,7 +147,7 @@ def refuse_others(options: TrainingCommand, inputs: Iterable[str] = ()) -> None:
     outputs(written, [path for path in [*named, *inputs] if is_file(path)])
     if written and not paths_in(folder, LEFT_BY_RUNS) and not has_record(folder):
         received = f"{written[0]}, a file that no command has written there"
-        expected = f"a folder without files that are named as results: {os.path.basename(folder)}"
+        expected = "a folder in which only results have the names of results"
         raise InputError(received, expected, "move it, or choose another --output_dir")
 
 

@@ -244,12 +244,17 @@ class TextModel(BertModel):
         """
         if not spec.dtype.is_integer:
             return dataset
-        names = self.labels or ()
-        unlike = [name for place, name in enumerate(names) if _is_number(name, besides=place)]
-        if unlike:
-            received = f"a dataset with numbers as labels, and {unlike[0]!r} as the name of another"
+        names = self._names_of_other_places
+        if names:
+            received = f"a dataset with numbers as labels, and {names[0]!r} as the name of another"
             raise InputError(received, "names", "map them to names: tf.strings.as_string(y)")
-        return arrays.checked(dataset, len(names))
+        return arrays.checked(dataset, len(self.labels or ()))
+
+    @property
+    def _names_of_other_places(self) -> list[str]:
+        """The names of labels that are whole numbers, and not those of their places."""
+        names = enumerate(self.labels or ())
+        return [x for place, x in names if re.fullmatch("-?[0-9]+", x) and x != str(place)]
 
     def _numbers(self, y: Any) -> Any:
         """Labels by name or number as an array of numbers.
@@ -269,6 +274,8 @@ class TextModel(BertModel):
 
     def _places(self, array: np.ndarray) -> np.ndarray:
         """The places of labels that are numbers, of any shape, where names are numbers."""
+        if not self._names_of_other_places:
+            return array
         is_whole = np.isfinite(array) & (array == np.floor(array))
         places = self._places_of({int(number) for number in np.unique(array[is_whole])})
         if not places:
@@ -430,8 +437,7 @@ class TextModel(BertModel):
         """Refuses an optimizer whose rate has come to its end, or that a callback cannot set."""
         optimizer: Any = self.optimizer
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of LossScaleOptimizer
-        if isinstance(optimizer.get_config().get("learning_rate"), Mapping):  # of a schedule
-            _refuse_setting_rates(callbacks)
+        _refuse_setting_rates(callbacks, optimizer)
         schedule: Any = getattr(optimizer, "schedule", None)
         end = getattr(schedule, "num_train_steps", None)
         if end is None or getattr(schedule, "end_learning_rate", False):
@@ -531,11 +537,6 @@ def column_of(x: Any) -> list[Any] | None:
     return list(x.numpy()) if hasattr(x, "numpy") else list(x)
 
 
-def _is_number(name: str, *, besides: int) -> bool:
-    """Whether a name is a whole number, and another one."""
-    return re.fullmatch("-?[0-9]+", name) is not None and name != str(besides)
-
-
 def _is_of_ids(x: Any) -> bool:
     """Whether x is the inputs of a model: ids, or inputs by name or in a list."""
     if isinstance(x, Mapping):
@@ -550,11 +551,13 @@ def _is_stream(x: Any) -> bool:
     return isinstance(x, keras.utils.PyDataset) or (is_iterable and not isinstance(x, Collection))
 
 
-def _refuse_setting_rates(callbacks: Any) -> None:
+def _refuse_setting_rates(callbacks: Any, optimizer: keras.Optimizer) -> None:
     """Refuses callbacks that set the learning rate where it has a schedule."""
     setting = keras.callbacks.ReduceLROnPlateau | keras.callbacks.LearningRateScheduler
     for callback in keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)):
-        if isinstance(callback, setting):
+        if not isinstance(callback, setting):
+            continue
+        if isinstance(optimizer.get_config().get("learning_rate"), Mapping):  # of a schedule
             received = f"{type(callback).__name__} with a learning rate that has a schedule"
             remedy = (
                 "compile with bert_tf.training.optimization.AdamWeightDecay(5e-5), or leave it out"

@@ -29,7 +29,10 @@ def mark_of(path: str | None) -> bytes:
 
 def _is_workbook(path: str) -> bool:
     """Whether a zip archive is a spreadsheet."""
-    return zipfile.is_zipfile(path) and WORKBOOK in zipfile.ZipFile(path).namelist()
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return WORKBOOK in archive.namelist()
 
 
 def sheet_rows(path: str, mark: bytes) -> Iterator[tuple[str, list[str]]]:

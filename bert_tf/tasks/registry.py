@@ -20,6 +20,7 @@ A new task is one entry more in `_TASKS`:
 import functools
 import re
 from collections.abc import Callable
+from typing import Any
 
 from bert_tf import heads
 from bert_tf.errors import InputError
@@ -31,6 +32,7 @@ from bert_tf.tasks.examples import (
     OPTIONAL,
     OWN_FORMATS,
     ChoiceColumns,
+    Layout,
     TextColumns,
     WordColumns,
 )
@@ -319,28 +321,29 @@ def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task
         raise InputError(f"the columns {listed}", expected, "correct the column flags")
     if not by_name:
         columns = {field: int(column) for field, column in columns.items()}
-    if kind is Tags:
-        return _own_words(file_format, own)
     hint = OWN_HINT + ", --labels all the labels" * (kind is not Scores)
+    shared: dict[str, Any] = {
+        "file_format": "",
+        "skip_bad_rows": own.skip_bad_rows,
+        "reading": own.reading,
+    }
+    layout: Layout
+    if kind is Tags:
+        layout = _own_words(own, shared)
+    else:
+        layout = TextColumns(**columns, id_required=True, hint=hint, **shared)
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
-        layout=TextColumns(
-            **columns,
-            id_required=True,
-            file_format="",
-            hint=hint,
-            skip_bad_rows=own.skip_bad_rows,
-            reading=own.reading,
-        ),
+        layout=layout,
         labels=kind(names=tuple(own.labels)),
         metrics=heads.head_named(kind.head).metrics,
         splits=splits(*own.names(file_format), labelled=OPTIONAL),
     )
 
 
-def _own_words(file_format: str, own: OwnFiles) -> Task:
-    """A user's own files of words and tags."""
+def _own_words(own: OwnFiles, shared: dict[str, Any]) -> WordColumns:
+    """The layout of a user's own files of words and tags."""
     defaults = OwnFiles()
     are_chosen = (
         own.text_a_column != defaults.text_a_column,
@@ -358,22 +361,8 @@ def _own_words(file_format: str, own: OwnFiles) -> Task:
         has_header=own.has_header,
         hint=OWN_HINT,
     )
-    return Task(
-        name=file_format,
-        title="a user's own sentences in words: see the column flags",
-        layout=WordColumns(
-            file=file,
-            id_required=own.id_column is not None,
-            id=own.id_column,
-            file_format="",
-            hint=OWN_HINT,
-            skip_bad_rows=own.skip_bad_rows,
-            reading=own.reading,
-        ),
-        labels=Tags(names=tuple(own.labels)),
-        metrics=heads.head_named(Tags.head).metrics,
-        splits=splits(*own.names(file_format), labelled=OPTIONAL),
-    )
+    has_id = own.id_column is not None
+    return WordColumns(file=file, id=own.id_column, id_required=has_id, hint=OWN_HINT, **shared)
 
 
 _ALL: dict[str, Task | Callable[..., Task]] = {

@@ -13,14 +13,15 @@ from bert_tf.training.log import write_final_evaluation
 FEWEST_ALIKE = 20  # answers that are all the same, from which on it is said
 
 
-def told_one_answer(run: TextRun, data: TextData) -> str:
-    """A sentence where all predictions of a split are the same, else "".
-
-    The model has then learned nothing of the texts.
+def warn_of_one_answer(run: TextRun, data: TextData) -> str:
+    """Warns if all predictions of a split are the same: the model has learned nothing of the texts.
 
     Args:
       run: whose model has predicted.
       data: with the probabilities of `TextRun.predict`.
+
+    Returns:
+      The sentence that was logged, "" if none was.
     """
     labels = run.task.labels
     answers = set()
@@ -31,14 +32,8 @@ def told_one_answer(run: TextRun, data: TextData) -> str:
         return ""
     (answer,) = answers
     examples = f"{len(data.probabilities)} {data.split.name} examples"
-    return f"All predictions for the {examples} are the same: {answer or 'no label'}."
-
-
-def warn_of_one_answer(run: TextRun, data: TextData) -> str:
-    """Logs `told_one_answer`, and returns it."""
-    sentence = told_one_answer(run, data)
-    if sentence:
-        logging.warning("%s", sentence)
+    sentence = f"All predictions for the {examples} are the same: {answer or 'no label'}."
+    logging.warning("%s", sentence)
     return sentence
 
 

@@ -71,8 +71,9 @@ from bert_tf.tokenization.wordpiece import (
     warn_of_lost_letters,
     warn_of_special_tokens,
 )
-from bert_tf.training.best import REMEDY, with_nan, with_null
+from bert_tf.training.best import REMEDY
 from bert_tf.training.fine_tuning import Run, SplitData, TrainingConfig
+from bert_tf.training.log import with_nan, with_null
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
 Point = tuple[float, int]  # learning rate and seed of a trial

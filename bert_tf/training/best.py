@@ -27,6 +27,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError, quoted
 from bert_tf.files import BEST, read_json, write_text
 from bert_tf.training.evaluation import StopTraining
+from bert_tf.training.log import with_nan, with_null
 from bert_tf.training.trainer import Trainer
 
 REMEDY = "remove its folder to train or evaluate again, or choose another --output_dir"
@@ -164,13 +165,3 @@ def read_evaluations(path: str) -> dict[int, float]:
     if wrong := [step for step in values if not (step.isdecimal() and len(step) < 19)]:
         raise InputError(f"{path} with {quoted(wrong[0])}", 'a number for each step, "100"', REMEDY)
     return {int(step): value for step, value in with_nan(values).items()}
-
-
-def with_null(scores: Mapping[Any, float]) -> dict[Any, float | None]:
-    """Scores for JSON, which has no NaN."""
-    return {name: None if math.isnan(score) else score for name, score in scores.items()}
-
-
-def with_nan(scores: Mapping[Any, float | None]) -> dict[Any, float]:
-    """Scores from JSON."""
-    return {name: math.nan if score is None else score for name, score in scores.items()}

@@ -104,3 +104,13 @@ def _write_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
             tf.summary.write(name, tf.constant(value, tf.float32), metadata=metadata)
     writer.flush()
+
+
+def with_null(scores: Mapping[Any, float]) -> dict[Any, float | None]:
+    """Scores for JSON, which has neither NaN nor infinity: undefined."""
+    return {name: score if math.isfinite(score) else None for name, score in scores.items()}
+
+
+def with_nan(scores: Mapping[Any, float | None]) -> dict[Any, float]:
+    """Scores from JSON."""
+    return {name: math.nan if score is None else score for name, score in scores.items()}

@@ -205,7 +205,8 @@ class AdamWeightDecay(SumsFirst):
     def clipped(self, gradients: list[Any]) -> list[Any]:
         """The gradients, scaled so that their global norm is `clip_norm` at most.
 
-        If the norm is not finite, all become NaN, as by `tf.clip_by_global_norm`.
+        If the norm is not finite, all become NaN, as by `tf.clip_by_global_norm`. They may be of
+        several types, as those of a model in float64 are, which Keras's own clipping refuses.
         """
         if not self.clip_norm:
             return gradients

@@ -1,7 +1,6 @@
 """The options of training: steps, intervals, schedules, devices. Loads no TensorFlow."""
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Self
 
 from bert_tf.checkpoints.options import ModelFiles
@@ -96,19 +95,6 @@ class Intervals(Options, title="Training"):
         most = max(1, min(100, num_train_steps // 20))
         steps = next(n for n in range(most, 0, -1) if self.save_checkpoints_steps % n == 0)
         return dataclasses.replace(self, log_steps=steps) if self.log_steps is None else self
-
-    def stops(self, step: int, last: int) -> Iterator[int]:
-        """The steps after `step`, up to the last one, at which something is due."""
-        intervals = (self.log_steps, self.save_checkpoints_steps, self.eval_steps)
-        while step < last:
-            due = [(step // every + 1) * every for every in intervals if every]
-            step = min(last, step + self.iterations_per_loop, *due)
-            yield step
-
-    @staticmethod
-    def is_due(step: int, every: int, last: int | None = None) -> bool:
-        """Whether something done every so many steps, and after the last, is due after `step`."""
-        return step == last or (every > 0 and step % every == 0)
 
 
 class FineTuningIntervals(Intervals, title="Fine-tuning"):

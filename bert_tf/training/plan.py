@@ -137,19 +137,29 @@ class RunPlan:
 
     def stops(self, step: int) -> Iterator[int]:
         """The steps after `step`, up to the last one, at which something is due."""
-        return self.intervals.stops(step, self.last_step)
+        intervals = self.intervals
+        regular = (intervals.log_steps, intervals.save_checkpoints_steps, intervals.eval_steps)
+        while step < self.last_step:
+            due = [(step // every + 1) * every for every in regular if every]
+            step = min(self.last_step, step + intervals.iterations_per_loop, *due)
+            yield step
 
     def is_to_log(self, step: int) -> bool:
         """Whether losses are logged after a step."""
-        return Intervals.is_due(step, self.intervals.log_steps or 0, self.last_step)
+        return step == self.last_step or _is_due(step, self.intervals.log_steps)
 
     def is_to_save(self, step: int) -> bool:
         """Whether a checkpoint is written after a step."""
-        return Intervals.is_due(step, self.intervals.save_checkpoints_steps, self.last_step)
+        return step == self.last_step or _is_due(step, self.intervals.save_checkpoints_steps)
 
     def is_to_evaluate(self, step: int) -> bool:
         """Whether the model is evaluated after a step; at step 0 before the first one."""
-        return Intervals.is_due(step, self.intervals.eval_steps)
+        return _is_due(step, self.intervals.eval_steps)
+
+
+def _is_due(step: int, every: int | None) -> bool:
+    """Whether something done every so many steps, 0 for never, is due after a step."""
+    return bool(every) and step % every == 0
 
 
 def steps_of_fit(

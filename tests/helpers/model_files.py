@@ -212,3 +212,11 @@ def greatest_difference(one: Weights, other: Weights) -> dict[str, float]:
     return saving.difference_of_outputs(
         saving.outputs_of(one, inputs), saving.outputs_of(other, inputs)
     )
+
+
+def write_encoder(folder, config: BertConfig) -> str:
+    """A folder as the original's releases are, without a head; returns its path."""
+    tensors = tensors_of("span", config)
+    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
+    write_tf1(folder, encoder, config=config)
+    return str(folder)

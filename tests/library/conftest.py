@@ -25,8 +25,4 @@ def _quickly(monkeypatch):
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory) -> str:
     """A folder as the original's releases are, without a head."""
-    folder = tmp_path_factory.mktemp("encoder")
-    tensors = model_files.tensors_of("span", CONFIG)
-    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
-    model_files.write_tf1(folder, encoder, config=CONFIG)
-    return str(folder)
+    return model_files.write_encoder(tmp_path_factory.mktemp("encoder"), CONFIG)

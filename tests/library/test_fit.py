@@ -35,11 +35,7 @@ STILL = dataclasses.replace(
 @pytest.fixture(scope="module")
 def still(tmp_path_factory) -> str:
     """A folder of an encoder without any dropout, that of the head included."""
-    folder = tmp_path_factory.mktemp("still")
-    tensors = model_files.tensors_of("span", STILL)
-    encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
-    model_files.write_tf1(folder, encoder, config=STILL)
-    return str(folder)
+    return model_files.write_encoder(tmp_path_factory.mktemp("still"), STILL)
 
 
 @pytest.fixture(scope="module")
