@@ -255,8 +255,13 @@ def read_questions(
     wanted = _with_id(columns, id_column)
     if labels:
         wanted = _with_sentence(wanted, sentence_column)
-    texts = Texts(0 if any(given) else len(inputs), are_tagged)
+    has_columns = any(given) or sentence_column is not None
+    texts = Texts(0 if has_columns else len(inputs), are_tagged)
     table = open_table(path, wanted, reading=reading, form=input_format or "", texts=texts)
+    if sentence_column is not None and not (labels and table.format.is_table):
+        received = f"--sentence_column={sentence_column} with {table.source}"
+        expected = "a table with a word a row, and a model of tags"
+        raise InputError(received, expected, "leave it out")
     if labels and table.format.is_table:
         table = _by_sentence(table, columns["text"], sentence_column)
     rows = table.rows
@@ -280,6 +285,9 @@ def _with_sentence(columns: Columns, sentence: str | None) -> Columns:
     """The columns to read of a model of words, with that of sentences; empty rows may part them."""
     by_field = dict(columns.by_field)
     if sentence is not None:
+        if not columns.are_names and not sentence.isdecimal():
+            received = f"--sentence_column={sentence} for a model of files without a header"
+            raise InputError(received, "a position from 0", "give the column by its position")
         by_field["sentence"] = sentence if columns.are_names else int(sentence)
     return columns._replace(by_field=by_field, keep_empty=True)
 

@@ -136,3 +136,21 @@ def test_words_without_a_header_are_in_columns_by_number(tmp_path, given):
     own = OwnFiles(train_file=str(path), label_kind="tags", has_header=False, **given)
     with pytest.raises(InputError, match="correct the column flags"):
         task_of(TaskData(own=own), "")
+
+
+@pytest.mark.parametrize(
+    ("content", "metadata", "says"),
+    [
+        ("It rains.\nIt snows.\n", METADATA, "the columns"),
+        (FORMS["O"], METADATA, "with a word a row, and a model of tags"),
+        ('{"text": "It rains."}\n', METADATA, "with a word a row, and a model of tags"),
+        ("Nr,text\n1,It\n", METADATA | {"task": "classification"}, "and a model of tags"),
+        ("1,It\n1,rains\n", METADATA | {"columns": [1]}, "a position from 0"),
+    ],
+)
+def test_a_column_of_sentences_is_not_ignored(tmp_path, content, metadata, says):
+    """Where nothing reads it, predict says so, as training does."""
+    (path := tmp_path / "a.txt").write_text(content)
+    with pytest.raises(InputError) as caught:
+        list(read_questions(str(path), metadata, sentence_column="Nr").rows)
+    assert says in str(caught.value)
