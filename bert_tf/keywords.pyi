@@ -48,4 +48,5 @@ class PredictorOptions(FileOptions, total=False):
     max_answer_length: int
     version_2_with_negative: bool | None
     null_score_diff_threshold: float | None
+    precision: str
     top_k: int

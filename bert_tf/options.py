@@ -145,6 +145,9 @@ class Options:
         cls.acts = acts or getattr(cls, "acts", "")
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
+    def prepare(self) -> None:
+        """Settings of the process that a command makes before TensorFlow loads."""
+
     def __post_init__(self):
         kinds = _hints(type(self))
         for field in dataclasses.fields(self):

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from bert_tf import processor
 from bert_tf.errors import InputError, first_line
 from bert_tf.terminal import Progress
 
@@ -40,8 +41,7 @@ def prepare_process() -> None:
     use the full width; without, oneDNN is up to 1.8 times slower. Measured with
     benchmarks/train_step.py. Where there is a GPU, XLA tries out fewer kernels before a first step.
     """
-    cpus = pathlib.Path("/proc/cpuinfo")  # of Linux
-    wide = cpus.exists() and b" avx512f" in cpus.read_bytes()
+    wide = "avx512f" in processor.flags()
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", str(int(wide)))
     flags = {"xla_cpu_prefer_vector_width": 512} if wide else {}
     flags |= OF_GPUS if gpus() and _version() >= _SINCE else {}
@@ -98,6 +98,34 @@ def keep_programs() -> None:
         if os.access(folder, os.W_OK | os.X_OK) and " " not in str(folder):
             name = "--tf_xla_persistent_cache"
             os.environ["TF_XLA_FLAGS"] = f"{name}_directory={folder} {name}_device_types=GPU"
+
+
+# What XLA compiles between the products of a graph: pointwise operations, sums, and the shapes
+# between them; neither products nor transpositions, which oneDNN makes faster. Each shape is
+# compiled when it first comes, so that the same step always gives the same bytes.
+_CLUSTERED = (
+    "PW,RED,PWRED,BroadcastTo,Const,ExpandDims,Fill,Reshape,Shape,Slice,StridedSlice,Tile,ZerosLike"
+)
+_CLUSTERS = (
+    "--tf_xla_auto_jit=2 --tf_xla_cpu_global_jit --tf_xla_enable_lazy_compilation=false "
+    f"--tf_xla_ops_to_cluster={_CLUSTERED}"
+)
+
+
+def cluster_graphs() -> None:
+    """Lets XLA compile what stands between the products of graphs on a CPU, for the whole process.
+
+    For training in bfloat16 on a CPU that multiplies it: XLA itself would multiply in float32.
+    To be called before TensorFlow loads. Without effect where `TF_XLA_FLAGS` is set, on another
+    CPU, and where there is a GPU.
+    """
+    if processor.bfloat16() and not gpus():
+        os.environ.setdefault("TF_XLA_FLAGS", _CLUSTERS)
+
+
+def clusters_graphs() -> bool:
+    """Whether `cluster_graphs` is in effect, or the user's flags do the like."""
+    return "tf_xla_cpu_global_jit" in os.environ.get("TF_XLA_FLAGS", "")
 
 
 _of_command: list[bool] = []  # whether `prepare_command` was called

@@ -50,6 +50,7 @@ def run(main: Callable[[Any], None]) -> None:
     from bert_tf.cli.flags import parse
 
     options = parse(cls, sys.argv)
+    options.prepare()
     if getattr(sys.modules[main.__module__], "LOADS_TENSORFLOW", True):
         runtime.load_tensorflow()
     app.run(lambda _: run_to_end(main, options), flags_parser=lambda words: words[:1])

@@ -1,5 +1,6 @@
 """The options that commands which train have in common. Loads no TensorFlow."""
 
+from bert_tf import runtime
 from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.data.options import Batching
 from bert_tf.errors import InputError
@@ -49,6 +50,12 @@ class TrainingCommand(RunFolder, title="Training"):
     step: StepConfig = StepConfig()
     devices: Devices = Devices()
     ignored: WithoutEffect = WithoutEffect()
+
+    def prepare(self) -> None:
+        """Chooses what XLA compiles in bfloat16 on a CPU."""
+        of_tpu = self.devices.use_tpu or self.devices.tpu or self.devices.strategy == "tpu"
+        if self.step.precision == "bfloat16" and self.step.xla and not of_tpu:
+            runtime.cluster_graphs()
 
     def check(self) -> None:
         """Refuses folders that TensorFlow could not read."""

@@ -14,6 +14,7 @@ Runtime are laid out in the same way.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -35,7 +36,14 @@ from bert_tf.errors import InputError
 from bert_tf.runtime import import_tensorflow_text
 from bert_tf.serving import portable
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS
-from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
+from bert_tf.serving.options import (
+    BFLOAT16,
+    DEFAULT,
+    FLOAT32,
+    FROM_IDS,
+    SAVED_MODEL,
+    ServingOptions,
+)
 from bert_tf.serving.portable import Arrays
 from bert_tf.serving.signatures import (
     Answers,
@@ -125,6 +133,11 @@ def export_checkpoint(
     if int8 and file_format == SAVED_MODEL:
         expected = f"--format={' or '.join(portable.FORMATS)}"
         raise InputError(f"--int8 with --format={SAVED_MODEL}", expected, "leave out one of both")
+    if options.precision == BFLOAT16 and file_format != SAVED_MODEL:
+        received = f"--precision={BFLOAT16} with --format={file_format}"
+        raise InputError(
+            received, f"--format={SAVED_MODEL}", "leave out one of both, or try --int8"
+        )
     activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
     export_dir = files.own_path(export_dir)
     if file_format == SAVED_MODEL:
@@ -144,20 +157,39 @@ def export_checkpoint(
             )
         )
         if file_format == SAVED_MODEL:
-            signatures, converted = task.signatures(), {}
+            signatures, facts = task.signatures(), {}
+            if options.precision == BFLOAT16:
+                with Progress("compare with float32"), without_chatter():
+                    facts = _beside_float32(source, config, tokenizer, options, signatures)
             name = export_dir.rpartition("/")[2] or task.head.name
             answered += _write_saved_model(task, signatures, folder, model_name=name)
         else:
             _write_vocabulary(task, folder)
             with Progress(f"convert to {file_format}"), without_chatter(logging.ERROR):
-                signatures, converted = portable.write_portable(
+                signatures, facts = portable.write_portable(
                     task, folder, name=file_format, int8=int8
                 )
-        metadata = metadata_of(task, source, signatures, **converted)
+        metadata = metadata_of(task, source, signatures, **facts)
         with files.path_errors(export_dir, "written"):
             _write_description(folder, metadata, task.head.title)
             write_checksums(folder)
     return final
+
+
+def _beside_float32(
+    source: Weights,
+    config: BertConfig,
+    tokenizer: FullTokenizer,
+    options: ServingOptions,
+    signatures: Mapping[str, Signature],
+) -> dict[str, float]:
+    """How far the answers of a model in bfloat16 are from those in float32, for export.json."""
+    of_ids = signatures[FROM_IDS].traced()
+    exact = make_task(source, config, tokenizer, dataclasses.replace(options, precision=FLOAT32))
+    difference, other = portable.compare(
+        lambda features: _answers_of(of_ids, features), exact.signatures()[FROM_IDS].traced(), exact
+    )
+    return {"greatest_difference": difference, "other_whole_numbers": other}
 
 
 def _write_description(folder: str, metadata: Mapping[str, Any], title: str) -> None:
@@ -304,7 +336,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def metadata_of(
-    task: ServingTask, source: Weights, signatures: Mapping[str, Signature], **converted: Any
+    task: ServingTask, source: Weights, signatures: Mapping[str, Signature], **facts: Any
 ) -> dict[str, Any]:
     """The content of export.json. Of paths it has the last part only.
 
@@ -312,14 +344,15 @@ def metadata_of(
       task: that is exported.
       source: its checkpoint.
       signatures: of the export.
-      **converted: what `portable.write_portable` says of a conversion; nothing for a SavedModel.
+      **facts: what was measured of the model; of a file of another format what
+        `portable.write_portable` says of it.
     """
     options, tokenizer = task.listed_options(), task.sequences.tokenizer
-    if not converted:
-        converted = {"texts": dict(task.texts), "outputs": dict(task.outputs)}
+    if "file" not in facts:
+        facts |= {"texts": dict(task.texts), "outputs": dict(task.outputs)}
     return {
         "task": task.head.name,
-        **converted,
+        **facts,
         "signatures": specs_of({name: one.inputs for name, one in signatures.items()}),
         "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
         "options": options,
@@ -368,9 +401,9 @@ def metrics_of(path: str) -> dict[str, str]:
 
 # ---------------------------------------------------------------------------- README.md
 
-CARD, SAVED_MODEL_CARD, PORTABLE_CARD = (
+CARD, SAVED_MODEL_CARD, PORTABLE_CARD, BFLOAT16_CARD = (
     pathlib.Path(__file__).with_name(f"card{kind}.md").read_text(encoding="utf-8")
-    for kind in ("", "_saved_model", "_portable")
+    for kind in ("", "_saved_model", "_portable", "_bfloat16")
 )
 
 
@@ -382,6 +415,8 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
       title: one line: what the model does.
     """
     about = SAVED_MODEL_CARD
+    if metadata["options"]["precision"] == BFLOAT16:
+        about = f"{about.rstrip()}\n\n{BFLOAT16_CARD.format(**metadata)}"
     if "file" in metadata:
         weights = "int8" if metadata["int8_weights"] else "float32"
         about = PORTABLE_CARD.format(weights=weights, **metadata)

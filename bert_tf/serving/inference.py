@@ -1,16 +1,21 @@
 """BERT for inference alone: the arithmetic of `modeling.layers` in a third of the operations.
 
-An export of the Keras layers takes 22 to 26 % longer for one short text (26 or 128 tokens) with
-MiniLM, and 11 to 14 % with BERT-Base (TensorFlow's C API on 2 cores of an AMD EPYC). What differs
-from the layers:
+A second encoder, kept knowingly. An export of the Keras layers takes 22 to 26 % longer for one
+short text (26 or 128 tokens) with MiniLM, and 11 to 14 % with BERT-Base (TensorFlow's C API on 2
+cores of an AMD EPYC). tests/serving/test_inference.py holds it to the layers, for every head and
+every option of a configuration. What differs from the layers:
 
 - query, key and value are one matrix product, and the query's weights include the scores' scale;
 - everything between two attentions works on a matrix with a row for each token;
 - what a task does not need is left out, such as the pooler of a model for questions.
 
-On top of it stand the Keras layers of the head, whichever it is. The encoder is TensorFlow
-variables and functions of them. The functions also run on the variables of a loaded SavedModel,
-which have the same names.
+With a precision of bfloat16 weights are stored, and tensors between operations are, in bfloat16;
+norms are computed in float32. oneDNN multiplies them where the CPU does, in a graph that XLA does
+not compile: it would multiply float32.
+
+On top of it stand the Keras layers of the head, in float32, whichever it is. The encoder is
+TensorFlow variables and functions of them. The functions also run on the variables of a loaded
+SavedModel, which have the same names.
 
 Dimensions as in `modeling.layers`: B, S, D, N, H, P, V; T tokens of a batch, B * S.
 """
@@ -62,27 +67,29 @@ PORTABLE_ACTIVATIONS: Activations = {
 
 
 class _Part(tf.Module):
-    """Weights, or parts, by name."""
+    """Variables, or parts, by name."""
 
-    def __init__(self, **members: np.ndarray | tf.Module):
+    def __init__(self, **members: tf.Variable | tf.Module):
         super().__init__()
         for name, value in members.items():
-            setattr(self, name, value if isinstance(value, tf.Module) else _variable(value))
+            setattr(self, name, value)
 
 
-def _variable(value: np.ndarray) -> tf.Variable:
-    return tf.Variable(value.astype(np.float32), trainable=False)
+def _variable(value: np.ndarray, precision: str = "float32") -> tf.Variable:
+    return tf.Variable(tf.cast(value, precision), trainable=False)
 
 
-def _dense(tensors: Tensors, scope: str) -> _Part:
-    return _Part(kernel=tensors[f"{scope}/kernel"], bias=tensors[f"{scope}/bias"])
+def _dense(tensors: Tensors, scope: str, precision: str) -> _Part:
+    kernel, bias = tensors[f"{scope}/kernel"], tensors[f"{scope}/bias"]
+    return _Part(kernel=_variable(kernel, precision), bias=_variable(bias, precision))
 
 
 def _norm(tensors: Tensors, scope: str) -> _Part:
-    return _Part(gamma=tensors[f"{scope}/LayerNorm/gamma"], beta=tensors[f"{scope}/LayerNorm/beta"])
+    gamma, beta = tensors[f"{scope}/LayerNorm/gamma"], tensors[f"{scope}/LayerNorm/beta"]
+    return _Part(gamma=_variable(gamma), beta=_variable(beta))
 
 
-def _query_key_value(tensors: Tensors, config: BertConfig, scope: str) -> _Part:
+def _query_key_value(tensors: Tensors, config: BertConfig, scope: str, precision: str) -> _Part:
     """The three projections as one, [D, 3 * D]."""
     scale = (config.hidden_size // config.num_attention_heads) ** -0.5
 
@@ -90,16 +97,18 @@ def _query_key_value(tensors: Tensors, config: BertConfig, scope: str) -> _Part:
         query, *rest = (tensors[f"{scope}/{name}/{kind}"] for name in ("query", "key", "value"))
         return np.concatenate([query * scale, *rest], -1)
 
-    return _Part(kernel=joined("kernel"), bias=joined("bias"))
+    kernel, bias = joined("kernel"), joined("bias")
+    return _Part(kernel=_variable(kernel, precision), bias=_variable(bias, precision))
 
 
-def _block(tensors: Tensors, config: BertConfig, scope: str) -> _Part:
+def _block(tensors: Tensors, config: BertConfig, scope: str, precision: str) -> _Part:
+    projections = _query_key_value(tensors, config, f"{scope}/attention/self", precision)
     return _Part(
-        query_key_value=_query_key_value(tensors, config, f"{scope}/attention/self"),
-        attention_output=_dense(tensors, f"{scope}/attention/output/dense"),
+        query_key_value=projections,
+        attention_output=_dense(tensors, f"{scope}/attention/output/dense", precision),
         attention_norm=_norm(tensors, f"{scope}/attention/output"),
-        intermediate=_dense(tensors, f"{scope}/intermediate/dense"),
-        output=_dense(tensors, f"{scope}/output/dense"),
+        intermediate=_dense(tensors, f"{scope}/intermediate/dense", precision),
+        output=_dense(tensors, f"{scope}/output/dense", precision),
         output_norm=_norm(tensors, f"{scope}/output"),
     )
 
@@ -113,10 +122,12 @@ def _project(x: tf.Tensor, weights: Any) -> tf.Tensor:
 
 
 def _normalize(x: tf.Tensor, weights: Any, epsilon: float) -> tf.Tensor:
-    """Layer normalization of x [T, D]."""
-    x -= tf.reduce_mean(x, -1, keepdims=True)
-    variance = tf.reduce_mean(tf.square(x), -1, keepdims=True)
-    return x * tf.math.rsqrt(variance + epsilon) * weights.gamma + weights.beta
+    """Layer normalization of x [T, D], computed in float32."""
+    y = tf.cast(x, tf.float32)
+    y -= tf.reduce_mean(y, -1, keepdims=True)
+    variance = tf.reduce_mean(tf.square(y), -1, keepdims=True)
+    y = y * tf.math.rsqrt(variance + epsilon) * weights.gamma + weights.beta
+    return tf.cast(y, x.dtype)
 
 
 def encode(
@@ -134,7 +145,8 @@ def encode(
       activations: by name.
 
     Returns:
-      The embeddings and each block's output [T, D], and its attention probabilities [B, N, S, S].
+      The embeddings and each block's output [T, D], and its attention probabilities [B, N, S, S];
+      float32, whatever the weights are.
     """
     ids, segments = features["input_ids"], features["segment_ids"]
     batch_shape = tf.unstack(tf.shape(ids))  # [B, S]
@@ -146,7 +158,7 @@ def encode(
     if config.is_causal:
         places = tf.range(batch_shape[1])
         seen *= tf.cast(places[:, tf.newaxis] >= places, tf.float32)  # [B, 1, S, S]
-    mask_scores = (1.0 - seen) * MASKED_SCORE
+    mask_scores = tf.cast((1.0 - seen) * MASKED_SCORE, x.dtype)
     outputs, probabilities = [x], []
     for block in weights.blocks:
         context, attended = _attend(x, block, config, mask_scores, batch_shape)
@@ -156,7 +168,9 @@ def encode(
         wide = activations[config.hidden_act](_project(x, block.intermediate))  # [T, F]
         x = _normalize(x + _project(wide, block.output), block.output_norm, config.layer_norm_eps)
         outputs.append(x)
-    return outputs, probabilities
+    return [tf.cast(y, tf.float32) for y in outputs], [
+        tf.cast(p, tf.float32) for p in probabilities
+    ]
 
 
 def _attend(
@@ -186,6 +200,7 @@ class InferenceModel(tf.Module):
         config: BertConfig,
         outputs: Sequence[str],
         activations: Activations = ACTIVATIONS,
+        precision: str = "float32",
     ):
         """Copies the weights of the encoder, and takes the layers on top of it.
 
@@ -194,6 +209,7 @@ class InferenceModel(tf.Module):
           config: of the model.
           outputs: those of the model that are wanted.
           activations: by name; how they are written decides what a converter makes of them.
+          precision: float32 or bfloat16; norms are always float32.
         """
         super().__init__()
         self._config, self._activations, self.outputs = config, activations, tuple(outputs)
@@ -202,11 +218,11 @@ class InferenceModel(tf.Module):
         found = {layer.name for layer in model.layers}
         names = [f"layer_{i}" for i in range(config.num_hidden_layers) if f"layer_{i}" in found]
         scope = "bert/embeddings"
-        self.word_embeddings = _variable(tensors[f"{scope}/word_embeddings"])
-        self.token_type_embeddings = _variable(tensors[f"{scope}/token_type_embeddings"])
-        self.position_embeddings = _variable(tensors[f"{scope}/position_embeddings"])
+        self.word_embeddings = _variable(tensors[f"{scope}/word_embeddings"], precision)
+        self.token_type_embeddings = _variable(tensors[f"{scope}/token_type_embeddings"], precision)
+        self.position_embeddings = _variable(tensors[f"{scope}/position_embeddings"], precision)
         self.embedding_norm = _norm(tensors, scope)
-        self.blocks = [_block(tensors, config, f"bert/encoder/{name}") for name in names]
+        self.blocks = [_block(tensors, config, f"bert/encoder/{name}", precision) for name in names]
         every = [model.get_layer(name).output for name in ("embeddings", *names)]
         *others, last = every
         inputs = [last]
@@ -258,4 +274,8 @@ class InferenceModel(tf.Module):
             # A head of masked words reads the table here, or an export would hold two.
             with keras.StatelessScope([(self._table, tf.convert_to_tensor(self.word_embeddings))]):
                 found = self._head(given, training=False)
-        return {name: found.get(name, sequence) for name in self.outputs}
+        answers = {name: found.get(name, sequence) for name in self.outputs}
+        # A head of masked words answers in its table's precision.
+        return {
+            n: tf.cast(a, tf.float32) if a.dtype == tf.bfloat16 else a for n, a in answers.items()
+        }

@@ -35,7 +35,7 @@ from bert_tf.serving import export
 from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of, text_inputs
-from bert_tf.serving.signatures import make_task, refuse_not_finite
+from bert_tf.serving.signatures import make_task, refuse_not_finite, warn_of_precision
 from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
     FullTokenizer,
     room_for,
@@ -179,6 +179,7 @@ def open_export(folder: str) -> ServedModel:
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
         metadata["signatures"] = export.specs_of(inputs)
         text_inputs(metadata)
+    warn_of_precision(metadata.get("options", {}).get("precision", ""))
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
     names = ("do_lower_case", "strip_accents", "never_split")
     own = {name: metadata[name] for name in names if name in metadata}

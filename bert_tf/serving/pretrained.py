@@ -16,12 +16,13 @@ Shapes: B examples of a batch, S its length, T tokens of a line, L chosen layers
 """
 
 import dataclasses
+import functools
 import io
 import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -38,8 +39,9 @@ from bert_tf.data.grouping import LENGTHS, batches_by_length, padded_length
 from bert_tf.errors import InputError, quoted
 from bert_tf.modeling.models import BertModel
 from bert_tf.options import Reading
-from bert_tf.serving.options import EMBEDDINGS, FEATURE_FORMATS, MASK
-from bert_tf.serving.signatures import refuse_not_finite
+from bert_tf.serving.inference import InferenceModel, encode
+from bert_tf.serving.options import BFLOAT16, EMBEDDINGS, FEATURE_FORMATS, FLOAT32, MASK
+from bert_tf.serving.signatures import refuse_not_finite, warn_of_precision
 from bert_tf.tables import JSON, JSONL, TEXT, Columns, Row, Texts, open_table, refuse_rows
 from bert_tf.terminal import announced
 from bert_tf.tokenization.wordpiece import (
@@ -168,6 +170,7 @@ class Extractor:
         pooling: str,
         max_seq_length: int,
         batch_size: int,
+        precision: str = FLOAT32,
     ):
         """Builds the encoder and loads the weights.
 
@@ -180,6 +183,7 @@ class Extractor:
             last token's; mean for the mean over all tokens of the line, [CLS] and [SEP] included.
           max_seq_length: maximum number of tokens of an example.
           batch_size: B.
+          precision: what vectors are computed in, one of `options.ANSWER_PRECISIONS`.
 
         Raises:
           InputError: a size is out of range, or the weights do not fit.
@@ -199,7 +203,15 @@ class Extractor:
         self._window_size = batches * batch_size
         depth = config.num_hidden_layers
         names = ["embedding_output" if x == EMBEDDINGS else f"layer_{x % depth}" for x in layers]
-        self._run = _compiled(model, names, pooling, config.is_causal)
+        outputs_of = functools.partial(model, training=False)
+        if precision == BFLOAT16:
+            served = InferenceModel(model, config, (), precision=precision)
+            outputs_of = functools.partial(_outputs_of, served, config)
+        warn_of_precision(precision)
+        # XLA would multiply bfloat16 in float32.
+        self._run = _compiled(
+            outputs_of, names, pooling, config.is_causal, by_xla=precision == FLOAT32
+        )
 
     def extract(self, lines: Iterable[Line]) -> Iterator[Vectors]:
         """Yields the vectors of each line, in order, while lines are read.
@@ -250,12 +262,28 @@ class Extractor:
             return self._run(padded(whole, length)).numpy()[: len(rows)]  # [B, L, (S,) D]
 
 
-def _compiled(model: keras.Model, names: Sequence[str], pooling: str, is_causal: bool) -> Any:
+def _outputs_of(
+    served: InferenceModel, config: BertConfig, inputs: Mapping[str, tf.Tensor]
+) -> dict[str, tf.Tensor]:
+    """As the encoder of all layers gives them, [B, S, D] each, by the encoder for inference."""
+    shape = [*tf.unstack(tf.shape(inputs["input_ids"])), config.hidden_size]
+    embeddings, *layers = (tf.reshape(x, shape) for x in encode(served, config, inputs)[0])
+    return {"embedding_output": embeddings} | {f"layer_{i}": x for i, x in enumerate(layers)}
+
+
+def _compiled(
+    outputs_of: Callable[[Any], Mapping[str, tf.Tensor]],
+    names: Sequence[str],
+    pooling: str,
+    is_causal: bool,
+    *,
+    by_xla: bool,
+) -> Any:
     """The inputs of a model, [B, S] each -> the named outputs [B, L, S, D], or [B, L, D]."""
 
-    @tf.function(jit_compile=True)
+    @tf.function(jit_compile=by_xla or None)
     def run(inputs):
-        outputs = model(inputs, training=False)
+        outputs = outputs_of(inputs)
         chosen = tf.stack([outputs[name] for name in names], axis=1)  # [B, L, S, D]
         if pooling == "cls":
             if not is_causal:

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from bert_tf import processor, runtime
 from bert_tf.checkpoints.classes import with_labels
 from bert_tf.checkpoints.matching import load_checkpoint, refuse_other_task
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
@@ -22,10 +23,12 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, head_named
 from bert_tf.heads.head import Head
+from bert_tf.modeling.models import layer_dtype
 from bert_tf.serving import graph_text
 from bert_tf.serving.graph_text import Features, Sequences
 from bert_tf.serving.inference import ACTIVATIONS, Activations, InferenceModel
 from bert_tf.serving.options import (
+    BFLOAT16,
     DEFAULT,
     DEFAULT_CHOICES,
     FROM_EXAMPLES,
@@ -179,7 +182,12 @@ class ServingTask:
 
     def listed_options(self) -> dict[str, Any]:
         """The options that affect the task, as they were chosen at export, for the model card."""
-        names = ("max_seq_length", *self.own_options, *(["labels"] if self.head.has_names else []))
+        names = (
+            "max_seq_length",
+            "precision",
+            *self.own_options,
+            *(["labels"] if self.head.has_names else []),
+        )
         values = {name: getattr(self.options, name) for name in names}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
@@ -248,12 +256,23 @@ def make_task(
         logging.warning("Trained on windows of long texts; served, texts are cut to %d.", most)
     if trained.document_context:
         logging.warning("Trained with --document_context: give the text around a sentence, too.")
-    model = head.model(config, num_classes=source.num_classes)
+    # A head of masked words multiplies with the table of the encoder: in its precision.
+    in_bfloat16 = "masked_lm_logits" in head.outputs and options.precision == BFLOAT16
+    with layer_dtype("mixed_bfloat16" if in_bfloat16 else None):
+        model = head.model(config, num_classes=source.num_classes)
     load_checkpoint(model, source, required=head.required)
     has_pooler = "bert/pooler/dense/kernel" in source.shapes  # else it is a new one
     outputs = [name for name in head.outputs if has_pooler or name != "pooled_output"]
-    served = InferenceModel(model, config, outputs, activations)
+    served = InferenceModel(model, config, outputs, activations, options.precision)
+    warn_of_precision(options.precision)
     return kind(head, served, tokenizer, config, options)
+
+
+def warn_of_precision(precision: str) -> None:
+    """Logs that a model in bfloat16 answers more slowly on a CPU that does not multiply it."""
+    if precision == BFLOAT16 and not processor.bfloat16() and not runtime.gpus():
+        answers = "a model in bfloat16 answers more slowly than one in float32."
+        logging.warning("%s%s", processor.NO_BFLOAT16, answers)
 
 
 def _shown_task(source: Weights) -> str | None:

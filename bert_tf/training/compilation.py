@@ -1,11 +1,13 @@
 """What of a training is compiled, on which devices, and when.
 
+described   what computes the products of bfloat16 on a CPU, in words
 parts_of    which functions of a step XLA compiles, by devices and options
 program     a function as XLA's program, or as it is
 Programs    what this process has compiled so far, and so how many steps a call makes
 """
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bert_tf import processor, runtime
 from bert_tf.terminal import announced
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.options import StepConfig
@@ -31,13 +34,42 @@ class Parts(NamedTuple):
 def parts_of(config: StepConfig, strategy: tf.distribute.Strategy) -> Parts:
     """What XLA compiles on the devices of a strategy.
 
+    Nothing in bfloat16 on CPUs that multiply it: XLA would turn the products into float32. There a
+    step is a graph with oneDNN's products, and with what stands between them compiled by XLA if
+    the process is told so (`runtime.cluster_graphs`).
+
     The whole update of a single replica. With several replicas only loss and gradients: XLA on CPU
     and GPU cannot reduce over replicas. Nor does it compile a `merge_call` of MirroredStrategy on
     GPUs, whose replicas are threads.
     """
+    if config.precision == "bfloat16" and on_cpus(strategy) and processor.bfloat16():
+        return Parts(update=False, gradients=False, answers=False)
     mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     is_single = strategy.num_replicas_in_sync == 1 and not mirrored
     return Parts(config.xla and is_single, config.xla and not is_single, config.xla)
+
+
+def on_cpus(strategy: tf.distribute.Strategy) -> bool:
+    """Whether the devices of a strategy are CPUs."""
+    try:
+        names = strategy.extended.worker_devices
+    except RuntimeError:  # the default strategy has no such list
+        names = [tf.constant(0.0).device]
+    return {tf.DeviceSpec.from_string(name).device_type for name in names} == {"CPU"}
+
+
+def described(config: StepConfig, strategy: tf.distribute.Strategy) -> str:
+    """How CPUs compute a step in bfloat16, for the log; "" of other devices and precisions."""
+    if config.precision != "bfloat16" or not on_cpus(strategy):
+        return ""
+    if not (instructions := processor.bfloat16()):
+        return f"{processor.NO_BFLOAT16}--precision=bfloat16 is not faster than float32."
+    between = "XLA compiles what stands between them."
+    if not runtime.clusters_graphs():
+        flags = "TF_XLA_FLAGS" in os.environ
+        why = "--noxla" if not config.xla else "TF_XLA_FLAGS is set" if flags else "not a command"
+        between = f"XLA compiles nothing ({why})."
+    return f"oneDNN multiplies in bfloat16 on this CPU ({instructions}). {between}"
 
 
 def program(function: Callable, *, is_compiled: bool) -> Callable:

@@ -25,7 +25,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
 from bert_tf.terminal import Progress
 from bert_tf.training import distribution
-from bert_tf.training.compilation import Programs
+from bert_tf.training.compilation import Programs, described
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.evaluation import Evaluate, Evaluations, Evaluator
 from bert_tf.training.log import TrainingLog
@@ -163,6 +163,8 @@ class Trainer(Evaluator):
             logging.info("Already trained for %d steps of %d.", step, plan.last_step)
         else:
             logging.info("%s", plan.describe())
+            if computed := described(self.step_config, self.strategy):
+                logging.info("%s", computed)
             self._check_beginning()
         self.programs.begin(batches.shape)
         return step
