@@ -1,18 +1,25 @@
-"""How long an export takes to answer, beside PyTorch and ONNX Runtime, turn by turn in one run.
+"""How long an export takes to answer, beside PyTorch, ONNX Runtime and OpenVINO, in one run.
 
     pip install -r benchmarks/requirements.txt
     BERT_TF_DATA=... python benchmarks/serving_latency.py --models=minilm,base --torch_python=...
     BERT_TF_DATA=... python benchmarks/serving_latency.py --threads=2/2,1/2,1/1 --clients=1,2,4
+    BERT_TF_DATA=... python benchmarks/serving_latency.py --contenders=ours,ours-bfloat16,openvino
 
 Raw text in, a mean-pooled vector for each text out, tokenization included on all sides, two threads
-or as many as the machine has cores. One text of 20 words, one of 200, and 32 of 20; the texts are
-real ones, cut from SQuAD's contexts, others in every request. minilm is all-MiniLM-L6-v2 itself,
-base has BERT-Base's sizes and random weights. Contenders, each a process of its own:
+or as many as the machine has cores. --cases says how many words a text has and how many texts a
+request (20 words are some 26 tokens, 98 some 128); the texts are real ones, cut from SQuAD's
+contexts, others in every request. minilm is all-MiniLM-L6-v2 itself, base has BERT-Base's sizes and
+random weights. Contenders, each a process of its own:
 
-    ours         an export, by TensorFlow's C API: the session that TensorFlow Serving runs it in,
-                 in a process with neither Keras nor this package
-    pytorch      transformers' model, eager, in inference mode, with its Rust tokenizer
-    onnxruntime  the same model, exported by PyTorch, all optimizations of ONNX Runtime on
+    ours              an export, by TensorFlow's C API: the session that TensorFlow Serving runs it
+                      in, in a process with neither Keras nor this package
+    ours-bfloat16     an export of --precision=bfloat16, likewise
+    pytorch           transformers' model, eager, in inference mode, with its Rust tokenizer
+    pytorch-bfloat16  as model.to(torch.bfloat16)
+    onnxruntime       the same model, exported by PyTorch, all optimizations of ONNX Runtime on
+    onnxruntime-int8  its weights quantized by onnxruntime.quantization.quantize_dynamic
+    openvino          the same file, with INFERENCE_PRECISION_HINT f32
+    openvino-bfloat16 and with bf16, its own default on CPUs that multiply it
 
 They take turns of a few requests, so that a change of the machine's speed affects all. Prints
 p50 and p99 of the time of a request, texts a second and the process's CPU time for a request in the
@@ -50,11 +57,20 @@ from measuring import (
     verb,
 )
 
-CASES = ((20, 1), (200, 1), (20, 32))  # words of a text, texts of a request
 MAX_LENGTH = 512  # ids of a text at most
 CUT = {"truncation": True, "max_length": MAX_LENGTH}
 ROUNDING = 1e-4  # vectors that differ by more are not of the same texts
-CONTENDERS = ("ours", "pytorch", "onnxruntime")
+COARSE = 0.5  # likewise, of fewer bits
+CONTENDERS = (
+    "ours",
+    "ours-bfloat16",
+    "pytorch",
+    "pytorch-bfloat16",
+    "onnxruntime",
+    "onnxruntime-int8",
+    "openvino",
+    "openvino-bfloat16",
+)
 BASE = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -69,6 +85,8 @@ def main() -> None:
     options = parse_options(
         __doc__,
         models=("minilm", "base"),
+        contenders=("ours", "pytorch", "onnxruntime"),  # some of those above
+        cases=("20x1", "200x1", "20x32"),  # words of a text x texts of a request
         rounds=20,  # turns of each contender
         requests=10,  # of one text, in a turn
         torch_python=sys.executable,
@@ -79,8 +97,9 @@ def main() -> None:
         folder=None,
     )
     if options.contender:
-        others = {"pytorch": pytorch, "onnxruntime": onnx}
-        make = others.get(options.contender, predictor if options.predictor else ours)
+        others = {"pytorch": pytorch, "onnxruntime": onnx, "openvino": openvino}
+        kind = options.contender.partition("-")[0]
+        make = others.get(kind, predictor if options.predictor else ours)
         serve(timed(make(options)))
         return
     titles = "model", "request", "clients", "contender", "p50 ms", "p99 ms", "texts/s", "CPU ms"
@@ -100,8 +119,10 @@ def make_models(model: str, folder: pathlib.Path) -> None:
         (folder / "hugging_face").symlink_to(source)
     # The contenders cut no earlier and no later.
     flags = {"task": "embeddings", "max_seq_length": MAX_LENGTH}
-    verb("export", init_checkpoint=source, export_dir=folder / "export", **flags)
-    (folder / "tensors.json").write_text(json.dumps(names_of(folder / "export/1")))
+    for precision in ("float32", "bfloat16"):
+        export_dir = folder / f"export-{precision}"
+        verb("export", init_checkpoint=source, export_dir=export_dir, precision=precision, **flags)
+    (folder / "tensors.json").write_text(json.dumps(names_of(folder / "export-float32/1")))
 
 
 def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
@@ -143,8 +164,10 @@ def names_of(export: pathlib.Path) -> dict:
 
 def measure(folder: pathlib.Path, options) -> dict:
     """By case, clients and contender: what was measured in each request and in each turn."""
-    contenders = {name: start(name, folder, options) for name in options.threads or CONTENDERS}
-    cases = [(case, clients) for case in CASES for clients in options.clients]
+    names = options.threads or options.contenders
+    contenders = {name: start(name, folder, options) for name in names}
+    sizes = [tuple(map(int, case.split("x"))) for case in options.cases]
+    cases = [(case, clients) for case in sizes for clients in options.clients]
     found: dict = {(*case, name): ([], [], [], []) for case in cases for name in contenders}
     for turn in range(options.rounds + 1):  # the first warms up
         for case, clients in cases:
@@ -165,7 +188,7 @@ def measure(folder: pathlib.Path, options) -> dict:
 def start(name: str, folder: pathlib.Path, options) -> Contender:
     """A contender's process."""
     if name in CONTENDERS:
-        python = sys.executable if name == "ours" else options.torch_python
+        python = sys.executable if name.startswith("ours") else options.torch_python
         return Contender(command(__file__, python=python, contender=name, folder=folder))
     asked = {"threads": name, "predictor": options.predictor or None, "folder": folder}
     return Contender(command(__file__, contender="ours", **asked))
@@ -212,7 +235,7 @@ def report(model: str, found: dict) -> None:
         figures = [p50, p99, np.median(rates), 1000 * np.median(cpu)]
         cells = [model, f"{texts} x {words} words", clients, name, *(f"{x:.1f}" for x in figures)]
         print_rows([*cells, f"{difference:.1e}"])
-        if not difference < ROUNDING:
+        if not difference < (COARSE if "-" in name else ROUNDING):
             sys.exit(f"{name} and {first} differ by {difference:.1e}")
 
 
@@ -230,7 +253,8 @@ def ours(options):
     config = b""
     for threads in options.threads:  # fields 2 and 5 of ConfigProto
         config = bytes([2 << 3, int(threads.split("/")[0]), 5 << 3, int(threads.split("/")[1])])
-    model = SavedModel(tensorflow, str(folder / "export/1"), config)
+    precision = "bfloat16" if options.contender == "ours-bfloat16" else "float32"
+    model = SavedModel(tensorflow, str(folder / f"export-{precision}/1"), config)
 
     def answer(texts: list[str]) -> np.ndarray:
         feed = {names["input"]: np.array([text.encode() for text in texts], object)}
@@ -248,7 +272,7 @@ def predictor(options):
     prepare_process()
     import bert_tf
 
-    model = bert_tf.Predictor(pathlib.Path(options.folder) / "export")
+    model = bert_tf.Predictor(pathlib.Path(options.folder) / "export-float32")
     return lambda texts: np.array([one["mean"] for one in model.predict(texts)])
 
 
@@ -259,12 +283,14 @@ def pytorch(options):
 
     folder = pathlib.Path(options.folder) / "hugging_face"
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    model = transformers.AutoModel.from_pretrained(folder).eval()
+    dtype = torch.bfloat16 if options.contender == "pytorch-bfloat16" else torch.float32
+    model = transformers.AutoModel.from_pretrained(folder, dtype=dtype).eval()
 
     @torch.inference_mode()
     def answer(texts: list[str]) -> np.ndarray:
         batch = tokenizer(texts, padding=True, **CUT, return_tensors="pt")
-        return mean(model(**batch).last_hidden_state.numpy(), batch["attention_mask"].numpy())
+        vectors = model(**batch).last_hidden_state.float().numpy()
+        return mean(vectors, batch["attention_mask"].numpy())
 
     return answer
 
@@ -296,9 +322,8 @@ def export_onnx(model, inputs: dict, path: str) -> None:
     )
 
 
-def onnx(options):
-    """The same by ONNX Runtime."""
-    import onnxruntime
+def onnx_file(options):
+    """Tokenizer, and the path of the model as ONNX, made by PyTorch."""
     import transformers
 
     folder = pathlib.Path(options.folder) / "hugging_face"
@@ -306,17 +331,44 @@ def onnx(options):
     model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     names = ["input_ids", "attention_mask", "token_type_ids"]
 
-    path = str(pathlib.Path(options.folder) / "model.onnx")
+    path = str(pathlib.Path(options.folder) / f"{options.contender}.onnx")
     batch = tokenizer(["two", "texts of words"], padding=True, return_tensors="pt")
     export_onnx(model, {name: batch[name] for name in names}, path)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return tokenizer, path
+
+
+def of_batches(tokenizer, run):
+    """Texts -> vectors [N, D], by a function of ids -> vectors [N, S, D]."""
 
     def answer(texts: list[str]) -> np.ndarray:
         batch = tokenizer(texts, padding=True, **CUT, return_tensors="np")
-        feed = {name: batch[name].astype(np.int64) for name in names}
-        return mean(session.run(["last_hidden_state"], feed)[0], batch["attention_mask"])
+        names = "input_ids", "attention_mask", "token_type_ids"
+        return mean(run({n: batch[n].astype(np.int64) for n in names}), batch["attention_mask"])
 
     return answer
+
+
+def onnx(options):
+    """The same by ONNX Runtime."""
+    import onnxruntime
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    tokenizer, path = onnx_file(options)
+    if options.contender == "onnxruntime-int8":
+        quantize_dynamic(path, path, per_channel=True, weight_type=QuantType.QInt8)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return of_batches(tokenizer, lambda feed: session.run(["last_hidden_state"], feed)[0])
+
+
+def openvino(options):
+    """The same by OpenVINO."""
+    import openvino
+
+    tokenizer, path = onnx_file(options)
+    precision = "bf16" if options.contender == "openvino-bfloat16" else "f32"
+    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+    request = openvino.Core().compile_model(path, "CPU", hints).create_infer_request()
+    return of_batches(tokenizer, lambda feed: request.infer(feed)[0])
 
 
 def mean(vectors: np.ndarray, mask: np.ndarray) -> np.ndarray:

@@ -12,8 +12,8 @@ _BFLOAT16 = {"avx512_bf16": "AVX512_BF16", "amx_bf16": "AMX_BF16"}
 # What the names of instruction sets that have them contain, as ONEDNN_MAX_CPU_ISA gives them.
 _WITH_BFLOAT16 = ("BF16", "FP16", "AMX", "AVX10", "ALL", "DEFAULT")
 NO_BFLOAT16 = (
-    "This CPU does not multiply bfloat16 (it has neither AVX512_BF16 nor AMX, or oneDNN may not use "
-    "them): "
+    "This CPU does not multiply bfloat16 (it has neither AVX512_BF16 nor AMX, or oneDNN may not "
+    "use them): "
 )
 
 

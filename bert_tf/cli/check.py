@@ -26,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import bert_tf
+from bert_tf import processor, runtime
 from bert_tf.errors import InputError
 from bert_tf.options import Options
 from bert_tf.planning.memory import amount, step_memory
@@ -52,18 +53,23 @@ LIMITS = {  # by precision
 }
 SIZES = PUBLISHED["BERT-Base"]
 BASE = Workload(config=SIZES, train_batch_size=64, precision="bfloat16")  # on a GPU
-TINY = Workload(  # on a CPU
+MINI = Workload(  # on a CPU
     config=dataclasses.replace(
-        SIZES, hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512
+        SIZES, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024
     ),
     train_batch_size=16,
 )
 SECONDS = 3  # of steps that are timed
+ADVISABLE = 1.1  # times float32's speed, from which bfloat16 is
 STEPS, EVERY = 6000, 500  # of the run that is killed, and between its checkpoints
 
 
 class Check(Options):
     """This command has no options."""
+
+    def prepare(self) -> None:
+        """As training in bfloat16 does; float32's steps are compiled whole, with or without."""
+        runtime.cluster_graphs()
 
 
 def main(options: Check) -> None:  # noqa: ARG001
@@ -144,30 +150,46 @@ def check_figures(devices: dict[str, str]) -> Iterator[str]:
 
 def say_speed(devices: dict[str, str]) -> None:
     """Prints speed and memory of a training step on each device, beside what `plan` says."""
+    say("\nTraining steps:")
+    for device in devices:
+        if device != "CPU:0":
+            speed_of(device, "BERT-Base", BASE)
+            continue
+        rate = speed_of(device, "BERT-Mini", MINI)
+        if processor.bfloat16():
+            in_bfloat16 = dataclasses.replace(MINI, precision="bfloat16")
+            ratio = speed_of(device, "BERT-Mini", in_bfloat16) / rate
+            advice = "is advisable" if ratio > ADVISABLE else "does not pay"
+            advice = f"  --precision=bfloat16 {advice} on this CPU, which multiplies it"
+            say(f"{advice} ({processor.bfloat16()}): {ratio:.2f} times the speed of float32.")
+        else:
+            say(f"  {processor.NO_BFLOAT16}float32 is advisable.")
+
+
+def speed_of(device: str, name: str, work: Workload) -> float:
+    """Prints speed and memory of a workload's steps; returns the examples a second."""
     import tensorflow as tf
 
     from bert_tf.planning import steps
 
-    say("\nTraining steps:")
-    for device in devices:
-        work, name = (TINY, "BERT-Tiny") if device == "CPU:0" else (BASE, "BERT-Base")
-        start = time.monotonic()
-        with tf.device(device):
-            trainer = steps.make_trainer(work)
-            iterator = iter(tf.data.Dataset.from_tensors(steps.random_batch(work)).repeat())
-            trainer.run_steps(iterator, 0, 2)
-            first, step = time.monotonic() - start, 2
-            while (took := time.monotonic() - start - first) < SECONDS:
-                step, _ = trainer.run_steps(iterator, step, 2 * step)
-        rate = (step - 2) * work.train_batch_size / took
-        memory = f"planned for GPUs: {amount(step_memory(work).total)}"
-        if device != "CPU:0":
-            peak = tf.config.experimental.get_memory_info(device)["peak"]
-            memory = f"{amount(peak)} of memory, {memory}"
-        say(
-            f"  {device} {name}, {work.max_seq_length} tokens, batch {work.train_batch_size}, "
-            f"{work.precision}: {rate:,.0f} examples/s; {memory}; first two steps {first:.0f} s"
-        )
+    start = time.monotonic()
+    with tf.device(device):
+        trainer = steps.make_trainer(work)
+        iterator = iter(tf.data.Dataset.from_tensors(steps.random_batch(work)).repeat())
+        trainer.run_steps(iterator, 0, 2)
+        first, step = time.monotonic() - start, 2
+        while (took := time.monotonic() - start - first) < SECONDS:
+            step, _ = trainer.run_steps(iterator, step, 2 * step)
+    rate = (step - 2) * work.train_batch_size / took
+    memory = f"planned for GPUs: {amount(step_memory(work).total)}"
+    if device != "CPU:0":
+        peak = tf.config.experimental.get_memory_info(device)["peak"]
+        memory = f"{amount(peak)} of memory, {memory}"
+    say(
+        f"  {device} {name}, {work.max_seq_length} tokens, batch {work.train_batch_size}, "
+        f"{work.precision}: {rate:,.0f} examples/s; {memory}; first two steps {first:.0f} s"
+    )
+    return rate
 
 
 class Resume:

@@ -21,6 +21,7 @@ from bert_tf.heads.head import Batch
 from bert_tf.heads.pretraining import Pretraining
 from bert_tf.modeling.models import BertModel
 from bert_tf.modeling.names import checkpoint_name
+from bert_tf.training.compilation import parts_of
 from bert_tf.training.optimization import AdamWeightDecay, Schedule
 from bert_tf.training.options import StepConfig
 from bert_tf.training.trainer import Trainer
@@ -54,7 +55,9 @@ def differences(device: str, precision: str, goldens: pathlib.Path) -> dict[str,
     with tf.device(device):
         trainer = _trainer(device, precision.replace("TF32", "float32"), trained, goldens)
         load_checkpoint(trainer.model, goldens / "bert_model.ckpt")
-        found = _of_one_batch(trainer.model, {name: rows[0] for name, rows in batches.items()})
+        by_xla = parts_of(trainer.step_config, trainer.strategy).answers
+        batch = {name: rows[0] for name, rows in batches.items()}
+        found = _of_one_batch(trainer.model, batch, by_xla=by_xla)
         iterator = iter(tf.data.Dataset.from_tensor_slices(batches))
         for step in range(NUM_UPDATES):
             means = trainer.run_steps(iterator, step, step + 1)[1]
@@ -99,15 +102,15 @@ def _trainer(
     )
 
 
-def _of_one_batch(model: BertModel, batch: Batch) -> dict[str, dict[str, Any]]:
-    """Vectors of every layer, losses, and gradients, without dropout."""
+def _of_one_batch(model: BertModel, batch: Batch, *, by_xla: bool) -> dict[str, dict[str, Any]]:
+    """Vectors of every layer, losses, and gradients, without dropout; compiled by XLA or not."""
     blocks = [layer.name for layer in model.layers if layer.name.startswith("layer_")]
     inner = {name: model.get_layer(name).output for name in blocks}
     inner["embedding_output"] = model.get_layer(blocks[0]).input[0]
     whole, head = BertModel(model.input, model.output | inner, name=model.name), Pretraining()
     variables = {f"grad/{checkpoint_name(v)}": v.value for v in model.trainable_variables}
 
-    @tf.function(jit_compile=True, autograph=False)
+    @tf.function(jit_compile=by_xla or None, autograph=False)
     def compute(batch: Batch) -> tuple[Batch, Batch, Batch]:
         with tf.GradientTape() as tape:
             outputs = whole({name: batch[name] for name in whole.input}, training=False)

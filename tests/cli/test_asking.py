@@ -18,7 +18,7 @@ def test_examples_in_docstrings(module):
 
 GIVEN = {
     "bert_config_file": "c.json", "vocab_file": "v.txt", "do_lower_case": False,
-    "task": "regression", "labels": ("a", "b,c"), "pairs": True, "max_seq_length": 17,
+    "task": "regression", "labels": ("a", "b,c"), "pairs": True, "max_seq_length": 17, "precision": "bfloat16",
 }  # fmt: skip
 
 
@@ -29,6 +29,7 @@ def test_what_a_folder_does_not_say_is_handed_on(verb):
     assert {*parsed(verb, *words, **flags).weights.arguments().values()} == {None}
     flags |= {name: GIVEN[name] for name in ("bert_config_file", "vocab_file", "task")}
     words += ["--nodo_lower_case", '--labels=a,"b,c"', "--pairs", "--max_seq_length=17"]
+    words.append("--precision=bfloat16")
     assert parsed(verb, *words, **flags).weights.arguments() == GIVEN
     fields = {*ServingOptions.__dataclass_fields__, "bert_config_file", "vocab_file"}
     assert fields | {"do_lower_case"} >= GIVEN.keys()

@@ -20,8 +20,8 @@ import dataclasses, subprocess, types
 from bert_tf.cli import check
 check.LIMITS, check.SECONDS = {"float32": check.LIMITS["float32"]}, 0.1
 check.STEPS, check.EVERY = 400, 40
-one_layer = dataclasses.replace(check.TINY.config, num_hidden_layers=1)
-check.TINY = dataclasses.replace(check.TINY, config=one_layer)
+one_layer = dataclasses.replace(check.MINI.config, num_hidden_layers=1)
+check.MINI = dataclasses.replace(check.MINI, config=one_layer)
 
 from bert_tf import runtime
 runtime.prepare_command()
@@ -38,7 +38,7 @@ def test_a_machine_that_computes_as_the_original():
     assert re.search(r"tensorflow 2\.\d+\.\d+.*\nPython 3", text)
     assert re.search(r"CPU:0 float32 +vectors \S+ < 1e-05, gradients .*, losses .*, weights", text)
     assert "A killed and resumed training ends the same.\n" in text
-    assert re.search(r"CPU:0 BERT-Tiny, 128 tokens, batch 16, float32: [\d,]+ examples/s", text)
+    assert re.search(r"CPU:0 BERT-Mini, 128 tokens, batch 16, float32: [\d,]+ examples/s", text)
     assert text.endswith("\nAll is as it should be.\n")
 
 

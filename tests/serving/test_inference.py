@@ -53,6 +53,11 @@ def test_outputs_are_those_of_the_layers(head, changes):
                 real[inputs["input_mask"].numpy() == 0] = False
             limit = 2e-5 * np.abs(wanted[name]).max()
             np.testing.assert_allclose(value[real], wanted[name].numpy()[real], rtol=0, atol=limit)
+    in_bfloat16 = InferenceModel(model, config, outputs, precision="bfloat16")(inputs)
+    for name, value in in_bfloat16.items():
+        assert value.dtype == found[name].dtype
+        difference = np.abs(value - found[name]).mean() / np.abs(found[name]).mean()
+        assert 0 < difference < 0.05
     # As exports do: of sizes that are not known.
     specs = {name: tf.TensorSpec([None, None], tf.int32) for name in inputs}
     graph = tf.function(served, input_signature=[specs])
