@@ -195,7 +195,7 @@ class Extractor:
             raise InputError(received, "3 or more tokens, 1 or more examples", "correct the flags")
         self._tokenizer, self._pooling, self._batch_size = tokenizer, pooling, batch_size
         self._packer, self._max_seq_length = Packer(tokenizer, max_seq_length), max_seq_length
-        model = BertModel(config, all_layers=True)
+        model: Any = BertModel(config, all_layers=True)
         self.load_report = load_checkpoint(model, weights)
         pieces = max_seq_length if pooling == "none" else 1
         batch_bytes = 4 * batch_size * len(layers) * pieces * config.hidden_size

@@ -18,7 +18,8 @@ def test_examples_in_docstrings(module):
 
 GIVEN = {
     "bert_config_file": "c.json", "vocab_file": "v.txt", "do_lower_case": False,
-    "task": "regression", "labels": ("a", "b,c"), "pairs": True, "max_seq_length": 17, "precision": "bfloat16",
+    "task": "regression", "labels": ("a", "b,c"), "pairs": True, "max_seq_length": 17,
+    "precision": "bfloat16",
 }  # fmt: skip
 
 
