@@ -1,13 +1,16 @@
 """Fine-tuned sentence tasks: `run_classifier.py` beside transformers in PyTorch, three seeds each.
 
     BERT_TF_DATA=... python benchmarks/sentence_tasks.py --results=results.jsonl --torch_python=...
+    BERT_TF_DATA=... python benchmarks/sentence_tasks.py --results=bfloat16.jsonl --tasks=mrpc,cola \
+        --sides=ours,ours-bfloat16,torch-autocast --torch_python=...
 
 Both start from all-MiniLM-L6-v2 and train by one recipe: batch 32, 128 tokens at most, three epochs
 (SST-2 one), learning rate 5e-5 with a tenth of warm-up and linear decay to 0, Adam with bias
 correction and decoupled decay 0.01 (none for biases and normalizations), gradients clipped to norm
 1, dropout as configured. PyTorch pads each batch to its own longest example, which its users must
 ask for, as for examples of similar length in a batch (--torch_sorted: within 50 batches, as its
-Trainer's group_by_length). Each measurement is a whole process, from the files to the dev metrics;
+Trainer's group_by_length). ours-bfloat16 adds --precision=bfloat16, torch-autocast trains under
+torch.autocast in bfloat16, sorted. Each measurement is a whole process, from the files to the dev metrics;
 ours and PyTorch's take turns. What --results already holds is not measured again; all of it is
 printed as a table at the end.
 
@@ -55,6 +58,7 @@ def main() -> None:
         results="sentence_tasks.jsonl",
         torch_python=None,
         torch_sorted=False,
+        sides=(),  # default: ours, and with --torch_python torch or torch-sorted
         tasks=tuple(TASKS),
         seeds=(1, 2, 3),
         torch_part=None,  # the work of the process with PyTorch
@@ -64,9 +68,10 @@ def main() -> None:
         return
     results = Results(options.results)
     theirs = "torch-sorted" if options.torch_sorted else "torch"
+    sides = options.sides or (("ours", theirs) if options.torch_python else ("ours",))
     for seed in options.seeds:
         for task in options.tasks:
-            for side in ("ours", theirs) if options.torch_python else ("ours",):
+            for side in sides:
                 key = {"side": side, "task": task, "seed": seed}
                 if not results.find(**key):
                     with tempfile.TemporaryDirectory() as folder:
@@ -76,10 +81,10 @@ def main() -> None:
 
 def measure(side: str, task: str, seed: int, folder: pathlib.Path, options) -> dict:
     """Trains and evaluates in a process: its seconds and scores."""
-    if side != "ours":
-        return run_torch(task, seed, folder, options)
+    if not side.startswith("ours"):
+        return run_torch(side, task, seed, folder, options)
     begin = time.perf_counter()
-    run_ours(task, seed, folder)
+    run_ours(task, seed, folder, precision="bfloat16" if side == "ours-bfloat16" else "float32")
     seconds = round(time.perf_counter() - begin, 1)
     scores = scores_in(folder / "eval_results.txt")
     return {"seconds": seconds} | {name: scores[f"eval_{name}"] for name in TASKS[task][2]}
@@ -90,20 +95,25 @@ def weights() -> pathlib.Path:
     return data_dir() / "weights/all-MiniLM-L6-v2"
 
 
-def run_ours(task: str, seed: int, folder: pathlib.Path) -> None:
+def run_ours(task: str, seed: int, folder: pathlib.Path, *, precision: str) -> None:
     """The script, as a user calls it."""
     where, epochs, _ = TASKS[task]
     flags = {"task_name": task, "data_dir": data_dir() / where, "do_train": True, "do_eval": True}
     flags |= {"init_checkpoint": weights(), "output_dir": folder, "seed": seed}
     flags |= {"learning_rate": RATE, "num_train_epochs": epochs, "bias_correction": True}
-    flags |= {"train_batch_size": BATCH, "max_seq_length": LENGTH, "eval_batch_size": 32}
+    flags |= {
+        "precision": precision,
+        "train_batch_size": BATCH,
+        "max_seq_length": LENGTH,
+        "eval_batch_size": 32,
+    }
     run(ROOT / "run_classifier.py", **flags)
 
 
 # -------------------------------------------------------------------------------- PyTorch
 
 
-def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> dict:
+def run_torch(side: str, task: str, seed: int, folder: pathlib.Path, options) -> dict:
     """The same with transformers; metrics of its logits by our library, not in its time."""
     from bert_tf.tasks import registry, results
 
@@ -118,7 +128,8 @@ def run_torch(task: str, seed: int, folder: pathlib.Path, options) -> dict:
         "num_labels": declared.labels.size,
         "epochs": epochs,
         "seed": seed,
-        "sorted": options.torch_sorted,
+        "sorted": side != "torch",
+        "autocast": side == "torch-autocast",
     }
     for name, examples in parts.items():
         rows = [as_row(example, declared) for example in examples]
@@ -172,7 +183,9 @@ def train_with_torch(work: dict) -> None:
         if len(rows) < BATCH:
             rows += batches.in_order(random.sample(train, len(train)))
         taken, rows = rows[:BATCH], rows[BATCH:]
-        model(**batches.batch(taken), labels=batches.labels(taken)).loss.backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=work["autocast"]):
+            loss = model(**batches.batch(taken), labels=batches.labels(taken)).loss
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
