@@ -106,7 +106,10 @@ def of_vectors() -> list:
 
 def spearman(values, others) -> float:
     """The correlation of ranks."""
-    ranks = [np.argsort(np.argsort(v)) for v in (values, others)]
+    ranks = []
+    for numbers in (values, others):
+        _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - counts / 2)[places])  # equal ones share the mean rank
     return float(np.corrcoef(*ranks)[0, 1])
 
 

@@ -1,7 +1,7 @@
 """Fine-tuned sentence tasks: `run_classifier.py` beside transformers in PyTorch, three seeds each.
 
     BERT_TF_DATA=... python benchmarks/sentence_tasks.py --results=results.jsonl --torch_python=...
-    BERT_TF_DATA=... python benchmarks/sentence_tasks.py --results=bfloat16.jsonl --tasks=mrpc,cola \
+    BERT_TF_DATA=... python benchmarks/sentence_tasks.py --results=bfloat16.jsonl --tasks=mrpc \
         --sides=ours,ours-bfloat16,torch-autocast --torch_python=...
 
 Both start from all-MiniLM-L6-v2 and train by one recipe: batch 32, 128 tokens at most, three epochs
@@ -10,9 +10,9 @@ correction and decoupled decay 0.01 (none for biases and normalizations), gradie
 1, dropout as configured. PyTorch pads each batch to its own longest example, which its users must
 ask for, as for examples of similar length in a batch (--torch_sorted: within 50 batches, as its
 Trainer's group_by_length). ours-bfloat16 adds --precision=bfloat16, torch-autocast trains under
-torch.autocast in bfloat16, sorted. Each measurement is a whole process, from the files to the dev metrics;
-ours and PyTorch's take turns. What --results already holds is not measured again; all of it is
-printed as a table at the end.
+torch.autocast in bfloat16, sorted. Each measurement is a whole process, from the files to the dev
+metrics; ours and PyTorch's take turns. What --results already holds is not measured again; all of
+it is printed as a table at the end.
 
 --torch_python names a Python that has torch and transformers.
 """

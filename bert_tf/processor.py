@@ -9,12 +9,18 @@ import pathlib
 _CPUS = pathlib.Path("/proc/cpuinfo")  # of Linux
 # Flags of x86 processors that multiply bfloat16, and the names of these instructions.
 _BFLOAT16 = {"avx512_bf16": "AVX512_BF16", "amx_bf16": "AMX_BF16"}
-# What the names of instruction sets that have them contain, as ONEDNN_MAX_CPU_ISA gives them.
+# oneDNN multiplies bfloat16 if the name of the best set that it may use contains one of these.
 _WITH_BFLOAT16 = ("BF16", "FP16", "AMX", "AVX10", "ALL", "DEFAULT")
-NO_BFLOAT16 = (
-    "This CPU does not multiply bfloat16 (it has neither AVX512_BF16 nor AMX, or oneDNN may not "
-    "use them): "
-)
+
+
+def without_bfloat16() -> str:
+    """The beginning of what is said where `bfloat16` finds nothing."""
+    if not flags():
+        return "Whether this CPU multiplies bfloat16 is unknown (only Linux on x86 tells): "
+    return (
+        "This CPU does not multiply bfloat16 (it has neither AVX512_BF16 nor AMX, or oneDNN may "
+        "not use them): "
+    )
 
 
 def flags() -> frozenset[str]:
@@ -25,14 +31,15 @@ def flags() -> frozenset[str]:
 
 
 def bfloat16() -> str:
-    """The instructions by which oneDNN multiplies bfloat16 here; "": there are none.
+    """The instructions by which oneDNN multiplies bfloat16 here.
 
-    None either where oneDNN is switched off, or may not use them.
+    Empty where there are none or the system does not tell, and where oneDNN is switched off or may
+    not use them.
     """
-    if os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0":
+    if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").strip().lower() in ("0", "false"):
         return ""
     names = "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"
-    most = next((os.environ[name] for name in names if name in os.environ), "ALL").upper()
+    most = next((value for name in names if (value := os.environ.get(name))), "ALL").upper()
     if not any(part in most for part in _WITH_BFLOAT16):
         return ""
     found = flags()

@@ -66,7 +66,9 @@ def keep_freed_memory() -> None:
 
 
 def gpus() -> list[str]:
-    """What the driver calls each NVIDIA GPU of this machine; loads nothing."""
+    """What the driver calls each NVIDIA GPU that is not hidden from TensorFlow; loads nothing."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return []
     paths = sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information"))
     return [found[1] for path in paths if (found := re.search("Model: *(.*)", path.read_text()))]
 
@@ -124,8 +126,8 @@ def cluster_graphs() -> None:
 
 
 def clusters_graphs() -> bool:
-    """Whether `cluster_graphs` is in effect, or the user's flags do the like."""
-    return "tf_xla_cpu_global_jit" in os.environ.get("TF_XLA_FLAGS", "")
+    """Whether `cluster_graphs` is in effect."""
+    return os.environ.get("TF_XLA_FLAGS") == _CLUSTERS
 
 
 _of_command: list[bool] = []  # whether `prepare_command` was called

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from walking import parsed
 
 from bert_tf import processor, runtime
 
@@ -43,7 +44,9 @@ def machine(monkeypatch, tmp_path):
         (GENOA, {"ONEDNN_MAX_CPU_ISA": "avx512_core_bf16"}, "AVX512_BF16"),
         (GENOA, {"ONEDNN_MAX_CPU_ISA": "AVX10_1_512_AMX"}, "AVX512_BF16"),
         (GENOA, {"ONEDNN_MAX_CPU_ISA": "ALL"}, "AVX512_BF16"),
+        (GENOA, {"ONEDNN_MAX_CPU_ISA": ""}, "AVX512_BF16"),
         (GENOA, {"TF_ENABLE_ONEDNN_OPTS": "0"}, ""),
+        (GENOA, {"TF_ENABLE_ONEDNN_OPTS": "False"}, ""),
         (GENOA, {"TF_ENABLE_ONEDNN_OPTS": "1"}, "AVX512_BF16"),
     ],
 )
@@ -56,6 +59,9 @@ def test_a_system_that_does_not_tell(monkeypatch, tmp_path):
     monkeypatch.setattr(processor, "_CPUS", tmp_path / "none")
     assert processor.flags() == frozenset()
     assert processor.bfloat16() == ""
+    assert processor.without_bfloat16().startswith(
+        "Whether this CPU multiplies bfloat16 is unknown"
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,8 +71,7 @@ def test_a_system_that_does_not_tell(monkeypatch, tmp_path):
         (GENOA, {}, ["NVIDIA H200"], False),
         ("fpu avx512f", {}, [], False),
         (GENOA, {"TF_XLA_FLAGS": "--tf_xla_min_cluster_size=9"}, [], False),
-        (GENOA, {"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, [], True),
-        ("fpu avx512f", {"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, [], True),
+        (GENOA, {"TF_XLA_FLAGS": "--tf_xla_cpu_global_jit"}, [], False),
     ],
 )
 def test_where_graphs_are_clustered(machine, monkeypatch, flags, environment, gpus, expected):
@@ -89,9 +94,36 @@ def test_tensorflow_knows_the_flags():
         "import os; from bert_tf import processor, runtime; processor.bfloat16 = lambda: 'yes'\n"
         "runtime.gpus = lambda: []; os.environ.pop('TF_XLA_FLAGS', None)\n"
         "runtime.cluster_graphs(); import tensorflow as tf\n"
-        "print(tf.function(lambda x: tf.exp(x) * 2.0 + x)(tf.zeros([3])).numpy().tolist())"
+        "print(tf.function(lambda x: tf.exp(x) * 2.0 + x)(tf.zeros([3])).numpy().tolist())\n"
+        "print(runtime.clusters_graphs(), os.environ['TF_XLA_FLAGS'])"
     )
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.strip() == "[2.0, 2.0, 2.0]"
+    numbers, flags = ended.stdout.splitlines()
+    assert numbers == "[2.0, 2.0, 2.0]"
+    assert flags.startswith("True --tf_xla")
     assert "tf_xla" not in ended.stderr
+
+
+@pytest.mark.parametrize("variable", ["", "-1"])
+def test_gpus_that_are_hidden_are_none(monkeypatch, variable):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", variable)
+    assert runtime.gpus() == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_called"),
+    [
+        ({"precision": "bfloat16"}, True),
+        ({}, False),
+        ({"precision": "bfloat16", "xla": "false"}, False),
+        ({"precision": "bfloat16", "tpu": "local"}, False),
+        ({"precision": "bfloat16", "strategy": "tpu"}, False),
+    ],
+)
+def test_the_training_that_asks_for_it(monkeypatch, flags, is_called):
+    called = []
+    monkeypatch.setattr(runtime, "cluster_graphs", lambda: called.append(True))
+    required = {"input_file": "f", "bert_config_file": "c", "output_dir": "o", "do_train": True}
+    parsed("run_pretraining", **required | flags).prepare()
+    assert bool(called) == is_called

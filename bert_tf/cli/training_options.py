@@ -28,7 +28,7 @@ class RunFolder(Options, title="Model"):
     export_dir: str | None = option(
         "At the end, export the model (the best checkpoint if the run keeps one, else the last) "
         "as a SavedModel that takes raw text, for TensorFlow Serving: the next version in this "
-        "folder. See bert-tf export.",
+        "folder, in float32. See bert-tf export.",
         default=None,
         path=True,
         of_tpu=True,

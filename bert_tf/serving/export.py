@@ -20,6 +20,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -183,12 +184,26 @@ def _beside_float32(
     options: ServingOptions,
     signatures: Mapping[str, Signature],
 ) -> dict[str, float]:
-    """How far the answers of a model in bfloat16 are from those in float32, for export.json."""
-    of_ids = signatures[FROM_IDS].traced()
+    """How far the answers of a model in bfloat16 are from those in float32, for export.json.
+
+    Raises:
+      InputError: they are not finite, or of other shapes.
+    """
     exact = make_task(source, config, tokenizer, dataclasses.replace(options, precision=FLOAT32))
-    difference, other = portable.compare(
-        lambda features: _answers_of(of_ids, features), exact.signatures()[FROM_IDS].traced(), exact
-    )
+    of_ids, exact_of_ids = signatures[FROM_IDS].traced(), exact.signatures()[FROM_IDS].traced()
+    names = [name for name, spec in of_ids.structured_outputs.items() if spec.dtype != tf.string]
+
+    def numbers_of(**features: tf.Tensor) -> Answers:
+        answers = exact_of_ids(**features)
+        return {name: answers[name] for name in names}
+
+    difference, other = portable.compare(partial(_answers_of, of_ids), numbers_of, exact)
+    if not np.isfinite(difference):
+        received = (
+            "answers in bfloat16 that are NaN or infinite, or of other shapes than in float32"
+        )
+        remedy = f"export with --precision={FLOAT32}, and report this; nothing was left"
+        raise InputError(received, "answers near those in float32", remedy)
     return {"greatest_difference": difference, "other_whole_numbers": other}
 
 
@@ -415,7 +430,7 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
       title: one line: what the model does.
     """
     about = SAVED_MODEL_CARD
-    if metadata["options"]["precision"] == BFLOAT16:
+    if metadata["options"].get("precision") == BFLOAT16:
         about = f"{about.rstrip()}\n\n{BFLOAT16_CARD.format(**metadata)}"
     if "file" in metadata:
         weights = "int8" if metadata["int8_weights"] else "float32"

@@ -13,9 +13,9 @@ With a precision of bfloat16 weights are stored, and tensors between operations 
 norms are computed in float32. oneDNN multiplies them where the CPU does, in a graph that XLA does
 not compile: it would multiply float32.
 
-On top of it stand the Keras layers of the head, in float32, whichever it is. The encoder is
-TensorFlow variables and functions of them. The functions also run on the variables of a loaded
-SavedModel, which have the same names.
+On top of it stand the Keras layers of the head, whichever it is, as their model computes them. The
+encoder is TensorFlow variables and functions of them. The functions also run on the variables of a
+loaded SavedModel, which have the same names.
 
 Dimensions as in `modeling.layers`: B, S, D, N, H, P, V; T tokens of a batch, B * S.
 """

@@ -79,7 +79,7 @@ class WeightsOptions(ModelFiles):
 
     precision: str | None = option(
         "Of a folder with weights: what answers are computed in; default: float32. bfloat16 is "
-        "faster on CPUs that multiply it, and takes half of the memory.",
+        "faster on CPUs that multiply it.",
         default=None,
         choices=ANSWER_PRECISIONS,
     )
@@ -156,8 +156,9 @@ class ServingOptions(Options):
         original=True,
     )
     precision: str = option(
-        "What weights are stored and answers computed in; norms and the head stay in float32. "
-        "bfloat16 is half the size, and faster on CPUs that multiply it.",
+        "What weights are stored and answers computed in; norms stay in float32, and so does the "
+        "head, except that of masked words. bfloat16 is half the size, and faster on CPUs that "
+        "multiply it.",
         default=FLOAT32,
         choices=ANSWER_PRECISIONS,
     )

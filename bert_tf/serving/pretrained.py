@@ -208,10 +208,9 @@ class Extractor:
             served = InferenceModel(model, config, (), precision=precision)
             outputs_of = functools.partial(_outputs_of, served, config)
         warn_of_precision(precision)
-        # XLA would multiply bfloat16 in float32.
-        self._run = _compiled(
-            outputs_of, names, pooling, config.is_causal, by_xla=precision == FLOAT32
-        )
+        # XLA for CPUs would multiply bfloat16 in float32.
+        by_xla = precision == FLOAT32 or bool(tf.config.list_physical_devices("GPU"))
+        self._run = _compiled(outputs_of, names, pooling, config.is_causal, by_xla=by_xla)
 
     def extract(self, lines: Iterable[Line]) -> Iterator[Vectors]:
         """Yields the vectors of each line, in order, while lines are read.

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import processor, runtime
+from bert_tf import processor
 from bert_tf.checkpoints.classes import with_labels
 from bert_tf.checkpoints.matching import load_checkpoint, refuse_other_task
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
@@ -270,9 +270,10 @@ def make_task(
 
 def warn_of_precision(precision: str) -> None:
     """Logs that a model in bfloat16 answers more slowly on a CPU that does not multiply it."""
-    if precision == BFLOAT16 and not processor.bfloat16() and not runtime.gpus():
-        answers = "a model in bfloat16 answers more slowly than one in float32."
-        logging.warning("%s%s", processor.NO_BFLOAT16, answers)
+    if precision != BFLOAT16 or processor.bfloat16() or tf.config.list_physical_devices("GPU"):
+        return
+    answers = "a model in bfloat16 answers more slowly than one in float32."
+    logging.warning("%s%s", processor.without_bfloat16(), answers)
 
 
 def _shown_task(source: Weights) -> str | None:

@@ -25,7 +25,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
 from bert_tf.terminal import Progress
 from bert_tf.training import distribution
-from bert_tf.training.compilation import Programs, described
+from bert_tf.training.compilation import Programs, described, parts_of
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.evaluation import Evaluate, Evaluations, Evaluator
 from bert_tf.training.log import TrainingLog
@@ -71,7 +71,8 @@ class Trainer(Evaluator):
             self.steps = Steps(
                 self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
             )
-        self.programs = Programs(by_shape=config.xla)
+        by_shape = any(parts_of(config, strategy)) or runtime.clusters_graphs()
+        self.programs = Programs(by_shape=by_shape)
 
     # ------------------------------------------------------------------ training
 

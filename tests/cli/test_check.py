@@ -39,6 +39,9 @@ def test_a_machine_that_computes_as_the_original():
     assert re.search(r"CPU:0 float32 +vectors \S+ < 1e-05, gradients .*, losses .*, weights", text)
     assert "A killed and resumed training ends the same.\n" in text
     assert re.search(r"CPU:0 BERT-Mini, 128 tokens, batch 16, float32: [\d,]+ examples/s", text)
+    on_this_cpu = r"--precision=bfloat16 (is advisable|does not pay) on this CPU"
+    advice = rf"\n  ({on_this_cpu}|.*float32 is advisable\.)"
+    assert re.search(advice, text)
     assert text.endswith("\nAll is as it should be.\n")
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from bert_tf import heads
 from bert_tf.heads import NAMES, head_named, make_model
+from bert_tf.modeling.models import layer_dtype
 from bert_tf.serving.inference import ACTIVATIONS, PORTABLE_ACTIVATIONS, InferenceModel
 
 ATTENTIONS = ("bidirectional", "causal")
@@ -53,6 +54,9 @@ def test_outputs_are_those_of_the_layers(head, changes):
                 real[inputs["input_mask"].numpy() == 0] = False
             limit = 2e-5 * np.abs(wanted[name]).max()
             np.testing.assert_allclose(value[real], wanted[name].numpy()[real], rtol=0, atol=limit)
+    if head.name == "fill_mask":  # its head is served in the precision of its table
+        with layer_dtype("mixed_bfloat16"):
+            model = randomized(head, config)
     in_bfloat16 = InferenceModel(model, config, outputs, precision="bfloat16")(inputs)
     for name, value in in_bfloat16.items():
         assert value.dtype == found[name].dtype

@@ -132,6 +132,22 @@ def test_the_last_token_stands_for_a_line_of_a_causal_model(weights, pieces):
         small.close(line.layers, tokens.layers[:, -1], 1e-5)
 
 
+@pytest.mark.parametrize("attention", ["bidirectional", "causal"])
+@pytest.mark.parametrize("pooling", ["none", "cls", "mean"])
+def test_vectors_in_bfloat16_are_near(weights, pieces, pooling, attention):
+    config = dataclasses.replace(CONFIG, attention=attention)
+    weights = dataclasses.replace(weights, config=config)
+    sizes = {"layers": LAYERS, "max_seq_length": LENGTH, "batch_size": 3, "pooling": pooling}
+    exact, coarse = (
+        Extractor(weights, config, pieces, precision=precision, **sizes).extract(some_lines())
+        for precision in ("float32", "bfloat16")
+    )
+    for wanted, found in zip(exact, coarse, strict=True):
+        assert found.tokens == wanted.tokens
+        assert found.layers.dtype == np.float32
+        assert 0 < np.abs(found.layers - wanted.layers).max() < 0.1 * np.abs(wanted.layers).max()
+
+
 # ---------------------------------------------------------------------------- lines
 
 LINES = {

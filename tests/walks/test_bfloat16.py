@@ -37,7 +37,7 @@ def test_a_resumed_run_is_the_same_and_the_log_says_how_it_is_computed(tmp_path,
         assert "oneDNN multiplies in bfloat16 on this CPU" in said
         assert "XLA compiles what stands between them." in said
     else:
-        assert f"{processor.NO_BFLOAT16}--precision=bfloat16 is not faster" in said
+        assert f"{processor.without_bfloat16()}--precision=bfloat16 is not faster" in said
     resumed.mkdir()
     for path in (*whole.glob("model.ckpt-8.*"), whole / "bert_config.json"):
         shutil.copy(path, resumed)
@@ -58,4 +58,4 @@ def test_on_a_cpu_that_does_not_multiply_it(tmp_path, monkeypatch):
         "num_train_steps": 3,
     }
     said = run("run_pretraining.py", **flags, output_dir=tmp_path / "run").stderr
-    assert f"{processor.NO_BFLOAT16}--precision=bfloat16 is not faster than float32." in said
+    assert f"{processor.without_bfloat16()}--precision=bfloat16 is not faster than float32." in said
