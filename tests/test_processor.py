@@ -125,5 +125,5 @@ def test_the_training_that_asks_for_it(monkeypatch, flags, is_called):
     called = []
     monkeypatch.setattr(runtime, "cluster_graphs", lambda: called.append(True))
     required = {"input_file": "f", "bert_config_file": "c", "output_dir": "o", "do_train": True}
-    parsed("run_pretraining", **required | flags).prepare()
+    parsed("run_pretraining.py", **required | flags).prepare()
     assert bool(called) == is_called
