@@ -14,6 +14,7 @@ from documents import ROOT
 MISSING = ("tensorflow", "keras", "absl", "bert_tf", "torch")
 ASKED = re.compile(r"^ +torch_python=(None|sys.executable),", re.M)
 PARTS = {  # the words by which a benchmark starts its part
+    "bfloat16_steps.py": ["--contender=hf-autocast", "--sizes=2x128"],
     "sentence_tasks.py": ['--torch_part={"folder": "x"}'],
     "hugging_face.py": ["--part=encode", "--arguments=model,sentences.json,target"],
     "serving_latency.py": ["--contender=pytorch", "--folder=x"],
