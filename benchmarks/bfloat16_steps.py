@@ -14,8 +14,8 @@ Contenders take turns of some seconds, each a process of its own:
 
 import sys
 
-from measuring import Contender, command, in_turn, parse_options, print_rates, serve
-from train_step import MALLOC, VOCAB, has_torch, timed
+from measuring import Contender, command, parse_options, print_rates, serve
+from train_step import MALLOC, VOCAB, has_torch, rates, timed
 
 BATCH, LENGTH = 16, 128
 OURS = ("float32", "bfloat16")
@@ -40,7 +40,7 @@ def main() -> None:
     names = options.contenders or (*OURS, *PYTORCH * has_torch(options.torch_python))
     for size in options.sizes:
         contenders = {name: start(name, size, options.torch_python) for name in names}
-        speeds = rates(contenders, options.rounds, options.seconds)
+        speeds = rates(contenders, options.rounds, options.seconds, batch=BATCH, trial=2)
         print_rates(f"L x H {size}, examples/s", speeds, ours="bfloat16")
 
 
@@ -49,20 +49,6 @@ def start(name: str, size: str, python: str) -> Contender:
     python = sys.executable if name in OURS else python
     words = command(__file__, python=python, contender=name, sizes=size)
     return Contender(words, **(MALLOC if name == "hf-malloc" else {}))
-
-
-def rates(contenders: dict[str, Contender], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Examples/s of every turn, by contender; ends them."""
-    steps = {}
-    for name, contender in contenders.items():
-        contender.ask(2)  # compiles
-        steps[name] = max(2, round(2 * seconds / contender.ask(2)["seconds"]))
-    found: dict[str, list[float]] = {name: [] for name in contenders}
-    for name in in_turn(contenders, rounds):
-        found[name].append(BATCH * steps[name] / contenders[name].ask(steps[name])["seconds"])
-    for contender in contenders.values():
-        contender.close()
-    return found
 
 
 def sizes_of(num_layers: int, hidden_size: int) -> dict[str, int]:

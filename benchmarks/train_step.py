@@ -87,15 +87,22 @@ def start(name: str, size: str, python: str, root=ROOT) -> Contender:
     return Contender(words, **environment, **(MALLOC if name == "hf-malloc" else {}))
 
 
-def rates(contenders: dict[str, Contender], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Examples/s of every turn, by contender; ends them."""
+def rates(
+    contenders: dict[str, Contender],
+    rounds: int,
+    seconds: float,
+    *,
+    batch: int = BATCH,
+    trial: int = 5,
+) -> dict[str, list[float]]:
+    """Examples/s of every turn, by contender; ends them. `trial` steps tell how many make a turn."""
     steps = {}
     for name, contender in contenders.items():
         contender.ask(3)  # compiles
-        steps[name] = max(1, round(5 * seconds / contender.ask(5)["seconds"]))
+        steps[name] = max(1, round(trial * seconds / contender.ask(trial)["seconds"]))
     found: dict[str, list[float]] = {name: [] for name in contenders}
     for name in in_turn(contenders, rounds):
-        found[name].append(BATCH * steps[name] / contenders[name].ask(steps[name])["seconds"])
+        found[name].append(batch * steps[name] / contenders[name].ask(steps[name])["seconds"])
     for contender in contenders.values():
         contender.close()
     return found

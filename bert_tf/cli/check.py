@@ -7,8 +7,8 @@ from the figures of google-research/bert, which come with this package: its vect
 losses, and its weights after twelve updates; then whether a training that is killed and resumed
 ends as an undisturbed one, and speed and memory of a training step, on a CPU that multiplies
 bfloat16 also in that, with what is advisable. Last comes the verdict, and
-the exit code is 1 if something is wrong. It takes some two minutes. A TPU is not checked. Put
-all that it prints into a bug report.
+the exit code is 1 if something is wrong. It takes a few minutes, in which other programs falsify
+the speeds. A TPU is not checked. Put all that it prints into a bug report.
 """
 
 import dataclasses
