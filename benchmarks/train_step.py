@@ -95,7 +95,15 @@ def rates(
     batch: int = BATCH,
     trial: int = 5,
 ) -> dict[str, list[float]]:
-    """Examples/s of every turn, by contender; ends them. `trial` steps tell how many make a turn."""
+    """Examples/s of every turn, by contender; ends them.
+
+    Args:
+      contenders: by name, each of which takes as many steps as it is asked for.
+      rounds: turns of each.
+      seconds: of a turn, about.
+      batch: examples of a step.
+      trial: steps that tell how many make a turn.
+    """
     steps = {}
     for name, contender in contenders.items():
         contender.ask(3)  # compiles
