@@ -28,10 +28,10 @@ from bert_tf import files
 from bert_tf.checkpoints.loading import config_of, open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import VOCAB_FILE, Weights, damage_errors
 from bert_tf.config import BertConfig
-from bert_tf.data.grouping import batches_by_length
 from bert_tf.errors import InputError
 from bert_tf.runtime import refuse_forked
 from bert_tf.serving import export
+from bert_tf.serving.batching import BATCH_SIZE, batches
 from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of, text_inputs
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 IN_WINDOWS = ("question_answering", "token_labels")  # tasks that read long texts whole
 BATCHES_OF_A_WINDOW = 16  # at most; a window is sorted by length
 BYTES_OF_A_WINDOW = 16 << 20  # of text, unless a single text has more
-BYTES_OF_A_BATCH = 1 << 20  # likewise; tokenization takes many times the memory of the text
 
 # ---------------------------------------------------------------------------- loaded models
 
@@ -210,6 +209,13 @@ def of_weights(
     return ServedModel(source.path, metadata, task.model, function, lambda: tokenizer, keep=task)
 
 
+def warm_up(model: ServedModel) -> None:
+    """Asks a model once, so that the first answer takes no longer than the others."""
+    reader = RowReader(model.metadata)
+    texts = {name: ["a", "b"] if is_list else "a" for name, is_list in reader.is_list.items()}
+    model.run(arrays_of([reader.read(texts, "a text")]))
+
+
 # ---------------------------------------------------------------------------- predictions
 
 
@@ -226,7 +232,7 @@ class Predictor:
         path: str | os.PathLike | ServedModel,
         *,
         version: int | None = None,
-        batch_size: int = 32,
+        batch_size: int = BATCH_SIZE,
         **options: "Unpack[PredictorOptions]",
     ):
         """Loads a model.
@@ -349,7 +355,9 @@ class Predictor:
     def _answers(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """The answers to the rows of a window."""
         found: dict[int, dict[str, Any]] = {}
-        for batch in batches(rows, batch_size=self.batch_size):
+        sizes = [size_of(row) for row in rows]
+        shapes = [shape_of(row) for row in rows]
+        for batch in batches(sizes, shapes=shapes, batch_size=self.batch_size):
             outputs = self.model.run(arrays_of([rows[i] for i in batch]))
             found.update(zip(batch, answers_of(outputs), strict=True))
         return [found[i] for i in range(len(rows))]
@@ -378,15 +386,3 @@ def pairs_of(row: Row) -> Iterator[tuple[bytes, bytes]]:
     else:
         first, second = [*singles, b""][:2]
         yield first, second
-
-
-def batches(rows: Sequence[Row], *, batch_size: int) -> Iterator[list[int]]:
-    """Batches of row numbers: of one shape, similar length, and bounded number and bytes."""
-    shapes = [shape_of(row) for row in rows]
-    numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
-    return batches_by_length(
-        [size_of(row) for row in rows],
-        batch_size=batch_size,
-        groups=[numbers[shape] for shape in shapes],
-        most=BYTES_OF_A_BATCH,
-    )

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST interface of one model: requests in JSON -> arrays -> answers in JSON.
+"""TensorFlow Serving's REST interface of one model: requests in JSON -> arrays, answers -> JSON.
 
 GET  /v1/models/NAME                         status of its version
 GET  /v1/models/NAME/metadata                types and shapes of its signatures
@@ -19,23 +19,22 @@ import itertools
 import json
 import math
 import re
-import threading
 import urllib.parse
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from starlette.exceptions import HTTPException
 from tensorflow.core.framework import types_pb2
 
-from bert_tf.errors import InputError
 from bert_tf.files import each_key_once
+from bert_tf.serving.batching import Arrays
 from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import ServedModel
 from bert_tf.serving.rows import plain
 from bert_tf.tokenization.wordpiece import utf8
 
-MOST_ROWS = 32  # of requests that are answered together
 MOST_SHOWN = 200  # characters of a value in a message
 _KINDS = {dict: "Object", str: "String", type(None): "Null", int: "Number", float: "Number"}
 _VERSION = r"(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
@@ -45,15 +44,34 @@ _PATHS = {
     "POST": re.compile(f"(?i){_NAMED}:(?P<what>classify|regress|predict)"),
 }
 _METHOD = "tensorflow/serving/predict"
-Arrays = dict[str, np.ndarray]
 
 
-class HttpError(Exception):
-    """A request that is answered with this status, and {"error": message}."""
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What a request asks.
 
-    def __init__(self, status: int, message: str):
-        super().__init__(message)
-        self.status = status
+    Attributes:
+      arrays: of the signature, [B, ...].
+      signature: its name.
+      by_rows: whether the answers are listed by rows.
+    """
+
+    arrays: Arrays
+    signature: str
+    by_rows: bool
+
+    @property
+    def num_rows(self) -> int:
+        """B."""
+        return len(next(iter(self.arrays.values())))
+
+    def reply(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The answer, in the form of the request."""
+        values = {name: plain(output) for name, output in outputs.items()}
+        if not self.by_rows:
+            return {"outputs": _alone(values)}
+        rows = zip(*values.values(), strict=True)
+        return {"predictions": [_alone(dict(zip(values, row, strict=True))) for row in rows]}
 
 
 class RestModel:
@@ -61,10 +79,8 @@ class RestModel:
 
     def __init__(self, model: ServedModel, name: str):
         """Takes a model, and the name that it has in paths."""
-        answers = model.metadata["answers"]
-        # The shape of answers with a count of words or masks depends on the longest row.
-        alone = {s for s, names in answers.items() if any(n.startswith("num_") for n in names)}
-        self.name, self._model, self._queue = name, model, Queue(model, alone=alone)
+        self.name = name
+        self._model = model
         # An export is a version of its folder; weights have none.
         last = model.path.rstrip("/").rsplit("/", 1)[-1]
         self.version = last if last.isdecimal() else "1"
@@ -74,7 +90,7 @@ class RestModel:
         """The answer to a GET.
 
         Raises:
-          HttpError: there is no such model or path.
+          HTTPException: there is no such model or path.
         """
         found = _parts_of(path, "GET")
         self._check(found, "GET")
@@ -89,29 +105,21 @@ class RestModel:
         status = {"version": self.version, "state": "AVAILABLE", "status": ok}
         return {"model_version_status": [status]}
 
-    def post(self, path: str, body: bytes) -> dict[str, Any]:
-        """The answer to a POST.
+    def question(self, path: str, body: bytes) -> Question:
+        """What a POST asks.
 
         Raises:
-          HttpError: there is no such model or path, or the request cannot be used.
+          HTTPException: there is no such model or path, or the request cannot be used.
         """
-        found = _parts_of(path, "POST")
+        parts = _parts_of(path, "POST")
         try:
             request = _parsed(body)
-            signature, by_rows = self._signature_of(request, found), "instances" in request
+            signature = self._signature_of(request, parts)
+            by_rows = "instances" in request
             arrays = (of_rows if by_rows else of_columns)(request, self._inputs[signature])
         except RecursionError as error:
-            raise HttpError(400, f"JSON Parse error: {error}") from None
-        try:
-            outputs = self._queue.run(arrays, signature)
-        except (InputError, tf.errors.OpError, ValueError) as error:
-            text = str(error)  # of TensorFlow with the stack of the function before it
-            raise HttpError(400, text[max(text.find("assertion failed"), 0) :]) from None
-        values = {name: plain(output) for name, output in outputs.items()}
-        if not by_rows:
-            return {"outputs": _alone(values)}
-        rows = zip(*values.values(), strict=True)
-        return {"predictions": [_alone(dict(zip(values, row, strict=True))) for row in rows]}
+            raise HTTPException(400, f"JSON Parse error: {error}") from None
+        return Question(arrays, signature, by_rows)
 
     def _signature_of(self, request: Any, found: re.Match) -> str:
         """The signature that a request asks for; checks all but its values."""
@@ -128,35 +136,35 @@ class RestModel:
                 raise _refusal(request, says)
             name = {"classify": "classification", "regress": "regression"}[kind]
             says = f"Expected {name} signature method_name to be tensorflow/serving/{kind}"
-            raise HttpError(400, f"{says}. Was: {_METHOD}")
+            raise HTTPException(400, f"{says}. Was: {_METHOD}")
         if (name := name or DEFAULT) not in self._inputs:
             shown = f"{name:.{MOST_SHOWN}}"
             says = f'Serving signature name: "{shown}" not found in signature def'
-            raise HttpError(400, says)
+            raise HTTPException(400, says)
         if (given := request.keys() & {"instances", "inputs"}) and len(given) > 1:
             says = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys"
             raise _refusal(request, f"{says} to exist ")
         if not given:
-            raise HttpError(400, "Missing 'inputs' or 'instances' key")
+            raise HTTPException(400, "Missing 'inputs' or 'instances' key")
         return name
 
     def _check(self, found: re.Match, method: str) -> None:
-        """Raises `HttpError` for another model or version."""
+        """Raises `HTTPException` for another model or version."""
         if found["name"] is None:
-            raise HttpError(400, "Missing model name in request.")
+            raise HTTPException(400, "Missing model name in request.")
         name, version = urllib.parse.unquote(found["name"]), found["version"]
         if version and (len(version) > 19 or int(version) >= 2**63):
-            raise HttpError(400, f"Failed to convert version: {version} to numeric.")
+            raise HTTPException(400, f"Failed to convert version: {version} to numeric.")
         if name == self.name and found["label"]:
             label = urllib.parse.unquote(found["label"])
-            raise HttpError(400, f"Unrecognized servable version label: {label}")
+            raise HTTPException(400, f"Unrecognized servable version label: {label}")
         if name == self.name and (version is None or int(version) == int(self.version)):
             return
         if method == "POST" or found["what"]:
             which = f"Specific({name}, {version})" if version else f"Latest({name})"
-            raise HttpError(404, f"Servable not found for request: {which}")
+            raise HTTPException(404, f"Servable not found for request: {which}")
         which = f"version {version}" if version else "any versions"
-        raise HttpError(404, f"Could not find {which} of model {name}")
+        raise HTTPException(404, f"Could not find {which} of model {name}")
 
     def _described(self, signature: str) -> dict[str, Any]:
         """A signature as its protocol buffer is in JSON; a checkpoint's is traced first."""
@@ -178,99 +186,24 @@ class RestModel:
         return {"inputs": inputs, "outputs": outputs, "method_name": _METHOD, "defaults": {}}
 
 
-# ---------------------------------------------------------------------------- requests together
-
-
-@dataclasses.dataclass(eq=False)
-class Ticket:
-    """A request that waits, and what became of it."""
-
-    arrays: Arrays
-    signature: str
-    outputs: Arrays | None = None
-    error: Exception | None = None
-
-    @property
-    def kind(self) -> tuple:
-        """What those have in common that can be answered together."""
-        return self.signature, *((name, x.shape[1:]) for name, x in self.arrays.items())
-
-    @property
-    def rows(self) -> int:
-        """B, the same of every array."""
-        return len(next(iter(self.arrays.values())))
-
-
-class Queue:
-    """Runs a model for one request at a time, or for several that came meanwhile together."""
-
-    def __init__(self, model: ServedModel, *, alone: Collection[str] = ()):
-        """Takes the model, and the signatures of which requests are answered one by one."""
-        self._model, self._alone, self._waiting = model, alone, list[Ticket]()
-        self._runs, self._changes = threading.Lock(), threading.Lock()
-
-    def run(self, arrays: Arrays, signature: str) -> Arrays:
-        """What the model answers.
-
-        Raises:
-          InputError, tf.errors.OpError, ValueError: as `ServedModel.run`.
-        """
-        own = Ticket(arrays, signature)
-        with self._changes:
-            self._waiting.append(own)
-        with self._runs:
-            if own.outputs is own.error is None:
-                self._run([own, *self._others(own)])
-        if own.error:
-            raise own.error
-        return own.outputs or {}
-
-    def _others(self, own: Ticket) -> list[Ticket]:
-        """Takes from those that wait what fits beside a request, which is taken too."""
-        with self._changes:
-            self._waiting.remove(own)
-            left, taken = 0 if own.signature in self._alone else MOST_ROWS - own.rows, []
-            for one in self._waiting:
-                if one.kind == own.kind and one.rows <= left:
-                    taken.append(one)
-                    left -= one.rows
-            self._waiting[:] = [one for one in self._waiting if one not in taken]
-        return taken
-
-    def _run(self, tickets: list[Ticket]) -> None:
-        names = tickets[0].arrays
-        joined = {name: np.concatenate([one.arrays[name] for one in tickets]) for name in names}
-        try:
-            outputs, at = self._model.run(joined, tickets[0].signature), 0
-            for one in tickets:
-                one.outputs = {name: x[at : at + one.rows] for name, x in outputs.items()}
-                at += one.rows
-        except Exception as error:
-            if len(tickets) == 1:
-                tickets[0].error = error
-                return
-            for one in tickets:  # one of them is at fault
-                self._run([one])
-
-
 # ---------------------------------------------------------------------------- JSON and arrays
 
 
 def _parts_of(path: str, method: str) -> re.Match:
     """The parts of a path."""
     if not (found := _PATHS[method].fullmatch(path)):
-        raise HttpError(400, f"Malformed request: {method} {path}")
+        raise HTTPException(400, f"Malformed request: {method} {path}")
     return found
 
 
 def _parsed(body: bytes) -> Any:
     """The JSON of a body."""
     if not body:
-        raise HttpError(400, "JSON Parse error: The document is empty")
+        raise HTTPException(400, "JSON Parse error: The document is empty")
     try:
         return json.loads(body, object_pairs_hook=each_key_once)
     except ValueError as error:
-        raise HttpError(400, f"JSON Parse error: {error}") from None
+        raise HTTPException(400, f"JSON Parse error: {error}") from None
 
 
 def of_rows(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
@@ -282,29 +215,29 @@ def of_rows(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
         raise _refusal(request, "No values in 'instances' array")
     if not _is_object(rows[0]) and len(specs) > 1:
         says = "instances is a plain list, but expecting list of objects as multiple input"
-        raise HttpError(400, f"{says} tensors required as per tensorinfo_map")
+        raise HTTPException(400, f"{says} tensors required as per tensorinfo_map")
     are_named, shapes = _is_object(rows[0]), dict[str, list[int]]()
     leaves: dict[str, list] = {name: [] for name in specs}
     for number, row in enumerate(rows):
         if _is_object(row) != are_named:
             says = "object but got list" if are_named else "value/list but got object"
-            raise HttpError(400, f"Expecting {says} at item {number} of input list")
+            raise HTTPException(400, f"Expecting {says} at item {number} of input list")
         at = f"Failed to process element: {number}"
         for name, value in row.items() if are_named else [(next(iter(specs)), row)]:
             try:
                 if name not in specs:
                     says = f"JSON object: does not have named input: {name:.{MOST_SHOWN}}"
-                    raise HttpError(400, says)
+                    raise HTTPException(400, says)
                 shape = _shape_of(value)
                 leaves[name] += _leaves(value, specs[name]["dtype"], shape)
                 _check_alike(shapes.setdefault(name, shape), shape)
-            except HttpError as error:
+            except HTTPException as error:
                 key = f" key: {name:.{MOST_SHOWN}}" if are_named else ""
-                says = f"{at}{key} of 'instances' list. Error: INVALID_ARGUMENT: {error}"
-                raise HttpError(400, says) from None
+                says = f"{at}{key} of 'instances' list. Error: INVALID_ARGUMENT: {error.detail}"
+                raise HTTPException(400, says) from None
         if are_named and row.keys() != specs.keys():
             says = f"{at} of 'instances' list. JSON object: {_json(row)} keys must be equal to: "
-            raise HttpError(400, says + ",".join(sorted(specs)))
+            raise HTTPException(400, says + ",".join(sorted(specs)))
     return _arrays(leaves, {name: [len(rows), *shapes[name]] for name in shapes}, specs)
 
 
@@ -313,11 +246,11 @@ def of_columns(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
     given = request["inputs"]
     if not _is_object(given) and len(specs) > 1:
         says = "inputs is a plain value/list, but expecting an object as multiple input tensors"
-        raise HttpError(400, f"{says} required as per tensorinfo_map")
+        raise HTTPException(400, f"{says} required as per tensorinfo_map")
     values = given if _is_object(given) else dict.fromkeys(specs, given)
     for name in specs:
         if name not in values:
-            raise HttpError(400, f"Missing named input: {name} in 'inputs' object.")
+            raise HTTPException(400, f"Missing named input: {name} in 'inputs' object.")
     shapes = {name: _shape_of(values[name]) for name in specs}
     leaves = {n: [*_leaves(values[n], specs[n]["dtype"], shapes[n])] for n in specs}
     return _arrays(leaves, shapes, specs)
@@ -329,9 +262,9 @@ def _arrays(
     """The inputs, with as many dimensions as the signature has, and all of one batch size."""
     for name, shape in shapes.items():
         if len(shape) != (rank := len(specs[name]["shape"])):
-            raise HttpError(400, f"{name} has {len(shape)} dimensions, expected {rank}")
+            raise HTTPException(400, f"{name} has {len(shape)} dimensions, expected {rank}")
     if len({shape[0] for shape in shapes.values()}) > 1:
-        raise HttpError(400, "inputs of different batch sizes")
+        raise HTTPException(400, "inputs of different batch sizes")
     types = {n: object if specs[n]["dtype"] == "string" else specs[n]["dtype"] for n in shapes}
     return {name: np.array(leaves[name], types[name]).reshape(shapes[name]) for name in shapes}
 
@@ -354,10 +287,10 @@ def _leaves(value: Any, dtype: str, shape: Sequence[int], level: int = 0) -> Ite
         return
     if level >= len(shape):
         says = f"Encountered list at unexpected level: {level} expected < {len(shape)}"
-        raise HttpError(400, says)
+        raise HTTPException(400, says)
     if len(value) != shape[level]:
         says = f"Encountered list at unexpected size: {len(value)} at level: {level}"
-        raise HttpError(400, f"{says} expected size: {shape[level]}")
+        raise HTTPException(400, f"{says} expected size: {shape[level]}")
     for one in value:
         yield from _leaves(one, dtype, shape, level + 1)
 
@@ -366,11 +299,11 @@ def _leaf(value: Any, dtype: str) -> bytes | int:
     if dtype == "string" and isinstance(value, dict):
         if _is_object(value):
             raise _refusal(value, "not formatted correctly for base64 data")
-        coded = value["b64"].rstrip("=")
+        coded = "".join(value["b64"].split()).rstrip("=")  # some break its lines
         try:
             return base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True)
         except ValueError:
-            raise HttpError(400, "Unable to base64 decode") from None
+            raise HTTPException(400, "Unable to base64 decode") from None
     if dtype == "string" and isinstance(value, str):
         return utf8(value)
     if dtype != "string" and type(value) is int and -(2**31) <= value < 2**31:
@@ -380,12 +313,12 @@ def _leaf(value: Any, dtype: str) -> bytes | int:
 
 
 def _check_alike(first: Sequence[int], other: Sequence[int]) -> None:
-    """Raises `HttpError` if an input has another shape in another row."""
+    """Raises `HTTPException` if an input has another shape in another row."""
     if (size := math.prod(first)) != math.prod(other):
-        raise HttpError(400, f"Expecting tensor size: {size} but got: {math.prod(other)}")
+        raise HTTPException(400, f"Expecting tensor size: {size} but got: {math.prod(other)}")
     if first != other:
         one, two = (f"[{','.join(map(str, shape))}]" for shape in (first, other))
-        raise HttpError(400, f"Expecting shape {one} but got: {two}")
+        raise HTTPException(400, f"Expecting shape {one} but got: {two}")
 
 
 def _is_object(value: Any) -> bool:
@@ -394,8 +327,8 @@ def _is_object(value: Any) -> bool:
     return isinstance(value, dict) and not is_coded
 
 
-def _refusal(value: Any, says: str) -> HttpError:
-    return HttpError(400, f"JSON Value: {_json(value)} {says}")
+def _refusal(value: Any, says: str) -> HTTPException:
+    return HTTPException(400, f"JSON Value: {_json(value)} {says}")
 
 
 def _json(value: Any) -> str:

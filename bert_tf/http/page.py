@@ -11,7 +11,6 @@ graph and does not return them, so they are made again here.
 """
 
 import base64
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,8 +22,8 @@ from bert_tf.heads import NAMES, head_named
 from bert_tf.heads.head import Head
 from bert_tf.serving.inference import encode
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.predictor import Predictor
-from bert_tf.serving.rows import Row, RowReader, size_of
+from bert_tf.serving.predictor import ServedModel
+from bert_tf.serving.rows import Row, RowReader, answers_of, size_of
 from bert_tf.serving.signatures import class_of
 
 MOST_BYTES = 200_000  # of the texts of a request: seconds of work, not minutes
@@ -32,22 +31,18 @@ MOST_ENDINGS = 20
 Json = dict[str, Any]
 
 
-class Playground:
-    """Answers the requests about one model."""
+class Page:
+    """Answers the page's requests about one model. Several threads may ask."""
 
-    def __init__(self, predictor: Predictor):
-        """Takes the model of `predictor`."""
-        self._predictor, self._model = predictor, predictor.model
-        self._metadata, self._rows = self._model.metadata, RowReader(self._model.metadata)
+    def __init__(self, model: ServedModel):
+        """Takes a model."""
+        self._model = model
+        self._metadata = model.metadata
+        self._rows = RowReader(model.metadata)
         name, options = self._metadata["task"], ServingOptions(**self._metadata["options"])
         head = head_named(name) if name in NAMES else Head()  # one that this process does not know
         self._task = class_of(head)(head, None, self._model.tokenizer, self._model.config, options)
         self._piece_names = self._task.sequences.piece_names()
-
-    def warm_up(self) -> None:
-        """Answers once, so that the first request takes no longer than the others."""
-        texts = {name: ["a", "b"] if many else "a" for name, many in self._rows.is_list.items()}
-        self.answer({"texts": texts})
 
     def describe(self) -> Json:
         """The model's task, texts and sizes."""
@@ -61,22 +56,32 @@ class Playground:
             "mostBytes": MOST_BYTES,
         }
 
-    def answer(self, request: Mapping[str, Any]) -> Json:
-        """{"texts": by name} -> the answer, its milliseconds, and the names of its sequences.
+    def row(self, request: Mapping[str, Any]) -> Row:
+        """{"texts": by name} -> the texts.
 
         Raises:
-          InputError: the request lacks something.
+          InputError: the request lacks something, or is too large for the page.
         """
-        row = self._row(request)
-        start = time.perf_counter()
-        (answer,) = self._predictor.predict([row])
-        seconds = time.perf_counter() - start
+        texts = request.get("texts")
+        if not isinstance(texts, Mapping):
+            expected = '{"texts": {...}}, with a string, or a list of strings, for each text'
+            raise InputError("a request without texts", expected, "correct the request")
+        row = self._rows.read(texts, "the request")
+        endings = max((len(v) for v in row.values() if isinstance(v, list)), default=0)
+        if size_of(row) > MOST_BYTES or endings > MOST_ENDINGS:
+            received = f"texts of {size_of(row):,} bytes" + f", {endings} endings" * bool(endings)
+            expected = f"at most {MOST_BYTES:,} bytes and {MOST_ENDINGS} endings on this page"
+            raise InputError(received, expected, "shorten it; bert-tf predict takes any text")
+        return row
+
+    def answer(self, row: Row, outputs: Mapping[str, np.ndarray]) -> Json:
+        """What the model answers to a row -> the answer, and the names of its sequences."""
+        (answer,) = answers_of(outputs)
         texts = _tensors(row)
         count = len(self._sequences(texts))
         names = [f"{self._task.part} {number}" for number in range(1, count + 1)]
         return {
             "answer": answer,
-            "milliseconds": round(seconds * 1000, 1),
             "parts": names if count > 1 else [""],
             "part": self._task.part_of(answer, **texts),
         }
@@ -89,7 +94,7 @@ class Playground:
         Raises:
           InputError: the request lacks something, or a number is out of range.
         """
-        sequences = self._sequences(_tensors(self._row(request)))
+        sequences = self._sequences(_tensors(self.row(request)))
         ids, segments = sequences[_whole(request, "part", len(sequences))]
         layer = _whole(request, "layer", self._model.config.num_hidden_layers)
         features = {"input_ids": tf.constant([ids]), "segment_ids": tf.constant([segments])}
@@ -114,19 +119,6 @@ class Playground:
         )
         lengths = mask.sum(axis=1)
         return [(ids[i, :n].tolist(), segments[i, :n].tolist()) for i, n in enumerate(lengths)]
-
-    def _row(self, request: Mapping[str, Any]) -> Row:
-        texts = request.get("texts")
-        if not isinstance(texts, Mapping):
-            expected = '{"texts": {...}}, with a string, or a list of strings, for each text'
-            raise InputError("a request without texts", expected, "correct the request")
-        row = self._rows.read(texts, "the request")
-        endings = max((len(v) for v in row.values() if isinstance(v, list)), default=0)
-        if size_of(row) > MOST_BYTES or endings > MOST_ENDINGS:
-            received = f"texts of {size_of(row):,} bytes" + f", {endings} endings" * bool(endings)
-            expected = f"at most {MOST_BYTES:,} bytes and {MOST_ENDINGS} endings on this page"
-            raise InputError(received, expected, "shorten it; bert-tf predict takes any text")
-        return row
 
 
 def _tensors(row: Row) -> dict[str, tf.Tensor]:

@@ -1,0 +1,183 @@
+"""The process that serves an application: its port, connections that stall, its end.
+
+SIGTERM or Ctrl-C: new connections are refused; what runs and waits is answered within a limit; the
+exit code is 0. A second one ends at once.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from bert_tf.errors import InputError
+from bert_tf.http.application import SECONDS_TO_STALL, Application
+from bert_tf.http.callers import Address
+from bert_tf.http.options import Limits
+
+SECONDS_TO_REFUSE = 2  # what is not answered within its limit
+
+
+class Connection(H11Protocol):
+    """A connection that ends when its client stalls: in its headers, or in reading its answer."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Notes when the client came."""
+        super().connection_made(transport)
+        self._stalls_at: object = None
+        self._stalls_since = self.loop.time()
+
+    def end_if_stalled(self) -> None:
+        """Ends it if nothing has changed for so long at a place where the client has to act."""
+        place = self._place()
+        now = self.loop.time()
+        if place is None or place != self._stalls_at:
+            self._stalls_at = place
+            self._stalls_since = now
+        elif now - self._stalls_since > SECONDS_TO_STALL:
+            self.transport.abort()
+
+    def _place(self) -> object:
+        """Where the client has to act; None: it has not."""
+        if unread := self.transport.get_write_buffer_size():
+            return "reads", unread
+        is_between = self.cycle is None or self.cycle.response_complete
+        has_begun = self.conn.trailing_data[0] or self.conn.their_state is h11.SEND_BODY
+        if self.cycle is None or (is_between and has_begun):  # half of its headers, say
+            return "sends", id(self.cycle)
+        return None
+
+
+class Server(uvicorn.Server):
+    """Serves an application on a socket, until a signal or `drain`."""
+
+    def __init__(
+        self,
+        application: Application,
+        listener: socket.socket,
+        *,
+        limits: Limits | None = None,
+        started: Callable[[], None] = lambda: None,
+    ):
+        """Takes what is to be served.
+
+        Args:
+          application: answers.
+          listener: a bound socket, as of `bound`.
+          limits: of connections and of the end; None: the defaults.
+          started: is called once the port is open.
+        """
+        limits = limits or Limits()
+        self._application = application
+        self._listener = listener
+        self._started = started
+        self._drain_seconds = limits.drain_seconds
+        config = uvicorn.Config(
+            application,
+            loop="asyncio",
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            proxy_headers=False,  # anybody could write them
+            server_header=False,
+            timeout_keep_alive=limits.keep_alive_seconds,
+            timeout_graceful_shutdown=limits.drain_seconds + SECONDS_TO_REFUSE,
+        )
+        super().__init__(config)
+
+    def serve_to_end(self) -> None:
+        """Serves until the end.
+
+        Raises:
+          InputError: another process has the port.
+        """
+        try:
+            self.run([self._listener])
+        except OSError as error:
+            if self.started:
+                raise
+            raise refused_address(*self._listener.getsockname()[:2], error) from None
+        finally:
+            self._application.close()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Opens the port."""
+        await super().startup(sockets)
+        self._started()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Looks after the connections, once a second; it is called ten times."""
+        if counter % 10 == 0:
+            for connection in [*self.server_state.connections]:
+                connection.end_if_stalled()  # type: ignore[union-attr]
+        return await super().on_tick(counter)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Drains at signals; uvicorn's own would raise them again at the end."""
+        if threading.current_thread() is threading.main_thread():
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    loop.add_signal_handler(number, self.drain)
+        yield
+
+    def drain(self) -> None:
+        """Begins the end; the second time it ends at once. To be called in the server's loop."""
+        loop = asyncio.get_running_loop()
+        if self.should_exit:
+            self._application.give_up()
+            loop.call_later(SECONDS_TO_REFUSE, setattr, self, "force_exit", True)
+        self.should_exit = True
+        self._application.is_draining = True
+        loop.call_later(self._drain_seconds, self._application.give_up)
+
+
+def bound(host: str, port: int) -> tuple[socket.socket, Address]:
+    """A socket that has its port, and is not open yet; and its address.
+
+    Args:
+      host: an address of this machine.
+      port: 0 for any that is free.
+
+    Raises:
+      InputError: this is no such address, or the port is taken.
+    """
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        expected = "an IP address of this machine, such as 127.0.0.1 or ::1; 0.0.0.0: all"
+        raise InputError(f"--host={host}", expected, "correct or leave out --host") from None
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    listener = None
+    try:
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after a restart
+        listener.bind((str(address), port))
+    except (OSError, OverflowError) as error:
+        if listener:
+            listener.close()
+        raise refused_address(host, port, error) from None
+    return listener, address
+
+
+def refused_address(host: str, port: int, error: Exception) -> InputError:
+    """The error of a port that cannot be had."""
+    received = f"--host={host} with port {port} ({error})"
+    expected = "an address of this machine and a free port"
+    return InputError(received, expected, "give another --port; 0: any free one")
+
+
+def url_of(listener: socket.socket, address: Address) -> str:
+    """The root of what is served on a socket."""
+    shown = f"[{address}]" if address.version == 6 else str(address)
+    return f"http://{shown}:{listener.getsockname()[1]}/"

@@ -1,0 +1,314 @@
+"""Batches of the rows that a model is asked: made here for `Predictor`, files and the server.
+
+    rows of one request    1,001 texts
+    batches of them        texts of similar length; ids, which have one shape, as they come
+    turns                  a batch of one request, then a batch of the next that waits; requests
+                           that fit together share a turn
+    answers of a request   its batches joined again, in the order of its rows
+
+Shapes: B rows.
+"""
+
+import concurrent.futures
+import contextlib
+import ctypes
+import dataclasses
+import math
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import tensorflow as tf
+
+from bert_tf.data.grouping import batches_by_length
+from bert_tf.serving.options import FROM_EXAMPLES, FROM_IDS
+
+BATCH_SIZE = 32  # rows
+BYTES_OF_A_BATCH = 1 << 20  # of text, unless a single text has more: tokens take many times that
+MOST_ALIKE = 2  # rows of requests share a batch if none is more than so many times as long
+SHORT = 32  # bytes; what is shorter counts as so long
+SECONDS_TO_TRIM = 1.0  # without work, after which freed memory goes back to the system
+Arrays = dict[str, np.ndarray]
+
+
+class BusyError(Exception):
+    """More requests wait than may; or no further ones are taken."""
+
+
+class Model(Protocol):
+    """What is asked: a `predictor.ServedModel`."""
+
+    metadata: Mapping[str, Any]
+
+    def run(self, arrays: Arrays, signature: str) -> Arrays: ...
+
+
+# ---------------------------------------------------------------------------- batches
+
+
+def batches(
+    sizes: Sequence[int], *, shapes: Sequence[tuple[int, ...]] = (), batch_size: int = BATCH_SIZE
+) -> Iterator[list[int]]:
+    """Batches of row numbers: of one shape, similar size, and bounded number and bytes.
+
+    Args:
+      sizes: of the rows: bytes of texts.
+      shapes: of the rows, of which a batch has one; none: all are alike.
+      batch_size: rows of a batch, at most.
+    """
+    numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
+    groups = [numbers[shape] for shape in shapes] or None
+    return batches_by_length(sizes, batch_size=batch_size, groups=groups, most=BYTES_OF_A_BATCH)
+
+
+def sizes_of(arrays: Mapping[str, np.ndarray]) -> list[int]:
+    """The size of each row of arrays [B, ...]: bytes of texts, or how many ids."""
+    num_rows = len(next(iter(arrays.values())))
+    sizes = np.zeros(num_rows, np.int64)
+    for array in arrays.values():
+        rows = array.reshape(num_rows, math.prod(array.shape[1:]))
+        lengths = np.vectorize(len, otypes=[np.int64])(rows) if rows.dtype == object else rows != 0
+        sizes += lengths.sum(1)
+    return sizes.tolist()
+
+
+def joined(parts: Sequence[tuple[Sequence[int], Arrays]], num_rows: int) -> Arrays:
+    """The answers of all rows, of those of some rows each; what is narrower is padded by zeros."""
+    if len(parts) == 1:
+        (rows, outputs), *_ = parts
+        order = np.argsort(rows)
+        return {name: array[order] for name, array in outputs.items()}
+    answers = {}
+    for name, first in parts[0][1].items():
+        widths = np.max([outputs[name].shape[1:] for _, outputs in parts], axis=0).astype(int)
+        filler = b"" if first.dtype == object else 0
+        whole = np.full((num_rows, *widths), filler, first.dtype)
+        for rows, outputs in parts:
+            array = outputs[name]
+            whole[(np.array(rows), *map(slice, array.shape[1:]))] = array
+        answers[name] = whole
+    return answers
+
+
+# ---------------------------------------------------------------------------- turns
+
+
+@dataclasses.dataclass(eq=False)
+class Request:
+    """What is asked at once, and what has been computed of it.
+
+    Attributes:
+      arrays: of the signature, [B, ...].
+      batches: numbers of the rows that are not computed yet.
+      sizes: of the rows, as of `sizes_of`.
+      answers: of the signature, [B, ...], once all are there.
+      parts: rows and their answers.
+    """
+
+    arrays: Arrays
+    signature: str
+    batches: deque[list[int]]
+    sizes: Sequence[int]
+    answers: concurrent.futures.Future[Arrays] = dataclasses.field(
+        default_factory=concurrent.futures.Future
+    )
+    parts: list[tuple[Sequence[int], Arrays]] = dataclasses.field(default_factory=list)
+
+    @property
+    def kind(self) -> tuple:
+        """What requests have in common that can share a batch."""
+        return self.signature, *((name, x.shape[1:]) for name, x in self.arrays.items())
+
+    def fits(self, rows: Sequence[int], shortest: int, longest: int) -> bool:
+        """Whether these rows of it are about as long as others."""
+        sizes = [self.sizes[row] for row in rows]
+        shortest_of_all = max(SHORT, min(shortest, *sizes))
+        return max(longest, *sizes) <= MOST_ALIKE * shortest_of_all
+
+    def add(self, rows: Sequence[int], outputs: Arrays) -> None:
+        """Takes the answers to some rows; after the last ones all are there."""
+        self.parts.append((rows, outputs))
+        if sum(len(rows) for rows, _ in self.parts) == len(self.sizes):
+            with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits for it
+                self.answers.set_result(joined(self.parts, len(self.sizes)))
+
+    def fail(self, error: Exception) -> None:
+        """Ends it with an error."""
+        self.batches.clear()
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
+            self.answers.set_exception(error)
+
+
+class Turns:
+    """A thread that computes what several ask of one model, a batch at a time, in turn."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        most_waiting: int = 256,
+        observe: Callable[[int], None] | None = None,
+    ):
+        """Starts the thread.
+
+        Args:
+          model: answers a batch.
+          most_waiting: requests that wait or are computed, at most.
+          observe: is told the rows of each batch; None: nobody is.
+        """
+        self._model = model
+        self._most_waiting = most_waiting
+        self._observe = observe
+        self._waiting: deque[Request] = deque()
+        self._num_computed = 0  # requests of which a batch is computed now
+        self._changed = threading.Condition()
+        self._is_open = True
+        self._alone = {
+            signature
+            for signature, answers in model.metadata["answers"].items()
+            if any(is_as_wide_as_its_batch(name, what) for name, what in answers.items())
+        }
+        self._thread = threading.Thread(target=self._work, name="turns", daemon=True)
+        self._thread.start()
+
+    def ask(self, arrays: Arrays, signature: str) -> concurrent.futures.Future[Arrays]:
+        """The answers that a signature gives to arrays [B, ...], once they are computed.
+
+        Cancelled, what is left of it is not computed. It fails as `ServedModel.run` does.
+
+        Raises:
+          BusyError: too many wait, or it is closed.
+        """
+        sizes = sizes_of(arrays)
+        request = Request(arrays, signature, deque(batches(sizes)), sizes)
+        if not sizes:
+            request.batches.append([])  # for the shapes of the answers
+        with self._changed:
+            if not self._is_open or self.num_waiting >= self._most_waiting:
+                raise BusyError
+            self._waiting.append(request)
+            self._changed.notify()
+        return request.answers
+
+    @property
+    def num_waiting(self) -> int:
+        """How many requests wait or are computed."""
+        return len(self._waiting) + self._num_computed
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it computes, or would."""
+        return self._thread.is_alive()
+
+    def close(self, seconds: float = 10) -> None:
+        """Refuses what waits, and waits so long at most for the batch that is computed."""
+        with self._changed:
+            self._is_open = False
+            self._refuse_all()
+            self._changed.notify()
+        self._thread.join(seconds)
+
+    def _refuse_all(self) -> None:
+        """Ends what waits."""
+        for request in self._waiting:
+            request.fail(BusyError())
+        self._waiting.clear()
+
+    def _work(self) -> None:
+        """What the thread does."""
+        has_worked = False
+        while True:
+            with self._changed:
+                while self._is_open and not self._waiting:
+                    if not self._changed.wait(SECONDS_TO_TRIM if has_worked else None):
+                        release_memory()
+                        has_worked = False
+                if not self._is_open:
+                    return
+                turn = self._next_turn()
+            if turn:
+                has_worked = True
+                self._compute(turn)
+            with self._changed:
+                # Behind those that came meanwhile.
+                self._waiting.extend(request for request, _ in turn if request.batches)
+                self._num_computed = 0
+                if not self._is_open:
+                    self._refuse_all()
+
+    def _next_turn(self) -> list[tuple[Request, list[int]]]:
+        """A batch of the request that waits longest, and those of others that fit beside it."""
+        first = self._waiting.popleft()
+        if first.answers.cancelled():
+            return []
+        rows = first.batches.popleft()
+        turn = [(first, rows)]
+        if rows and first.signature not in self._alone:
+            sizes = [first.sizes[row] for row in rows]
+            left = BATCH_SIZE - len(rows)
+            for other in [*self._waiting]:
+                theirs = other.batches[0]
+                is_like = other.kind == first.kind and 0 < len(theirs) <= left
+                if is_like and other.fits(theirs, min(sizes), max(sizes)):
+                    turn.append((other, other.batches.popleft()))
+                    self._waiting.remove(other)
+                    left -= len(theirs)
+        self._num_computed = len(turn)
+        return turn
+
+    def _compute(self, turn: Sequence[tuple[Request, list[int]]]) -> None:
+        """Answers a turn; requests that fail together are computed one by one."""
+        first, _ = turn[0]
+        arrays = {
+            name: np.concatenate([request.arrays[name][rows] for request, rows in turn])
+            for name in first.arrays
+        }
+        num_rows = sum(len(rows) for _, rows in turn)
+        try:
+            outputs = self._model.run(arrays, first.signature)
+        except Exception as error:
+            if len(turn) == 1:
+                first.fail(error)
+                return
+            for member in turn:
+                self._compute([member])
+            return
+        if self._observe:
+            self._observe(num_rows)
+        begin = 0
+        for request, rows in turn:
+            end = begin + len(rows)
+            request.add(rows, {name: array[begin:end] for name, array in outputs.items()})
+            begin = end
+
+
+def is_as_wide_as_its_batch(name: str, what: str) -> bool:
+    """Whether an answer's width depends on all rows of a batch, by its name and its description.
+
+    >>> is_as_wide_as_its_batch("sequence_output", "float [B, S, D]: the vector of each piece")
+    True
+    >>> is_as_wide_as_its_batch("num_words", "int [B]"), is_as_wide_as_its_batch("mean", "[B, D]")
+    (True, False)
+    """
+    shape = what.partition("]")[0]
+    return name.startswith("num_") or bool(re.search(r"\bS\b", shape))
+
+
+def release_memory() -> None:
+    """Gives freed memory back to the system, which glibc's malloc keeps (`runtime`)."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def num_tokens(model: Any, arrays: Mapping[str, np.ndarray], signature: str) -> int:
+    """The word pieces of what a signature of a model is asked, without special ones for texts."""
+    if signature == FROM_IDS:
+        return int(np.count_nonzero(arrays["input_mask"]))
+    texts = [text for array in arrays.values() for text in array.ravel().tolist()]
+    if signature == FROM_EXAMPLES:
+        masks = (tf.train.Example.FromString(text).features.feature["input_mask"] for text in texts)
+        return sum(np.count_nonzero(mask.int64_list.value) for mask in masks)
+    return sum(map(len, model.tokenizer.iter_ids(texts)))
