@@ -102,7 +102,7 @@ setup(
             "*.pyi",
             "tokenization/*.npz",
             "training/*.html",
-            "playground/page.*",
+            "http/page.*",
             "serving/card*.md",
             "goldens/*",
         ],

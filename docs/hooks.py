@@ -21,7 +21,7 @@ ELSEWHERE = {  # in the repository: as a page
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
-    "serve/README.md": "tensorflow_serving.md",
+    "examples/serving/README.md": "tensorflow_serving.md",
 }
 SYMBOL = re.compile(r"`([\w/]+\.py):([A-Za-z_][\w.]*)`")
 DIRECTIVE = re.compile(r"^::: ([\w.]+)$", re.M)

@@ -92,7 +92,7 @@ def test_measurements_have_a_command_that_exists_a_commit_and_a_machine():
 
 def test_every_verb_that_is_mentioned_exists():
     """In documents, docstrings, messages, configurations; not in tests, which misspell some."""
-    kinds = "*.md *.py benchmarks/*.py docs/*.md examples/*.* examples/*/*.ipynb serve/* Makefile"
+    kinds = "*.md *.py benchmarks/*.py docs/*.md examples/*.* examples/*/*.* Makefile"
     paths = [path for kind in kinds.split() for path in ROOT.glob(kind)]
     paths += [path for top in ("bert_tf", "data_gen") for path in (ROOT / top).rglob("*.py")]
     mentioned = {

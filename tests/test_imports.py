@@ -22,7 +22,7 @@ FLOORS = (
     ("squad",),
     ("library",),
     ("serving",),
-    ("planning", "playground"),
+    ("planning", "http"),
     ("cli",),
 )
 RANKS = {folder: rank for rank, folders in enumerate(FLOORS) for folder in folders}
@@ -117,7 +117,7 @@ def test_training_reaches_no_serving(script):
     reached = {name for name, path in MODULES.items() if path in files}
     folders = {folder_of(name) for name in reached if name.startswith("bert_tf.")}
     assert "training" in folders
-    assert not folders & {"serving", "planning", "playground"}
+    assert not folders & {"serving", "planning", "http"}
     formats = ("hub", "hugging_face", "keras_files", "tf2")  # opened by a table
     assert not {f"bert_tf.checkpoints.{name}" for name in formats} & reached
     of_tasks = {name for name in reached if name.startswith("bert_tf.tasks.")}

@@ -106,7 +106,7 @@ def test_the_image_for_training_gets_what_setup_py_needs():
 def test_the_image_for_serving_holds_a_whole_export(exported, tmp_path):
     served = tmp_path / "models/my-model"
     shutil.copytree(exported("regression") / "export", served)
-    words = dict(instructions("serve/Dockerfile"))
+    words = dict(instructions("examples/serving/tensorflow_serving.Dockerfile"))
     assert words["COPY"] == ". /models/${MODEL_NAME}"
     shell = ["sh", "-c", words["RUN"].replace("/models/", f"{tmp_path}/models/")]
 

@@ -46,7 +46,7 @@ SECONDS_TO_STALL = 20  # in which a client sends or reads something
 PROBES = ("/healthz", "/readyz", "/metrics")  # for every caller, and not counted
 GZIP = 31  # zlib's window bits of the format
 MOST_SHOWN = 200  # characters of a path in the log
-LEFT = 499  # the client has left; nobody reads it but the log
+LEFT = 499  # the status of requests whose client has left
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
@@ -106,7 +106,12 @@ class Application:
         self.metrics = Metrics(lambda: self._turns.num_waiting)
         self._deadlines: set[asyncio.Timeout] = set()
         self._is_over = False
-        handlers = {HTTPException: _refused, InputError: _wrong, Exception: _failed}
+        handlers = {
+            HTTPException: _refused,
+            InputError: _wrong,
+            ClientDisconnect: _left,
+            Exception: _failed,
+        }
         self._asgi = Starlette(routes=self._routes(), exception_handlers=handlers)
         self._asgi.router.redirect_slashes = False
 
@@ -167,8 +172,6 @@ class Application:
             scope["path"] = f"/v1/{scope['path'][4:]}"
         try:
             await self._asgi(scope, receive, send_noted)
-        except ClientDisconnect:
-            pass
         except Exception as error:  # it has been answered by `_failed`
             lines = "".join(traceback.format_exception(error))
             logging.error("A request failed.\n%s", printable(lines, besides="\n"))
@@ -357,6 +360,11 @@ async def _refused(_: Request, error: HTTPException) -> Response:
 async def _wrong(_: Request, error: Exception) -> Response:
     """A request of the page that says something wrong."""
     return _json_response({"error": str(error)}, 400)
+
+
+async def _left(_: Request, __: Exception) -> Response:
+    """Nobody reads this answer but the log."""
+    return Response(status_code=LEFT)
 
 
 async def _failed(_: Request, __: Exception) -> Response:

@@ -107,6 +107,7 @@ class Server(uvicorn.Server):
                 raise
             raise refused_address(*self._listener.getsockname()[:2], error) from None
         finally:
+            self._listener.close()
             self._application.close()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -42,7 +42,9 @@ def test_links_to_other_files_of_the_repository():
         return hooks.link_of_site(hooks.LINK.fullmatch(text), ROOT / folder)
 
     assert link("[a](results.md#served)") == "[a](results.md#served)"
-    assert link("[a](../serve/README.md#threads)") == "[a](tensorflow_serving.md#threads)"
+    assert (
+        link("[a](../examples/serving/README.md#threads)") == "[a](tensorflow_serving.md#threads)"
+    )
     assert link("[a](docs/results.md)", ".") == "[a](results.md)"
     assert link("[constraints.txt](constraints.txt)", ".") == "constraints.txt"
     assert link("[the pins](constraints.txt)", ".") == "the pins (`constraints.txt`)"

@@ -16,9 +16,8 @@ import pytest
 import served_models
 import tensorflow as tf
 from google.protobuf import text_format
+from serving import serving
 
-from bert_tf.playground.rest import RestModel
-from bert_tf.playground.server import Server
 from bert_tf.serving.predictor import Predictor, ServedModel
 from bert_tf.tasks.features import classifier_record
 
@@ -93,13 +92,8 @@ def rest_addresses(models):
     with contextlib.ExitStack() as stack:
         addresses = {}
         for name, model in models.items():
-            server = stack.enter_context(Server())
-            server.rest = RestModel(model, name)
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            stack.callback(thread.join)
-            stack.callback(server.shutdown)
-            addresses[name] = server.url.removeprefix("http://").rstrip("/")
+            server = stack.enter_context(serving(model, name=name))
+            addresses[name] = f"127.0.0.1:{server.port}"
         yield addresses
 
 
@@ -263,8 +257,8 @@ def test_batches_are_of_one_length_and_no_more_than_asked_for(client):
 
 def test_the_files_of_settings():
     config = model_server_config_pb2.ModelServerConfig()
-    text_format.Parse((ROOT / "serve/models.config").read_text(), config)
+    text_format.Parse((ROOT / "examples/serving/models.config").read_text(), config)
     assert [model.name for model in config.model_config_list.config] == ["mrpc", "squad"]
     # It would pad with the first element of a tensor: a mask with 1, choices with a choice.
-    batching = re.sub("#.*", "", (ROOT / "serve/batching.pbtxt").read_text())
+    batching = re.sub("#.*", "", (ROOT / "examples/serving/batching.pbtxt").read_text())
     assert "pad_variable_length_inputs: true" not in batching

@@ -6,7 +6,7 @@ import re
 import shlex
 
 ROOT = pathlib.Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "CHANGELOG.md", "serve/README.md"]
+DOCUMENTS = ["README.md", "CHANGELOG.md", "examples/serving/README.md"]
 DOCUMENTS += [f"data_gen/sample_{name}/README.md" for name in ("text", "topics")]
 DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
 # Files that add heads and tasks, and have the verbs.

@@ -22,6 +22,7 @@ import door_files
 import keras
 import numpy as np
 from door_files import KINDS, File
+from serving import serving
 from walking import COMPILE_QUICKLY, command, eagerly, in_process
 
 import bert_tf
@@ -31,7 +32,6 @@ from bert_tf.checkpoints.tf1 import write_checkpoint
 from bert_tf.heads import head_named
 from bert_tf.modeling.memory import Dropout
 from bert_tf.modeling.names import checkpoint_name
-from bert_tf.playground.rest import RestModel
 from bert_tf.training.optimization import make_optimizer
 
 LENGTH, RATE = 24, 1e-2
@@ -139,12 +139,11 @@ class Doors:
     def of_server(self, kind: str) -> list[Answer]:
         """The server's answers to rows of JSON."""
         predictor = bert_tf.Predictor(self.trained(kind))
-        rest = RestModel(predictor.model, "m")
         rows = [dict(zip(predictor.texts, row, strict=True)) for row in texts(kind)]
         answers = []
-        for row in rows:  # the words of several would be padded
-            body = json.dumps({"instances": [row]}).encode()
-            answers += rest.post("/v1/models/m:predict", body)["predictions"]
+        with serving(predictor.model) as server:
+            for row in rows:  # the words of several would be padded
+                answers += server.ask(body={"instances": [row]}).json["predictions"]
         return [_of_json(answer) for answer in answers]
 
     # ------------------------------------------------------------------------ of files

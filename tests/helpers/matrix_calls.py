@@ -28,8 +28,9 @@ import walking
 from bert_tf import Predictor
 from bert_tf.checkpoints.loading import open_weights
 from bert_tf.checkpoints.metadata import WRITTEN
-from bert_tf.playground.api import Playground
+from bert_tf.http.page import Page
 from bert_tf.serving import options, portable
+from bert_tf.serving.export import arrays_of
 
 ALL = frozenset(matrix_models.HEADS)
 FILL_MASK = frozenset({"pretraining", "fill_mask"})
@@ -198,8 +199,10 @@ def texts_of(described: dict[str, Any]) -> dict[str, Any]:
 
 def page_here(model: str) -> dict[str, Any]:
     """The page's answer, in this process."""
-    page = Playground(Predictor(model))
-    return page.answer({"texts": texts_of(page.describe())})["answer"]
+    served = Predictor(model).model
+    page = Page(served)
+    row = page.row({"texts": texts_of(page.describe())})
+    return page.answer(row, served.run(arrays_of([row])))["answer"]
 
 
 def page_answer(ended: Answering) -> Any:

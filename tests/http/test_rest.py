@@ -2,18 +2,14 @@
 
 import base64
 import concurrent.futures
-import contextlib
-import http.client
 import json
-import threading
 import urllib.parse
 
 import numpy as np
 import pytest
+from serving import serving
 
-from bert_tf.playground.rest import Queue, RestModel
-from bert_tf.playground.server import Server
-
+NAME = "m/ö:1"
 KINDS = ("classification", "pairs", "regression", "multiple_choice", "token_labels")
 
 
@@ -34,32 +30,15 @@ def loaded(models, tmp_path_factory) -> dict:
     }
 
 
-@contextlib.contextmanager
-def serving(model, **address):
-    with Server(**address) as server:
-        server.rest = RestModel(model, "m")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield server.server_address[:2]
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-def ask(address, path: str, body=None, method: str | None = None, **headers) -> tuple[int, dict]:
-    connection = http.client.HTTPConnection("localhost", address[1], timeout=60)
-    content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    connection.request(method or ("GET" if body is None else "POST"), path, content, headers)
-    with contextlib.closing(connection):
-        response = connection.getresponse()
-        return response.status, json.loads(response.read())
+def ask(server, path: str, body=None, method: str = "", **headers) -> tuple[int, dict]:
+    answer = server.ask(path, body, method, **headers)
+    return answer.status, answer.json
 
 
 @pytest.fixture(scope="module")
 def of_texts(loaded):
-    with serving(loaded["classification"]) as address:
-        yield address
+    with serving(loaded["classification"]) as server:
+        yield server
 
 
 TEXTS = ["who founded it", "Ruprecht (1386)", "café 中", ""]
@@ -87,17 +66,17 @@ def test_rows_and_columns(of_texts, loaded):
             found["outputs"]["probability"], wanted["probability"], atol=1e-6
         )
     # curl sends another type of content; other keys of a request say nothing here.
-    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    form = {"Content_Type": "application/x-www-form-urlencoded"}
     body = json.dumps({"instances": TEXTS, "note": 1}).encode()
     assert ask(of_texts, "/v1/models/m:predict", body, **form)[0] == 200
 
 
 def test_a_single_output_has_no_name(loaded):
-    with serving(loaded["regression"]) as address:
+    with serving(loaded["regression"]) as server:
         rows = [{"text_a": text, "text_b": "it"} for text in TEXTS]
-        found = ask(address, "/v1/models/m:predict", {"instances": rows})[1]["predictions"]
+        found = ask(server, "/v1/models/m:predict", {"instances": rows})[1]["predictions"]
         given = {"text_a": TEXTS, "text_b": ["it"] * len(TEXTS)}
-        columns = ask(address, "/v1/models/m:predict", {"inputs": given})[1]["outputs"]
+        columns = ask(server, "/v1/models/m:predict", {"inputs": given})[1]["outputs"]
     assert found == pytest.approx(columns)
     assert all(isinstance(score, float) for score in found)
 
@@ -230,8 +209,8 @@ def test_other_models(models, loaded, kind):
     arrays = {n: x if n == "endings" else np.array([row[n].encode()], object)
               for n, x in arrays.items()}  # fmt: skip
     wanted = loaded[kind].run(arrays)
-    with serving(loaded[kind]) as address:
-        status, found = ask(address, "/v1/models/m:predict", {"instances": [row]})
+    with serving(loaded[kind]) as server:
+        status, found = ask(server, "/v1/models/m:predict", {"instances": [row]})
     assert status == 200
     (answer,) = found["predictions"]
     for name, value in wanted.items():
@@ -241,62 +220,13 @@ def test_other_models(models, loaded, kind):
 
 def test_answers_with_counts_are_not_joined(loaded):
     """Their shape would depend on who else asks."""
-    model = RestModel(loaded["token_labels"], "m/ö:1")
     texts = ["Ruprecht", "it was founded by him in 1386"]
-    bodies = [json.dumps({"instances": [text]}).encode() for text in texts]
-    path = f"/v1/models/{urllib.parse.quote(model.name, safe='')}:predict"
-    alone = [model.post(path, body) for body in bodies]
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        assert [*pool.map(lambda body: model.post(path, body), bodies * 8)] == alone * 8
+    path = f"/v1/models/{urllib.parse.quote(NAME, safe='')}:predict"
+    with serving(loaded["token_labels"], name=NAME) as server:
 
+        def answer(text: str) -> dict:
+            return server.ask(path, {"instances": [text]}).json
 
-def test_who_may_ask(loaded):
-    """On a loopback address those who name this server; on all addresses every one, but no page."""
-    request = {"instances": ["a"]}
-    with serving(loaded["classification"]) as address:
-        assert ask(address, "/v1/models/m:predict", request, Host="evil.example")[0] == 421
-        assert ask(address, "/v1/models/m:predict", request, Origin="http://evil.example")[0] == 403
-    with serving(loaded["classification"], host="0.0.0.0") as address:
-        assert ask(address, "/v1/models/m:predict", request, Host="models.example")[0] == 200
-        assert ask(address, "/")[0] == 404
-
-
-# ---------------------------------------------------------------------------- together
-
-
-class Counted:
-    """A model that waits until it is let go, and notes how many rows it is given."""
-
-    def __init__(self, model):
-        self._model, self.rows, self.may_run = model, [], threading.Event()
-
-    def run(self, arrays, signature):
-        self.may_run.wait(30)
-        self.rows.append(len(arrays["text"]))
-        return self._model.run(arrays, signature)
-
-
-def test_requests_that_wait_are_answered_together(loaded):
-    """Each as if it were alone; one that is wrong does no harm to others."""
-    model = Counted(loaded["classification"])
-    queue = Queue(model)
-    texts = [f"it {'founded ' * (n % 5)}" for n in range(41)]
-
-    def run(*given: bytes | int):
-        return queue.run({"text": np.array(given, object)}, "serving_default")
-
-    with concurrent.futures.ThreadPoolExecutor(50) as pool:
-        answers = [pool.submit(run, text.encode()) for text in texts]
-        several = pool.submit(run, *(text.encode() for text in texts))
-        wrong = pool.submit(run, 7)
-        while len(queue._waiting) < len(texts):
-            pass
-        model.may_run.set()
-        shares = several.result()["probabilities"]
-        found = [one.result()["probabilities"][0] for one in answers]
-        with pytest.raises((TypeError, ValueError)):
-            wrong.result()
-    np.testing.assert_allclose(found, shares, atol=1e-5)
-    assert max(model.rows) <= max(32, len(texts))
-    assert len(model.rows) < len(texts)
-    assert not queue._waiting
+        alone = [answer(text) for text in texts]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert [*pool.map(answer, texts * 8)] == alone * 8

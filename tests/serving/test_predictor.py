@@ -13,8 +13,6 @@ import masked_by_place
 import pytest
 import served_models
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 from masked_by_place import PIECES, SUM
 from saved_models import batch_of
 from served_models import TOKENIZER, metadata_of, random_pairs
@@ -24,8 +22,7 @@ from bert_tf.checkpoints.keras_files import weights_of
 from bert_tf.errors import InputError
 from bert_tf.serving import predictor as predictor_module
 from bert_tf.serving.options import ServingOptions
-from bert_tf.serving.predictor import Predictor, ServedModel, batches, of_weights
-from bert_tf.serving.rows import shape_of, size_of
+from bert_tf.serving.predictor import Predictor, ServedModel, of_weights
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 # ---------------------------------------------------------------------------- loading
@@ -137,22 +134,6 @@ class Counting:
         )
         self.batches.append(lengths.numpy().tolist())
         return {"length": lengths}
-
-
-SIZED = st.tuples(st.integers(0, 40), st.integers(1, 3))
-
-
-@given(st.lists(SIZED, max_size=25), st.integers(1, 5))
-def test_batches_are_of_rows_alike(sizes, batch_size):
-    rows = [{"context": b"x" * n, "endings": [b"y"] * c} for n, c in sizes]
-    with unittest.mock.patch.object(predictor_module, "BYTES_OF_A_BATCH", 64):
-        found = list(batches(rows, batch_size=batch_size))
-    assert sorted(itertools.chain(*found)) == list(range(len(rows)))
-    for batch in found:
-        assert len(batch) <= batch_size
-        assert len({shape_of(rows[i]) for i in batch}) == 1
-        widest = max(size_of(rows[i]) for i in batch)
-        assert len(batch) == 1 or len(batch) * widest <= 64
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ MADE = {
         "docs/api_training.md",
         "docs/api_weights.md",
     ): (),
-    ("serve/README.md",): ("serving/mrpc/1/SHA256SUMS",),
+    ("examples/serving/README.md",): ("serving/mrpc/1/SHA256SUMS",),
     ("docs/checkpoints.md",): (
         "bert-base/model.safetensors",
         "more/model.safetensors",
@@ -63,7 +63,7 @@ MADE = {
 # Words of commands that do not run here: why not, and where they are tested.
 ELSEWHERE = {
     "python benchmarks/": "takes minutes to hours; parts are in faults/, benchmarks/, docs/",
-    "bert-tf serve": "serves until it is stopped: walks/test_predict, playground/",
+    "bert-tf serve": "serves until it is stopped: walks/test_predict, http/",
     "python examples/client.py": "needs a server: examples/test_client",
     "curl http://localhost": "the same; the client sends such requests",
     "curl -d": "the same",

@@ -55,7 +55,7 @@ def test_only_our_names_are_installed(wheel):
     assert "](" not in description.replace("](https://", "")  # a package index has no other files
     assert {name for name in names if not name.endswith(".dist-info")} == OURS
     needed = {"bert_tf/tokenization/unicode_14.npz", "bert_tf/training/report.html"}
-    needed |= {f"bert_tf/playground/page.{kind}" for kind in ("html", "css", "js")}
+    needed |= {f"bert_tf/http/page.{kind}" for kind in ("html", "css", "js")}
     needed |= {f"data_gen/sample_{name}" for name in ("text/nature.txt", "topics/train.csv")}
     assert needed <= files
 
