@@ -14,7 +14,16 @@ import tempfile
 import time
 
 from bfloat16_answers import PRECISIONS
-from measuring import ROOT, Results, data_dir, parse_options, print_rows, print_titles, run, scores_in
+from measuring import (
+    ROOT,
+    Results,
+    data_dir,
+    parse_options,
+    print_rows,
+    print_titles,
+    run,
+    scores_in,
+)
 from sentence_tasks import weights
 
 

@@ -8,7 +8,7 @@
 Raw text in, a mean-pooled vector for each text out, tokenization included on all sides, two threads
 or as many as the machine has cores. --cases says how many words a text has and how many texts a
 request (20 words are some 26 tokens, 98 some 128); the texts are real ones, cut from SQuAD's
-contexts, others in every request. minilm is all-MiniLM-L6-v2 itself, base has BERT-Base's sizes and
+contexts, others in every request. minilm is all-MiniLM-L6-v2 itself; base has BERT-Base's sizes and
 random weights. Contenders, each a process of its own:
 
     ours              an export, by TensorFlow's C API: the session that TensorFlow Serving runs it
@@ -71,12 +71,21 @@ CONTENDERS = (
     "openvino",
     "openvino-bfloat16",
 )
-BASE = {
-    "vocab_size": 30522,
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
+DRAWN = {  # models with random weights
+    "base": {
+        "vocab_size": 30522,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    },
+    "tiny": {
+        "vocab_size": 30522,
+        "hidden_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 512,
+    },
 }
 
 
@@ -113,8 +122,8 @@ def main() -> None:
 def make_models(model: str, folder: pathlib.Path) -> None:
     """folder/hugging_face, for the others, and folder/export/1, of the same weights."""
     source = data_dir() / "weights/all-MiniLM-L6-v2"
-    if model == "base":
-        source = write_base(source, folder / "hugging_face")
+    if model in DRAWN:
+        source = write_drawn(source, folder / "hugging_face", DRAWN[model])
     else:
         (folder / "hugging_face").symlink_to(source)
     # The contenders cut no earlier and no later.
@@ -125,14 +134,14 @@ def make_models(model: str, folder: pathlib.Path) -> None:
     (folder / "tensors.json").write_text(json.dumps(names_of(folder / "export-float32/1")))
 
 
-def write_base(other: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
-    """Random weights of BERT-Base's sizes, with another model's vocabulary."""
+def write_drawn(other: pathlib.Path, path: pathlib.Path, sizes: dict) -> pathlib.Path:
+    """Random weights of such a model, with another model's vocabulary."""
     import bert_tf
     import keras
     from bert_tf.modeling.names import checkpoint_name
 
     keras.utils.set_random_seed(1)
-    config = bert_tf.BertConfig(**BASE)
+    config = bert_tf.BertConfig(**sizes)
     encoder = bert_tf.BertModel(config)
     tensors = {checkpoint_name(v): v.numpy() for v in encoder.trainable_variables}
     weights = dataclasses.replace(

@@ -165,7 +165,8 @@ class Application:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
+                ends = [(b"connection", b"close")] * self.is_draining
+                message["headers"] = [*message["headers"], *_HEADERS, *ends]
             await send(message)
 
         if scope["path"][:4].lower() == "/v1/":  # which TensorFlow Serving takes in any case

@@ -161,7 +161,8 @@ def bound(host: str, port: int) -> tuple[socket.socket, Address]:
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     listener = None
     try:
-        listener = socket.socket(family)
+        # By this name of the protocol asyncio knows that small packets must not wait.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after a restart
         listener.bind((str(address), port))
     except (OSError, OverflowError) as error:

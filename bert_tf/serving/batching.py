@@ -28,6 +28,7 @@ from bert_tf.serving.options import FROM_EXAMPLES, FROM_IDS
 
 BATCH_SIZE = 32  # rows
 BYTES_OF_A_BATCH = 1 << 20  # of text, unless a single text has more: tokens take many times that
+BYTES_OF_A_TURN = 1 << 14  # likewise: what a short request waits for
 MOST_ALIKE = 2  # rows of requests share a batch if none is more than so many times as long
 SHORT = 32  # bytes; what is shorter counts as so long
 SECONDS_TO_TRIM = 1.0  # without work, after which freed memory goes back to the system
@@ -50,7 +51,11 @@ class Model(Protocol):
 
 
 def batches(
-    sizes: Sequence[int], *, shapes: Sequence[tuple[int, ...]] = (), batch_size: int = BATCH_SIZE
+    sizes: Sequence[int],
+    *,
+    shapes: Sequence[tuple[int, ...]] = (),
+    batch_size: int = BATCH_SIZE,
+    most_bytes: int = BYTES_OF_A_BATCH,
 ) -> Iterator[list[int]]:
     """Batches of row numbers: of one shape, similar size, and bounded number and bytes.
 
@@ -58,10 +63,11 @@ def batches(
       sizes: of the rows: bytes of texts.
       shapes: of the rows, of which a batch has one; none: all are alike.
       batch_size: rows of a batch, at most.
+      most_bytes: its rows times their greatest size, at most, unless a single row has more.
     """
     numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
     groups = [numbers[shape] for shape in shapes] or None
-    return batches_by_length(sizes, batch_size=batch_size, groups=groups, most=BYTES_OF_A_BATCH)
+    return batches_by_length(sizes, batch_size=batch_size, groups=groups, most=most_bytes)
 
 
 def sizes_of(arrays: Mapping[str, np.ndarray]) -> list[int]:
@@ -183,7 +189,8 @@ class Turns:
           BusyError: too many wait, or it is closed.
         """
         sizes = sizes_of(arrays)
-        request = Request(arrays, signature, deque(batches(sizes)), sizes)
+        turns = deque(batches(sizes, most_bytes=BYTES_OF_A_TURN))
+        request = Request(arrays, signature, turns, sizes)
         if not sizes:
             request.batches.append([])  # for the shapes of the answers
         with self._changed:

@@ -43,7 +43,7 @@ def test_one_connection_serves_many_requests(model):
             request = head("POST", PREDICT, f"Content-Length: {len(body)}") + body
             assert answer_to(connection, request) == 200
             seconds.append(time.perf_counter() - begin)
-        assert min(seconds) < 0.03
+        assert min(seconds[1:]) < 0.03
 
 
 def test_a_client_that_waits_is_told_to_go_on(model):
@@ -178,7 +178,9 @@ def test_what_runs_and_waits_is_answered_before_the_end(model):
             assert server.application.is_draining
             half.sendall(body[5:])
             model.may_run.set()
-            assert all_of(half).startswith(b"HTTP/1.1 200 ")
+            answer = all_of(half)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert b"\r\nconnection: close\r\n" in answer  # nobody sends another one here
             probe.sendall(body)
             assert all_of(probe).startswith(b"HTTP/1.1 200 ")
         for thread in threads:

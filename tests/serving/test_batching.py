@@ -3,7 +3,6 @@
 import concurrent.futures
 import itertools
 import threading
-import unittest.mock
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.serving import batching
 from bert_tf.serving.batching import BusyError, Turns, batches, joined, num_tokens, sizes_of
 
 SIZED = st.tuples(st.integers(0, 40), st.integers(1, 3))
@@ -22,8 +20,7 @@ SIZED = st.tuples(st.integers(0, 40), st.integers(1, 3))
 def test_batches_are_of_rows_alike(rows, batch_size):
     sizes = [size for size, _ in rows]
     shapes = [(count,) for _, count in rows]
-    with unittest.mock.patch.object(batching, "BYTES_OF_A_BATCH", 64):
-        found = list(batches(sizes, shapes=shapes, batch_size=batch_size))
+    found = list(batches(sizes, shapes=shapes, batch_size=batch_size, most_bytes=64))
     assert sorted(itertools.chain(*found)) == list(range(len(rows)))
     for batch in found:
         assert len(batch) <= batch_size
