@@ -37,7 +37,7 @@ from bert_tf.http.metrics import CONTENT_TYPE, Metrics
 from bert_tf.http.options import Limits
 from bert_tf.http.page import Page
 from bert_tf.http.rest import RestModel
-from bert_tf.serving.batching import Arrays, BusyError, Turns, num_tokens
+from bert_tf.serving.batching import Arrays, BusyError, Turns
 from bert_tf.serving.export import arrays_of
 from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import ServedModel
@@ -92,7 +92,6 @@ class Application:
           has_log: whether each request is logged.
         """
         self.is_draining = False
-        self._model = model
         self._rest = RestModel(model, name)
         self._page = page
         self._callers = callers
@@ -103,7 +102,7 @@ class Application:
             most_waiting=self._limits.max_waiting,
             observe=lambda rows: self.metrics.batch_rows.observe(rows),
         )
-        self.metrics = Metrics(lambda: self._turns.num_waiting)
+        self.metrics = Metrics(model, lambda: self._turns.num_waiting)
         self._deadlines: set[asyncio.Timeout] = set()
         self._is_over = False
         handlers = {
@@ -197,7 +196,7 @@ class Application:
         return PlainTextResponse("ready\n")
 
     async def _metrics(self, _: Request) -> Response:
-        return Response(self.metrics.text(), media_type=CONTENT_TYPE)
+        return Response(await run_in_threadpool(self.metrics.text), media_type=CONTENT_TYPE)
 
     # ------------------------------------------------------------------------ REST
 
@@ -212,13 +211,10 @@ class Application:
             says = f"{question.num_rows:,} rows, expected at most {self._limits.max_rows:,}"
             raise HTTPException(413, says)
         outputs = await self._computed(request, question.arrays, question.signature)
-        self.metrics.rows.inc(question.num_rows)
         content = await run_in_threadpool(lambda: _json(question.reply(outputs)))
-        counting = BackgroundTask(self._count_tokens, question.arrays, question.signature)
+        is_due = self.metrics.note_answered(question.arrays, question.signature)
+        counting = BackgroundTask(self.metrics.count_tokens) if is_due else None
         return Response(content, media_type="application/json", background=counting)
-
-    def _count_tokens(self, arrays: Arrays, signature: str) -> None:
-        self.metrics.tokens.inc(num_tokens(self._model, arrays, signature))
 
     async def _computed(self, request: Request, arrays: Arrays, signature: str) -> Arrays:
         """The answers to arrays, unless the client leaves before."""

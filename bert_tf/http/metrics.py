@@ -1,5 +1,6 @@
 """What an operator looks at, in the text format of Prometheus."""
 
+import threading
 from collections.abc import Callable
 
 from prometheus_client import (
@@ -9,23 +10,33 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 
+from bert_tf.serving.batching import Arrays, num_tokens
+from bert_tf.serving.predictor import ServedModel
+
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 ROWS = (1, 2, 4, 8, 16, 32)
+REQUESTS_TO_COUNT = 1000  # of which the tokens are counted together: one by one takes 100 times
 CONTENT_TYPE = CONTENT_TYPE_LATEST
+disable_created_metrics()  # a series beside each other one, of no use
 
 
 class Metrics:
     """The counts and times of one server."""
 
-    def __init__(self, num_waiting: Callable[[], int]):
+    def __init__(self, model: ServedModel, num_waiting: Callable[[], int]):
         """Begins at zero.
 
         Args:
+          model: whose tokens are counted.
           num_waiting: says how many requests wait.
         """
+        self._model = model
+        self._uncounted: list[tuple[Arrays, str]] = []
+        self._lock = threading.Lock()
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.requests = Counter(
@@ -54,6 +65,20 @@ class Metrics:
         )
         waiting.set_function(num_waiting)
 
+    def note_answered(self, arrays: Arrays, signature: str) -> bool:
+        """Counts the rows of a request; whether it is time for `count_tokens`."""
+        self.rows.inc(len(next(iter(arrays.values()))))
+        self._uncounted.append((arrays, signature))
+        return len(self._uncounted) >= REQUESTS_TO_COUNT
+
+    def count_tokens(self) -> None:
+        """Counts the word pieces of what has been answered since the last time."""
+        with self._lock:
+            asked = self._uncounted
+            self._uncounted = []
+            self.tokens.inc(num_tokens(self._model, asked))
+
     def text(self) -> bytes:
         """All of it."""
+        self.count_tokens()
         return generate_latest(self._registry)

@@ -17,7 +17,7 @@ import math
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -310,12 +310,17 @@ def release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def num_tokens(model: Any, arrays: Mapping[str, np.ndarray], signature: str) -> int:
-    """The word pieces of what a signature of a model is asked, without special ones for texts."""
-    if signature == FROM_IDS:
-        return int(np.count_nonzero(arrays["input_mask"]))
-    texts = [text for array in arrays.values() for text in array.ravel().tolist()]
-    if signature == FROM_EXAMPLES:
-        masks = (tf.train.Example.FromString(text).features.feature["input_mask"] for text in texts)
-        return sum(np.count_nonzero(mask.int64_list.value) for mask in masks)
-    return sum(map(len, model.tokenizer.iter_ids(texts)))
+def num_tokens(model: Any, asked: Iterable[tuple[Arrays, str]]) -> int:
+    """The word pieces of what signatures of a model are asked, without special ones for texts."""
+    number = 0
+    texts: list[bytes] = []
+    for arrays, signature in asked:
+        if signature == FROM_IDS:
+            number += int(np.count_nonzero(arrays["input_mask"]))
+        elif signature == FROM_EXAMPLES:
+            for record in arrays["examples"].tolist():
+                features = tf.train.Example.FromString(record).features.feature
+                number += np.count_nonzero(features["input_mask"].int64_list.value)
+        else:
+            texts.extend(text for array in arrays.values() for text in array.ravel().tolist())
+    return number + sum(map(len, model.tokenizer.iter_ids(texts)))

@@ -210,7 +210,8 @@ def of_weights(
 
 
 def warm_up(model: ServedModel) -> None:
-    """Asks a model once, so that the first answer takes no longer than the others."""
+    """Asks a model and its tokenizer once, so that the first answer takes no longer than others."""
+    list(model.tokenizer.iter_ids(["a"]))
     reader = RowReader(model.metadata)
     texts = {name: ["a", "b"] if is_list else "a" for name, is_list in reader.is_list.items()}
     model.run(arrays_of([reader.read(texts, "a text")]))

@@ -14,6 +14,7 @@ from serving import PREDICT, head, serving
 
 from bert_tf.errors import InputError
 from bert_tf.http import application as application_module
+from bert_tf.http import metrics as metrics_module
 
 
 @pytest.fixture
@@ -333,8 +334,18 @@ def test_what_an_operator_looks_at(server):
         "bert_tf_rows_total": 2,
         "bert_tf_batch_rows_sum": 2,
         "bert_tf_waiting_requests": 0,
+        "bert_tf_tokens_total": 4,
     }
     assert {name: float(found[name]) for name in wanted} == wanted
     assert float(found["process_resident_memory_bytes"]) > 1e6
-    while "bert_tf_tokens_total 4.0" not in server.ask("/metrics").body.decode():
-        time.sleep(0.01)  # counted after the answer
+
+
+def test_tokens_are_counted_without_metrics_being_asked_for(monkeypatch, server):
+    monkeypatch.setattr(metrics_module, "REQUESTS_TO_COUNT", 3)
+    metrics = server.application.metrics
+    for number in range(7):
+        server.ask(body=rows("ab"))
+        while number % 3 == 2 and metrics._uncounted:
+            time.sleep(0.01)
+    assert len(metrics._uncounted) == 1
+    assert b"bert_tf_tokens_total 14.0" in server.ask("/metrics").body

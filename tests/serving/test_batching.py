@@ -195,10 +195,10 @@ def test_tokens_of_every_signature():
     Model.tokenizer = tokenizer
     texts = ["who founded it", "", "1386"]
     wanted = sum(len(tokenizer.tokenize(text)) for text in texts)
-    assert num_tokens(Model, texts_of(*texts), "serving_default") == wanted
+    assert num_tokens(Model, [(texts_of(*texts), "serving_default")] * 2) == 2 * wanted
     mask = np.array([[1, 1, 0], [1, 0, 0]], np.int32)
-    assert num_tokens(Model, {"input_mask": mask, "input_ids": mask * 9}, "ids") == 3
+    assert num_tokens(Model, [({"input_mask": mask, "input_ids": mask * 9}, "ids")]) == 3
     feature = tf.train.Feature(int64_list=tf.train.Int64List(value=[1, 1, 0]))
     example = tf.train.Example(features=tf.train.Features(feature={"input_mask": feature}))
     records = np.array([example.SerializeToString()] * 2, object)
-    assert num_tokens(Model, {"examples": records}, "examples") == 4
+    assert num_tokens(Model, [({"examples": records}, "examples")]) == 4
