@@ -14,7 +14,7 @@
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim
 
-ARG EXTRAS=tasks,plot,vocab,wiki,hub,litert,onnx
+ARG EXTRAS=tasks,plot,vocab,wiki,hub,serve,litert,onnx
 ARG GPU=
 WORKDIR /source
 COPY . .

@@ -27,7 +27,7 @@ other = $(if $(filter command environment,$(origin PYTHON)),$(shell \
 .PHONY: again
 again:
 
-.PHONY: demo test matrix test-2.20 test-tpu lint docs dist audit speed clean
+.PHONY: demo test matrix test-2.20 test-tpu lint docs dist audit lock speed clean
 
 demo: .venv/ready
 	PATH="$(BIN):$$PATH" examples/demo.sh demo
@@ -96,6 +96,17 @@ audit: .venv-audit/ready
 	.venv-audit/bin/python -m pip install --quiet "pip-audit>=2.9,<3"
 	touch $@
 
+# What the image for `bert-tf serve` installs, with the hashes of all builds; needs the network.
+lock: .venv-lock/ready
+	.venv-lock/bin/uv pip compile --quiet --universal --python-version=3.11 --extra=serve \
+		--constraint=constraints.txt --generate-hashes --no-annotate --no-header \
+		--output-file=examples/serving/requirements.txt setup.py
+
+.venv-lock/ready: $(call other,.venv-lock)
+	$(environment)
+	.venv-lock/bin/python -m pip install --quiet "uv>=0.9,<1"
+	touch $@
+
 # Made again when the declared or pinned dependencies change.
 .venv/ready: setup.py constraints.txt $(call other,.venv)
 	$(environment)
@@ -120,4 +131,4 @@ audit: .venv-audit/ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-2.20 .venv-tpu .venv-audit .venv-docs .venv-dist build demo dist
+	rm -rf .venv .venv-2.20 .venv-tpu .venv-audit .venv-docs .venv-dist .venv-lock build demo dist

@@ -33,6 +33,8 @@ EXTRAS |= {
 }
 # spreadsheets (.xlsx, .xls) and Parquet files as tables
 EXTRAS["tables"] = ["pandas>=2.2,<4", "openpyxl>=3.1,<4", "xlrd>=2,<3", "pyarrow>=17"]
+# bert-tf serve
+EXTRAS["serve"] = ["starlette>=1,<2", "uvicorn>=0.40,<1", "prometheus-client>=0.22,<1"]
 # examples/client.py by gRPC; an export itself needs nothing of it
 EXTRAS["serving"] = ["tensorflow-serving-api>=2.20,<2.22"]
 # bert-tf export --format=litert, =onnx
@@ -50,6 +52,7 @@ EXTRAS["dev"] = [
     *EXTRAS["wiki"],
     *EXTRAS["tasks"],
     *EXTRAS["tfds"],
+    *EXTRAS["serve"],
     *EXTRAS["serving"],
     *EXTRAS["litert"],
     *EXTRAS["onnx"],

@@ -1,12 +1,15 @@
 """What surrounds the code: Makefile, Dockerfiles, CONTRIBUTING.md, issue templates, citation."""
 
 import ast
+import json
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import types
+import unittest.mock
 
 import model_files
 import pytest
@@ -95,12 +98,45 @@ def test_the_image_for_training_gets_what_setup_py_needs():
             for path in ROOT.glob(line[1:])}  # fmt: skip
     modules = ast.literal_eval(re.search(r"py_modules=(\[.*?\])", read("setup.py"), re.S)[1])
     needed = {f"{name}.py" for name in modules} | {"bert_tf", "data_gen", "README.md"}
-    needed |= {"setup.py", "pyproject.toml", "constraints.txt", "LICENSE"}
+    needed |= {"setup.py", "pyproject.toml", "constraints.txt", "LICENSE", "requirements.txt"}
     assert {path.name for path in kept} == needed
     default = next(rest for word, rest in instructions("Dockerfile") if rest.startswith("EXTRAS="))
     asked = default.removeprefix("EXTRAS=").split(",")
     assert set(asked) <= set(re.findall(r'"([\w-]+)"(?:\]|:)', read("setup.py")))
     assert words["ENTRYPOINT"] == '["bert-tf"]'
+
+
+def test_the_image_for_bert_tf_serve_installs_what_is_locked():
+    """As nobody, from hashes alone, with a check that the command has."""
+    name = "examples/serving/bert_tf.Dockerfile"
+    words = dict(instructions(name))
+    assert words["USER"].split(":")[0] not in ("0", "root")
+    assert words["ENTRYPOINT"] == '["bert-tf", "serve", "--host=0.0.0.0"]'
+    assert "http://127.0.0.1:8501/readyz" in words["HEALTHCHECK"]
+    compile(json.loads(words["HEALTHCHECK"].partition("CMD ")[2])[2], name, "exec")
+    runs = [rest for word, rest in instructions(name) if word == "RUN"]
+    assert "--require-hashes" in runs[0]
+    assert "--no-deps" in runs[1]
+    lock = re.sub(r" \\\n\s*", " ", read("examples/serving/requirements.txt"))
+    lines = lock.splitlines()
+    assert all("--hash=sha256:" in line for line in lines)
+    locked = {re.sub("[-_.]+", "-", line.split("==")[0]).lower() for line in lines}
+    pinned = dict(line.lower().split("==") for line in read("constraints.txt").splitlines())
+    for line in lines:
+        package, version = line.split()[0].split("==")
+        names = {package, package.replace("-", "_")}
+        assert {pinned[n] for n in names if n in pinned} <= {version}, package
+    extras = runpy_extras()
+    wanted = extras["serve"] + extras["install_requires"]
+    assert {re.split("[><=!]", need)[0].lower() for need in wanted} <= locked
+
+
+def runpy_extras() -> dict[str, list[str]]:
+    """What setup.py asks for."""
+    given = {}
+    with unittest.mock.patch("setuptools.setup", lambda **words: given.update(words)):
+        runpy.run_path(str(ROOT / "setup.py"))
+    return given["extras_require"] | {"install_requires": given["install_requires"]}
 
 
 def test_the_image_for_serving_holds_a_whole_export(exported, tmp_path):

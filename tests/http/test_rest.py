@@ -3,11 +3,13 @@
 import base64
 import concurrent.futures
 import json
+import pathlib
 import urllib.parse
 
 import numpy as np
 import pytest
 from serving import serving
+from tf_serving_requests import REQUESTS, page_of
 
 NAME = "m/ö:1"
 KINDS = ("classification", "pairs", "regression", "multiple_choice", "token_labels")
@@ -97,107 +99,26 @@ def test_status_and_metadata(of_texts):
     assert signatures["ids"]["inputs"]["input_ids"]["dtype"] == "DT_INT32"
 
 
-IDS = {"input_ids": [2, 7, 3], "input_mask": [1, 1, 1], "segment_ids": [0, 0, 0]}
-OF_IDS = {"signature_name": "ids"}
-AT_1 = "Failed to process element: 1 of 'instances' list. Error: INVALID_ARGUMENT: "
-# What TensorFlow Serving says to these (json_tensor.cc, with its tests; http_rest_api_util.cc).
-WRONG = [
-    (b"", "JSON Parse error: The document is empty"),
-    (b"{", "JSON Parse error: "),
-    (b"[" * 100_000, "JSON Parse error: "),
-    (b'{"instances": ["a"], "instances": ["b"]}', "'instances' is given twice"),
-    (b'{"instances": ' + b"[" * 800 + b"]" * 800 + b"}", "text has 800 dimensions, expected 1"),
-    ([1], "JSON Value: [1] Is not object"),
-    ({"signature_name": 5, "instances": ["a"]}, "'signature_name' key must be a string value."),
-    ({}, "Missing 'inputs' or 'instances' key"),
-    ({"instances": ["a"], "inputs": ["a"]}, "Not formatted correctly expecting only one of "
-     "'inputs' or 'instances' keys to exist "),
-    ({"instances": "a"}, "Excepting 'instances' to be an list/array"),
-    ({"instances": []}, "No values in 'instances' array"),
-    ({"instances": ["a", 7]}, AT_1 + "JSON Value: 7 Type: Number is not of expected type: string"),
-    ({"instances": ["a", None]}, "JSON Value: null Type: Null is not of expected type: string"),
-    ({"instances": ["a", True]}, "Type: True is not of expected type: string"),
-    ({"instances": ["a", ["a"]]}, AT_1 + "Expecting shape [] but got: [1]"),
-    ({"instances": ["a", ["a", "b"]]}, AT_1 + "Expecting tensor size: 1 but got: 2"),
-    ({"instances": [["a"]]}, "text has 2 dimensions, expected 1"),
-    ({"instances": ["a", {"text": "a"}]},
-     "Expecting value/list but got object at item 1 of input list"),
-    ({"instances": [{"text": "a"}, "a"]}, "Expecting object but got list at item 1 of input list"),
-    ({"instances": [{"b64": "%"}]}, "Unable to base64 decode"),
-    ({"inputs": {"text": [{"b64": 7}]}},
-     'JSON Value: {"b64": 7} not formatted correctly for base64 data'),
-    ({"instances": [{"txt": "a"}]}, "Failed to process element: 0 key: txt of 'instances' "
-     "list. Error: INVALID_ARGUMENT: JSON object: does not have named input: txt"),
-    ({"instances": [IDS, {"input_ids": [2, 7, 3]}], **OF_IDS}, "Failed to process element: 1 of "
-     "'instances' list. JSON object: {\"input_ids\": [2, 7, 3]} keys must be equal to: "
-     "input_ids,input_mask,segment_ids"),
-    ({"inputs": {"txt": ["a"]}}, "Missing named input: text in 'inputs' object."),
-    ({"inputs": [1], **OF_IDS}, "inputs is a plain value/list, but expecting an object as "
-     "multiple input tensors required as per tensorinfo_map"),
-    ({"instances": ["a"], **OF_IDS}, "instances is a plain list, but expecting list of objects "
-     "as multiple input tensors required as per tensorinfo_map"),
-    ({"instances": ["a"], "signature_name": "no"},
-     'Serving signature name: "no" not found in signature def'),
-    ({"inputs": {name: [[1, 1]] * (1 + (name == "input_ids")) for name in IDS}, **OF_IDS},
-     "different batch sizes"),
-    ({"inputs": IDS | {"input_ids": [[1, 2], [3]]}, **OF_IDS},
-     "Encountered list at unexpected size: 1 at level: 1 expected size: 2"),
-    ({"inputs": IDS | {"input_ids": [[1, 2], 3]}, **OF_IDS},
-     "JSON Value: 3 found at incorrect level: 2 in the JSON DOM. Expected at level: 2"),
-    ({"inputs": json.loads("[" * 70 + '"a"' + "]" * 70)}, "text has 70 dimensions, expected 1"),
-    ({"inputs": IDS | {"input_ids": [1, [3]]}, **OF_IDS},
-     "Encountered list at unexpected level: 1 expected < 1"),
-    ({"inputs": IDS | {"input_ids": [[0] * 10**5] + [[]] * 10**5}, **OF_IDS}, "size: 0 at level"),
-    ({"instances": [IDS | {"input_ids": [2, 99_999, 3]}], **OF_IDS},
-     "assertion failed: [input_ids must be"),
-    ({"instances": [IDS | {"input_ids": [2, 1.5, 3]}], **OF_IDS},
-     "JSON Value: 1.5 Type: Number is not of expected type: int32"),
-    ({"instances": [IDS | {"input_ids": [2, 2**40, 3]}], **OF_IDS}, "of expected type: int32"),
-    ({"instances": [IDS, IDS | {"input_ids": [2]}], **OF_IDS}, "Failed to process element: 1 key: "
-     "input_ids of 'instances' list. Error: INVALID_ARGUMENT: Expecting tensor size: 3 but got: 1"),
-]  # fmt: skip
+@pytest.mark.parametrize("request_", REQUESTS, ids=lambda request: request.what)
+def test_requests_of_tensorflow_serving(of_texts, request_):
+    """Answered as there, or as the table says."""
+    status, says = request_.ours or request_.theirs
+    answer = request_.send(of_texts)
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/json")
+    if request_.method == "HEAD":
+        assert answer.body == b""
+    elif status == 200:
+        assert "error" not in answer.json
+    else:
+        assert [*answer.json] == ["error"]
+        assert says in answer.error
+        assert ".py" not in answer.error  # nothing of this machine
 
 
-@pytest.mark.parametrize(("body", "says"), WRONG)
-def test_wrong_requests(of_texts, body, says):
-    found = ask(of_texts, "/v1/models/m:predict", body)
-    assert found[0] == 400
-    assert [*found[1]] == ["error"]
-    assert says in found[1]["error"]
-    assert ".py" not in found[1]["error"]  # nothing of this machine
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "status", "says"),
-    [
-        ("GET", "/v1/models/x", 404, "Could not find any versions of model x"),
-        ("GET", "/v1/models/m/versions/7", 404, "Could not find version 7 of model m"),
-        ("GET", "/v1/models/x/metadata", 404, "Servable not found for request: Latest(x)"),
-        ("POST", "/v1/models/x:predict", 404, "Servable not found for request: Latest(x)"),
-        ("POST", "/v1/models/m/versions/7:predict", 404, "request: Specific(m, 7)"),
-        ("GET", "/v1/models/m:predict", 400, "Malformed request: GET /v1/models/m:predict"),
-        ("POST", "/v1/models/m", 400, "Malformed request: POST /v1/models/m"),
-        ("GET", "/v1/models", 400, "Missing model name in request."),
-        ("POST", "/v1/models/m:run", 400, "Malformed request: POST /v1/models/m:run"),
-        (
-            "POST",
-            "/v1/models/m:classify",
-            400,
-            "Expected classification signature method_name to be"
-            " tensorflow/serving/classify. Was: tensorflow/serving/predict",
-        ),
-        ("POST", "/V1/models/m:Regress", 400, "Expected regression signature method_name to be"),
-        ("POST", "/v1/models/m/labels/stable:predict", 400, "servable version label: stable"),
-        ("GET", f"/v1/models/m/versions/{10**19}", 400, "Failed to convert version: 1000"),
-        ("GET", f"/v1/models/m/versions/{'9' * 9000}", 400, "Failed to convert version: 9999"),
-        ("GET", "/v1/nothing", 400, "Malformed request"),
-    ],
-)
-def test_wrong_paths(of_texts, method, path, status, says):
-    body = {"instances": ["a"], "examples": [{"x": 1}]} if method == "POST" else None
-    found = ask(of_texts, path, body, method)
-    assert found[0] == status
-    assert says in found[1]["error"]
+def test_the_page_has_these_answers(of_texts):
+    page = pathlib.Path(__file__).parents[2] / "docs/tf_serving_requests.md"
+    assert page.read_text(encoding="utf-8") == page_of(of_texts)
+    assert len(REQUESTS) >= 60
 
 
 @pytest.mark.parametrize("kind", ["pairs", "multiple_choice", "token_labels"])

@@ -1,13 +1,17 @@
 """predict and serve as one calls them."""
 
+import concurrent.futures
+import contextlib
 import csv
 import io
 import json
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import types
 import urllib.request
 
@@ -16,6 +20,7 @@ import served_models
 from walking import in_process
 
 from bert_tf import Predictor
+from bert_tf.cli import serve
 from bert_tf.errors import InputError
 
 pytestmark = pytest.mark.walk
@@ -225,21 +230,74 @@ def test_standard_input(folder, wanted, predict, monkeypatch):
 # ---------------------------------------------------------------------------- serve
 
 
-def test_the_page_answers_and_ends_by_control_c(folder, wanted, tmp_path):
-    started = [sys.executable, "-m", "bert_tf", "serve", str(folder / "export"), "--port=0"]
+def started(*words: str) -> tuple[subprocess.Popen, str]:
+    """`bert-tf serve`, once it answers; and the root of its address."""
     # Where tests run in the background, control-C is switched off for all that they start.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    process = subprocess.Popen(started, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-m", "bert_tf", "serve", *words]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     signal.signal(signal.SIGINT, before)
+    for line in process.stderr:
+        if " is served at " in line:
+            return process, re.search(r"http://[^/]+/", line)[0]
+    raise AssertionError(process.wait())
+
+
+def asked(url: str, content: dict):
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(content).encode(), headers)
+    with urllib.request.urlopen(request, timeout=120) as response:
+        return json.load(response)
+
+
+def test_the_page_answers_and_ends_by_control_c(folder, wanted):
+    process, url = started(str(folder / "export"), "--port=0")
     with process:
-        lines = iter(process.stderr.readline, "")
-        url = re.search(r"with a page at (\S+)", next(x for x in lines if "is served at" in x))[1]
         texts = dict(zip(("text_a", "text_b"), PAIRS[0], strict=True))
-        headers = {"Content-Type": "application/json"}
-        body = json.dumps({"texts": texts}).encode()
-        request = urllib.request.Request(f"{url}api/answer", body, headers)
-        with urllib.request.urlopen(request, timeout=120) as response:
-            assert same([json.load(response)["answer"]], wanted[:1])
+        assert same([asked(f"{url}api/answer", {"texts": texts})["answer"]], wanted[:1])
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
         assert "Traceback" not in process.stderr.read()
+
+
+def test_the_server_opens_when_it_can_answer_and_ends_when_all_is_answered(folder):
+    """By SIGTERM."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    is_loaded = threading.Event()
+    early = []
+
+    def knock():
+        while not is_loaded.is_set():
+            with contextlib.suppress(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                early.append(is_loaded.wait(1))  # not long before it says so
+
+    knocking = threading.Thread(target=knock)
+    knocking.start()
+    process, url = started(str(folder / "export"), f"--port={port}", "--name=m")
+    is_loaded.set()
+    knocking.join()
+    assert all(early)
+    with process:
+        request = {"instances": [{"text_a": "who " * 400, "text_b": "founded it"}] * 3000}
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            answers = [pool.submit(asked, f"{url}v1/models/m:predict", request) for _ in range(4)]
+            while number_waiting(url) < 4:
+                assert not any(answer.done() for answer in answers)
+            process.send_signal(signal.SIGTERM)
+            assert [len(answer.result()["predictions"]) for answer in answers] == [3000] * 4
+        assert process.wait(timeout=60) == 0
+        assert "Traceback" not in process.stderr.read()
+
+
+def number_waiting(url: str) -> int:
+    """The requests that wait or are computed, by the server's metrics."""
+    with urllib.request.urlopen(f"{url}metrics", timeout=60) as response:
+        return int(float(re.search(rb"\nbert_tf_waiting_requests (\S+)", response.read())[1]))
+
+
+def test_without_the_extra_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(InputError, match=r"pip install 'bert-tf\[serve\]'"):
+        serve.require_packages()
