@@ -19,11 +19,11 @@ MOST_SHOWN = 76  # characters of a cell
 ABOUT = """# Requests that TensorFlow Serving answers
 
 What TensorFlow Serving 2 answers to these requests, by its sources (`http_rest_api_handler.cc`, \
-`json_tensor.cc` and its test, `http_rest_api_util.cc`, `evhttp_request.cc`) and public reports, and \
-what `bert-tf serve` does: the status, and of an error what tells it from others. Where the last \
-column is empty, both are the same. The model is one of single texts with the name m; ids stands for \
-the signature of that name with three inputs. `python tests/helpers/tf_serving_requests.py` writes \
-this page with the answers of a running server.
+`json_tensor.cc` and its test, `http_rest_api_util.cc`, `evhttp_request.cc`) and public reports, \
+and what `bert-tf serve` does: the status, and of an error what tells it from others. Where the \
+last column is empty, both are the same. The model is one of single texts with the name m; ids \
+stands for the signature of that name with three inputs. \
+`python tests/helpers/tf_serving_requests.py` writes this page with the answers of a running server.
 
 | request | TensorFlow Serving | `bert-tf serve` |
 |---|---|---|
