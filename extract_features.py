@@ -15,13 +15,7 @@ from bert_tf.cli.main import run
 from bert_tf.cli.paths import written_format
 from bert_tf.cli.training_options import WithoutEffect
 from bert_tf.options import LONGEST, NEVER, Options, option
-from bert_tf.serving.options import (
-    ANSWER_PRECISIONS,
-    FEATURE_FORMATS,
-    FLOAT32,
-    POOLINGS,
-    InputRows,
-)
+from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS, AnswerPrecision, InputRows
 
 ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
 
@@ -60,11 +54,7 @@ class Features(Options, most_used="input_file output_file init_checkpoint layers
         original=True,
     )
     batch_size: int = option("Lines of a step.", default=32, low=1, original=True)
-    precision: str = option(
-        "What vectors are computed in. bfloat16 is faster on CPUs that multiply it.",
-        default=FLOAT32,
-        choices=ANSWER_PRECISIONS,
-    )
+    answers: AnswerPrecision = AnswerPrecision()
     use_tpu: bool = option("No effect.", default=False, acts=NEVER, original=True)
     use_one_hot_embeddings: bool = option("No effect.", default=False, acts=NEVER, original=True)
     ignored: WithoutEffect = WithoutEffect()
@@ -101,7 +91,7 @@ def main(options: Features) -> None:
             pooling=options.pooling,
             max_seq_length=options.max_seq_length,
             batch_size=options.batch_size,
-            precision=options.precision,
+            precision=options.answers.precision,
         )
         logging.info("%s", extractor.load_report)
         rows = options.rows

@@ -8,7 +8,7 @@ POST .../v1/models/NAME:predict with raw texts, mean-pooled vectors back, in JSO
 command itself, on an export; for the others this package's server, which computes in turns, has
 their model in place of ours (serving_latency.py's contenders). So all pay the same for HTTP and
 JSON, and differ in tokenizer and model. A client keeps its connection, and sends its next request
-when it has the answer; the clients are threads of this process, on the same cores. --torch_python
+when it has the answer; the clients are threads of this process, on the same cores. --others_python
 names a Python that has this package, torch, transformers and onnxruntime.
 
 Servers take turns of --requests requests. Prints p50 and p99 of the time of a request, requests a
@@ -141,7 +141,7 @@ def main() -> None:
         mixed=0,
         restarts=5,
         kills=3,
-        torch_python=sys.executable,
+        others_python=sys.executable,
         contender=None,
         port=0,
         folder=None,
@@ -162,7 +162,7 @@ def compare(model: str, folder: pathlib.Path, options) -> None:
     with contextlib.ExitStack() as stack:
         servers = {
             name: stack.enter_context(
-                Server(name, folder, sys.executable if name == "ours" else options.torch_python)
+                Server(name, folder, sys.executable if name == "ours" else options.others_python)
             )
             for name in options.contenders
         }
@@ -197,7 +197,7 @@ def mixed(model: str, folder: pathlib.Path, options) -> None:
     print_titles(*titles)
     words = WORDS.findall((data_dir() / "squad/dev-v1.1.json").read_text(encoding="utf-8"))
     for name in options.contenders:
-        python = sys.executable if name == "ours" else options.torch_python
+        python = sys.executable if name == "ours" else options.others_python
         with Server(name, folder, python) as server:
             share = options.mixed // (1 if name == "ours" else 10) // len(options.clients)
             ends = ["restart"] * options.restarts + ["kill"] * options.kills

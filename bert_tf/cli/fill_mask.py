@@ -8,7 +8,7 @@ The folder of a run holds all that is needed; otherwise give --bert_config_file 
 from bert_tf.checkpoints.options import Pretrained
 from bert_tf.errors import InputError, quoted
 from bert_tf.options import Options, Reading, option
-from bert_tf.serving.options import ANSWER_PRECISIONS, FLOAT32, MASK
+from bert_tf.serving.options import MASK, AnswerPrecision
 
 
 class FillMask(Options):
@@ -19,11 +19,7 @@ class FillMask(Options):
         "Texts with [MASK]; default: the lines of standard input", default=(), words="TEXT ..."
     )
     top_k: int = option("Guesses for each [MASK].", default=5, low=1)
-    precision: str = option(
-        "What guesses are computed in. bfloat16 is faster on CPUs that multiply it.",
-        default=FLOAT32,
-        choices=ANSWER_PRECISIONS,
-    )
+    answers: AnswerPrecision = AnswerPrecision()
     reading: Reading = Reading()
 
 
@@ -40,7 +36,7 @@ def main(options: FillMask) -> None:
         bert_config_file=options.model.bert_config_file,
         vocab_file=options.model.vocab_file,
         do_lower_case=options.model.do_lower_case,
-        precision=options.precision,
+        precision=options.answers.precision,
     )
     lines = read_texts(input_format="text", reading=options.reading)
     for text in options.texts or filter(None, map(str.strip, lines)):

@@ -73,11 +73,10 @@ class Server(uvicorn.Server):
           limits: of connections and of the end; None: the defaults.
           started: is called once the port is open.
         """
-        limits = limits or Limits()
+        self._limits = limits or Limits()
         self._application = application
         self._listener = listener
         self._started = started
-        self._drain_seconds = limits.drain_seconds
         config = uvicorn.Config(
             application,
             loop="asyncio",
@@ -89,8 +88,8 @@ class Server(uvicorn.Server):
             access_log=False,
             proxy_headers=False,  # anybody could write them
             server_header=False,
-            timeout_keep_alive=limits.keep_alive_seconds,
-            timeout_graceful_shutdown=limits.drain_seconds + SECONDS_TO_REFUSE,
+            timeout_keep_alive=self._limits.keep_alive_seconds,
+            timeout_graceful_shutdown=self._limits.drain_seconds + SECONDS_TO_REFUSE,
         )
         super().__init__(config)
 
@@ -140,7 +139,7 @@ class Server(uvicorn.Server):
             loop.call_later(SECONDS_TO_REFUSE, setattr, self, "force_exit", True)
         self.should_exit = True
         self._application.is_draining = True
-        loop.call_later(self._drain_seconds, self._application.give_up)
+        loop.call_later(self._limits.drain_seconds, self._application.give_up)
 
 
 def bound(host: str, port: int) -> tuple[socket.socket, Address]:

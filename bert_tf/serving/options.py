@@ -56,6 +56,16 @@ class InputRows(Options):
     reading: Reading = Reading()
 
 
+class AnswerPrecision(Options):
+    """What a command computes answers in, from weights."""
+
+    precision: str = option(
+        "What answers are computed in. bfloat16 is faster on CPUs that multiply it.",
+        default=FLOAT32,
+        choices=ANSWER_PRECISIONS,
+    )
+
+
 class WeightsOptions(ModelFiles):
     """What the files of a folder with weights may not say."""
 

@@ -308,7 +308,7 @@ ASKED = {  # commands, and their words and flags in which all options act
 # Whose options go to a class or to many heads: each is looked for in the code that takes them.
 TAKERS = {
     "export": "bert_tf/serving/*.py bert_tf/cli/export.py bert_tf/checkpoints/loading.py",
-    "serve": "bert_tf/serving/*.py bert_tf/cli/serve.py",
+    "serve": "bert_tf/serving/*.py bert_tf/http/*.py bert_tf/cli/serve.py",
     "plot": "bert_tf/cli/plot.py",
     "data": "data_gen/*.py create_pretraining_data.py",
     "vocab": "data_gen/*.py bert_tf/cli/vocab.py",
