@@ -3,12 +3,13 @@
 In the order in which a request meets them:
 
     server         the port, connections that stall, the end of the process
-    application    who may ask; bodies, limits and errors; what is counted
+    application    paths and errors; what is counted
+    callers        the Host and Origin of those who may ask
+    bodies         bodies and deadlines, within limits
     rest           TensorFlow Serving's REST interface: JSON -> arrays, answers -> JSON
     page           answers the page's requests in JSON: the model, an answer, attention
     page.html, page.css, page.js    what the browser shows; they load nothing from elsewhere
     metrics        what an operator looks at, for Prometheus
-    callers        the Host and Origin of those who may ask
     options        limits, as flags
 
 What computes is `bert_tf.serving.batching`.

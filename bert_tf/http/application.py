@@ -14,10 +14,10 @@ import asyncio
 import contextlib
 import importlib.resources
 import json
+import re
 import time
 import traceback
-import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -32,19 +32,19 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from bert_tf.errors import InputError, printable, shortened
+from bert_tf.http.bodies import Deadlines, read_body, unavailable
 from bert_tf.http.callers import Callers
 from bert_tf.http.metrics import CONTENT_TYPE, Metrics
 from bert_tf.http.options import Limits
 from bert_tf.http.page import Page
 from bert_tf.http.rest import RestModel
-from bert_tf.serving.batching import Arrays, BusyError, Turns
+from bert_tf.serving.batching import Arrays, ClosedError, Turns, release_memory
 from bert_tf.serving.export import arrays_of
 from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import ServedModel
 
-SECONDS_TO_STALL = 20  # in which a client sends or reads something
 PROBES = ("/healthz", "/readyz", "/metrics")  # for every caller, and not counted
-GZIP = 31  # zlib's window bits of the format
+SECONDS_TO_TRIM = 1  # without a request, after which freed memory goes back to the system
 MOST_SHOWN = 200  # characters of a path in the log
 LEFT = 499  # the status of requests whose client has left
 HEADERS = {
@@ -97,20 +97,12 @@ class Application:
         self._callers = callers
         self._limits = limits or Limits()
         self._has_log = has_log
-        self._turns = Turns(
-            model,
-            most_waiting=self._limits.max_waiting,
-            observe=lambda rows: self.metrics.batch_rows.observe(rows),
-        )
-        self.metrics = Metrics(model, lambda: self._turns.num_waiting)
-        self._deadlines: set[asyncio.Timeout] = set()
-        self._is_over = False
-        handlers = {
-            HTTPException: _refused,
-            InputError: _wrong,
-            ClientDisconnect: _left,
-            Exception: _failed,
-        }
+        self._num_open = 0  # requests that are read, wait or are computed
+        self.metrics = Metrics(model, lambda: self._num_open)
+        self._turns = Turns(model, observe=self.metrics.batch_rows.observe)
+        self._deadlines = Deadlines()
+        self._attention_lock = asyncio.Lock()
+        handlers = {HTTPException: _refused, ClientDisconnect: _left, Exception: _failed}
         self._asgi = Starlette(routes=self._routes(), exception_handlers=handlers)
         self._asgi.router.redirect_slashes = False
 
@@ -144,10 +136,7 @@ class Application:
 
     def give_up(self) -> None:
         """Ends what is not answered yet, with 503."""
-        self._is_over = True
-        now = asyncio.get_running_loop().time()
-        for deadline in self._deadlines:
-            deadline.reschedule(now)
+        self._deadlines.end()
 
     def close(self) -> None:
         """Ends the thread that computes."""
@@ -157,16 +146,18 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request; counts and logs it."""
-        begin = time.perf_counter()
+        begin = end = time.perf_counter()
         status = LEFT
 
         async def send_noted(message: Message) -> None:
-            nonlocal status
+            nonlocal status, end
             if message["type"] == "http.response.start":
                 status = message["status"]
-                ends = [(b"connection", b"close")] * self.is_draining
-                message["headers"] = [*message["headers"], *_HEADERS, *ends]
+                message["headers"] = [*message["headers"], *_HEADERS]
+                if self.is_draining:
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
+            end = time.perf_counter()
 
         if scope["path"][:4].lower() == "/v1/":  # which TensorFlow Serving takes in any case
             scope["path"] = f"/v1/{scope['path'][4:]}"
@@ -175,12 +166,29 @@ class Application:
         except Exception as error:  # it has been answered by `_failed`
             lines = "".join(traceback.format_exception(error))
             logging.error("A request failed.\n%s", printable(lines, besides="\n"))
-        seconds = time.perf_counter() - begin
         if scope["path"] not in PROBES:
             self.metrics.requests.labels(status).inc()
-            self.metrics.seconds.observe(seconds)
+            self.metrics.seconds.observe(end - begin)
             if self._has_log:
-                _log(scope, status, seconds)
+                _log(scope, status, end - begin)
+
+    @contextlib.contextmanager
+    def _admitted(self) -> Iterator[None]:
+        """Counts a request that has a body, if there are not too many."""
+        if self._num_open >= self._limits.max_waiting:
+            raise unavailable("too many requests wait")
+        self._num_open += 1
+        try:
+            yield
+        finally:
+            self._num_open -= 1
+            if not self._num_open:
+                asyncio.get_running_loop().call_later(SECONDS_TO_TRIM, self._trim)
+
+    def _trim(self) -> None:
+        """Gives freed memory back, unless there is something to do."""
+        if not self._num_open:
+            asyncio.get_running_loop().run_in_executor(None, release_memory)
 
     # ------------------------------------------------------------------------ for an operator
 
@@ -205,41 +213,33 @@ class Application:
         path = request.scope["raw_path"].decode("ascii", "backslashreplace")
         if request.method != "POST":
             return _json_response(await run_in_threadpool(self._rest.get, path))
-        body = await self._body(request)
-        question = await run_in_threadpool(self._rest.question, path, body)
-        if question.num_rows > self._limits.max_rows:
-            says = f"{question.num_rows:,} rows, expected at most {self._limits.max_rows:,}"
-            raise HTTPException(413, says)
-        outputs = await self._computed(request, question.arrays, question.signature)
-        content = await run_in_threadpool(lambda: _json(question.reply(outputs)))
-        is_due = self.metrics.note_answered(question.arrays, question.signature)
+        with self._admitted():
+            body = await read_body(request, self._limits, self._deadlines)
+            question = await run_in_threadpool(self._rest.question, path, body)
+            if question.num_rows > self._limits.max_rows:
+                says = f"{question.num_rows:,} rows, expected at most {self._limits.max_rows:,}"
+                raise HTTPException(413, says)
+            outputs = await self._computed(request, question.arrays, question.signature)
+            content = await run_in_threadpool(lambda: _json(question.reply(outputs)))
+            is_due = await run_in_threadpool(
+                self.metrics.note_answered, question.arrays, question.signature
+            )
         counting = BackgroundTask(self.metrics.count_tokens) if is_due else None
         return Response(content, media_type="application/json", background=counting)
 
     async def _computed(self, request: Request, arrays: Arrays, signature: str) -> Arrays:
         """The answers to arrays, unless the client leaves before."""
         limit = self._limits.timeout_seconds
-        async with self._within(limit, 504, f"there was no answer within {limit} s"):
+        async with self._deadlines.within(limit, 504, f"there was no answer within {limit} s"):
             try:
-                answers = asyncio.wrap_future(self._turns.ask(arrays, signature))
-                left = asyncio.ensure_future(request.receive())
-                try:
-                    await asyncio.wait({answers, left}, return_when=asyncio.FIRST_COMPLETED)
-                    if not answers.done():
-                        raise ClientDisconnect
-                    return answers.result()
-                finally:
-                    answers.cancel()
-                    left.cancel()
-            except BusyError:
-                says = "the server ends" if self.is_draining else "too many requests wait"
-                raise _unavailable(says) from None
+                asked = await run_in_threadpool(self._turns.ask, arrays, signature)
+                return await _unless_left(request, asyncio.wrap_future(asked))
+            except ClosedError:
+                raise unavailable("the server ends") from None
             except tf.errors.InvalidArgumentError as error:
-                if not (refusal := _refusal_of(error)):
+                if (refusal := _refusal_of(error)) is None:
                     raise
                 raise HTTPException(400, refusal) from None
-            except InputError as error:  # of what it was started with, not of the request
-                raise RuntimeError(str(error)) from error
 
     # ------------------------------------------------------------------------ the page
 
@@ -247,18 +247,22 @@ class Application:
         return _json_response(self._page.describe())
 
     async def _answer(self, request: Request) -> Response:
-        row = await run_in_threadpool(self._page.row, await self._object(request))
-        begin = time.perf_counter()
-        outputs = await self._computed(request, arrays_of([row]), DEFAULT)
-        seconds = time.perf_counter() - begin
-        told = await run_in_threadpool(self._page.answer, row, outputs)
+        with self._admitted():
+            row = await _of_page(self._page.row, await self._object(request))
+            begin = time.perf_counter()
+            outputs = await self._computed(request, arrays_of([row]), DEFAULT)
+            seconds = time.perf_counter() - begin
+            told = await _of_page(self._page.answer, row, outputs)
         return _json_response(told | {"milliseconds": round(seconds * 1000, 1)})
 
     async def _attention(self, request: Request) -> Response:
-        asked = await self._object(request)
-        return _json_response(await run_in_threadpool(self._page.attention, asked))
-
-    # ------------------------------------------------------------------------ bodies and times
+        """One at a time, beside the thread that answers."""
+        limit = self._limits.timeout_seconds
+        with self._admitted():
+            asked = await self._object(request)
+            deadline = self._deadlines.within(limit, 504, f"not within {limit} s")
+            async with deadline, self._attention_lock:
+                return _json_response(await _of_page(self._page.attention, asked))
 
     async def _object(self, request: Request) -> Mapping[str, Any]:
         """The JSON object that the page sends: with a type for which a browser asks first."""
@@ -266,55 +270,12 @@ class Application:
         if kind != "application/json":
             raise HTTPException(415, f"received {kind or 'no type'}, expected application/json")
         try:
-            content = json.loads(await self._body(request))
+            content = json.loads(await read_body(request, self._limits, self._deadlines))
         except (ValueError, RecursionError) as error:
             raise HTTPException(400, f"expected JSON ({error})") from None
         if not isinstance(content, dict):
             raise HTTPException(400, "expected a JSON object")
         return content
-
-    async def _body(self, request: Request) -> bytes:
-        """The body of a request, unpacked."""
-        most = self._limits.max_body_bytes
-        too_long = HTTPException(413, f"a body of more than {most:,} bytes")
-        coding = request.headers.get("content-encoding", "identity").strip().lower()
-        if coding not in ("identity", "gzip", "x-gzip"):
-            raise HTTPException(415, f"a body in {coding}, expected gzip or none")
-        unpacker = None if coding == "identity" else zlib.decompressobj(GZIP)
-        if int(request.headers.get("content-length", 0)) > most:
-            raise too_long
-        parts = []
-        size = 0
-        stream = request.stream()
-        while True:
-            async with self._within(SECONDS_TO_STALL, 408, "the request did not arrive"):
-                part = await anext(stream, b"")
-            if not part:
-                break
-            if unpacker:
-                part = _unpacked(unpacker, part, most - size + 1)
-            size += len(part)
-            if size > most:
-                raise too_long
-            parts.append(part)
-        if unpacker and (not unpacker.eof or unpacker.unused_data):
-            raise HTTPException(400, "a gzip body that does not end where the request ends")
-        return b"".join(parts)
-
-    @contextlib.asynccontextmanager
-    async def _within(self, seconds: float, status: int, says: str) -> AsyncIterator[None]:
-        """What takes longer is refused; so is, at the end of the process, what is not done yet."""
-        try:
-            async with asyncio.timeout(0 if self._is_over else seconds) as deadline:
-                self._deadlines.add(deadline)
-                try:
-                    yield
-                finally:
-                    self._deadlines.discard(deadline)
-        except TimeoutError:
-            if self._is_over:
-                raise _unavailable("the server ends") from None
-            raise HTTPException(status, says) from None
 
 
 View = Callable[[Request], Awaitable[Response]]
@@ -327,36 +288,43 @@ async def _file(request: Request) -> Response:
     return Response(content, media_type=kind)
 
 
-def _unpacked(unpacker: Any, part: bytes, most: int) -> bytes:
-    """The next bytes of a gzip body, so many at most."""
+async def _unless_left(request: Request, answers: asyncio.Future[Arrays]) -> Arrays:
+    """The answers; what a client has left is not computed."""
+    leaving = asyncio.ensure_future(request.receive())
     try:
-        return unpacker.decompress(part, most)
-    except zlib.error as error:
-        raise HTTPException(400, f"a body that is not gzip ({error})") from None
+        await asyncio.wait({answers, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not answers.done():
+            raise ClientDisconnect
+        return answers.result()
+    finally:
+        answers.cancel()
+        leaving.cancel()
+
+
+async def _of_page(view: Callable[..., Any], *asked: Any) -> Any:
+    """What the page answers; a request that it cannot use is refused."""
+    try:
+        return await run_in_threadpool(view, *asked)
+    except InputError as error:
+        raise HTTPException(400, str(error)) from None
 
 
 # ---------------------------------------------------------------------------- errors, answers
 
 
-def _unavailable(says: str) -> HTTPException:
-    return HTTPException(503, says, headers={"Retry-After": "1"})
+_REFUSALS = re.compile(r"assertion failed: \[.*|Could not parse example input")
 
 
-def _refusal_of(error: tf.errors.InvalidArgumentError) -> str:
-    """What a signature says of a request that does not fit it; "" if it is another error."""
-    text = str(error)
-    begin = text.find("assertion failed: [")
-    return text[begin:].splitlines()[0] if begin >= 0 else ""
+def _refusal_of(error: tf.errors.InvalidArgumentError) -> str | None:
+    """What a signature says of a request that does not fit it; None: it is another error."""
+    refusal = _REFUSALS.search(str(error))
+    return refusal[0] if refusal else None
 
 
 async def _refused(_: Request, error: HTTPException) -> Response:
     """A request that cannot be answered, by its HTTPException."""
-    return _json_response({"error": error.detail}, error.status_code, error.headers)
-
-
-async def _wrong(_: Request, error: Exception) -> Response:
-    """A request of the page that says something wrong."""
-    return _json_response({"error": str(error)}, 400)
+    detail = printable(error.detail, besides="\n")
+    return _json_response({"error": detail}, error.status_code, error.headers)
 
 
 async def _left(_: Request, __: Exception) -> Response:

@@ -4,11 +4,15 @@ A page of another site in a browser of this machine can send requests to a serve
 is another, and so is its Host where the site's name leads to this machine (DNS rebinding).
 """
 
+import contextlib
 import ipaddress
+import re
 import urllib.parse
 from collections.abc import Iterable, Mapping
 
 from starlette.exceptions import HTTPException
+
+from bert_tf.errors import InputError
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -21,11 +25,20 @@ class Callers:
     """
 
     def __init__(self, address: Address, allowed: Iterable[str] = ()):
-        """On a loopback address its names and the allowed ones, on others the allowed or all."""
-        names = {host_of(f"//{name}") for name in allowed}
+        """Takes who may ask a server on an address.
+
+        Args:
+          address: a loopback address has names of its own; on others any name is good unless some
+            are allowed.
+          allowed: further names.
+
+        Raises:
+          InputError: one is no name of a host.
+        """
+        names = {host_named(name) for name in allowed}
         if address.is_loopback:
             names |= {"localhost", str(address)}
-        self.names = names or None
+        self.names = names if names else None
 
     def check(self, headers: Mapping[str, str]) -> None:
         """Looks at a request.
@@ -41,6 +54,24 @@ class Callers:
         origin = headers.get("origin")
         if origin is not None and host_of(origin) not in self.names:
             raise HTTPException(403, f"only pages of {expected} may ask; --allow_host adds others")
+
+
+def host_named(name: str) -> str:
+    """A host by its name or address, with a port or without, as `host_of` writes it.
+
+    >>> host_named("Models.Example:80"), host_named("::2"), host_named("[::2]:80")
+    ('models.example', '::2', '::2')
+
+    Raises:
+      InputError: it is something else.
+    """
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(name))
+    host = host_of(f"//{name}")
+    if not host or not re.fullmatch(r"[\w.-]+(:\d+)?|\[[\w:.]+\](:\d+)?", name):
+        expected = "names of hosts, such as models.example or 10.0.0.7"
+        raise InputError(f"--allow_host={name}", expected, "correct it")
+    return host
 
 
 def host_of(url: str) -> str:

@@ -14,12 +14,13 @@ from prometheus_client import (
     generate_latest,
 )
 
-from bert_tf.serving.batching import Arrays, num_tokens
+from bert_tf.serving.batching import Arrays, num_tokens, sizes_of
 from bert_tf.serving.predictor import ServedModel
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 ROWS = (1, 2, 4, 8, 16, 32)
 REQUESTS_TO_COUNT = 1000  # of which the tokens are counted together: one by one takes 100 times
+BYTES_TO_COUNT = 1 << 20  # of texts and ids, likewise
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 disable_created_metrics()  # a series beside each other one, of no use
 
@@ -36,6 +37,8 @@ class Metrics:
         """
         self._model = model
         self._uncounted: list[tuple[Arrays, str]] = []
+        self._bytes_uncounted = 0
+        self._is_counting = False
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
@@ -66,17 +69,26 @@ class Metrics:
         waiting.set_function(num_waiting)
 
     def note_answered(self, arrays: Arrays, signature: str) -> bool:
-        """Counts the rows of a request; whether it is time for `count_tokens`."""
+        """Counts the rows of a request; whether it is time for `count_tokens`, once."""
         self.rows.inc(len(next(iter(arrays.values()))))
-        self._uncounted.append((arrays, signature))
-        return len(self._uncounted) >= REQUESTS_TO_COUNT
+        with self._lock:
+            self._uncounted.append((arrays, signature))
+            self._bytes_uncounted += sum(sizes_of(arrays))
+            many = len(self._uncounted) >= REQUESTS_TO_COUNT
+            is_due = many or self._bytes_uncounted >= BYTES_TO_COUNT
+            if is_due and not self._is_counting:
+                self._is_counting = True
+                return True
+            return False
 
     def count_tokens(self) -> None:
         """Counts the word pieces of what has been answered since the last time."""
         with self._lock:
             asked = self._uncounted
             self._uncounted = []
-            self.tokens.inc(num_tokens(self._model, asked))
+            self._bytes_uncounted = 0
+            self._is_counting = False
+        self.tokens.inc(num_tokens(self._model, asked))
 
     def text(self) -> bytes:
         """All of it."""

@@ -13,12 +13,14 @@ class Limits(Options, title="Limits"):
         low=1,
     )
     max_waiting: int = option(
-        "Most requests that wait or are computed; beyond it 503, with Retry-After.",
+        "Most requests that are read, wait or are computed; beyond it 503, with Retry-After.",
         default=256,
         low=1,
     )
     timeout_seconds: int = option(
-        "The longest that a request waits for its answer; beyond it 504.", default=60, low=1
+        "The longest that a request may take to arrive, then for its answer; beyond it 408 or 504.",
+        default=60,
+        low=1,
     )
     keep_alive_seconds: int = option(
         "How long a connection is kept between requests: longer than the load balancer does.",

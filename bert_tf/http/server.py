@@ -1,14 +1,17 @@
 """The process that serves an application: its port, connections that stall, its end.
 
 SIGTERM or Ctrl-C: new connections are refused; what runs and waits is answered within a limit; the
-exit code is 0. A second one ends at once.
+exit code is 0. After a second one what is left is refused.
 """
 
 import asyncio
 import contextlib
+import fcntl
 import ipaddress
 import signal
 import socket
+import sys
+import termios
 import threading
 from collections.abc import Callable, Iterator
 
@@ -17,7 +20,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from bert_tf.errors import InputError
-from bert_tf.http.application import SECONDS_TO_STALL, Application
+from bert_tf.http.application import Application
+from bert_tf.http.bodies import SECONDS_TO_STALL
 from bert_tf.http.callers import Address
 from bert_tf.http.options import Limits
 
@@ -45,13 +49,26 @@ class Connection(H11Protocol):
 
     def _place(self) -> object:
         """Where the client has to act; None: it has not."""
-        if unread := self.transport.get_write_buffer_size():
-            return "reads", unread
-        is_between = self.cycle is None or self.cycle.response_complete
-        has_begun = self.conn.trailing_data[0] or self.conn.their_state is h11.SEND_BODY
-        if self.cycle is None or (is_between and has_begun):  # half of its headers, say
-            return "sends", id(self.cycle)
-        return None
+        if self.transport.get_write_buffer_size():
+            return "reads", self._unread()
+        if self.cycle is None:
+            return "sends", None
+        # Between two requests a timer of uvicorn's runs until the client sends something.
+        has_begun = self.cycle.response_complete and self.timeout_keep_alive_task is None
+        return ("sends", self.cycle) if has_begun else None
+
+    def _unread(self) -> tuple[int, ...]:
+        """The bytes that the client has not read, of this process and of the system."""
+        connection = self.transport.get_extra_info("socket")
+        of_system = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
+        return self.transport.get_write_buffer_size(), int.from_bytes(of_system, sys.byteorder)
+
+    def send_400_response(self, msg: str) -> None:
+        """Tells a client that its request is malformed, unless it has an answer already."""
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.transport.abort()
 
 
 class Server(uvicorn.Server):
@@ -84,7 +101,7 @@ class Server(uvicorn.Server):
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="warning",
+            log_level="error",  # what clients do wrong is not logged
             access_log=False,
             proxy_headers=False,  # anybody could write them
             server_header=False,
@@ -112,14 +129,20 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Opens the port."""
         await super().startup(sockets)
+        self._watching = asyncio.create_task(self._end_stalled())
         self._started()
 
-    async def on_tick(self, counter: int) -> bool:
-        """Looks after the connections, once a second; it is called ten times."""
-        if counter % 10 == 0:
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends, once all is answered."""
+        await super().shutdown(sockets)
+        self._watching.cancel()
+
+    async def _end_stalled(self) -> None:
+        """Looks after the connections, once a second."""
+        while True:
+            await asyncio.sleep(1)
             for connection in [*self.server_state.connections]:
                 connection.end_if_stalled()  # type: ignore[union-attr]
-        return await super().on_tick(counter)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -132,7 +155,7 @@ class Server(uvicorn.Server):
         yield
 
     def drain(self) -> None:
-        """Begins the end; the second time it ends at once. To be called in the server's loop."""
+        """Begins the end; the second time all is refused. To be called in the server's loop."""
         loop = asyncio.get_running_loop()
         if self.should_exit:
             self._application.give_up()
@@ -157,6 +180,7 @@ def bound(host: str, port: int) -> tuple[socket.socket, Address]:
     except ValueError:
         expected = "an IP address of this machine, such as 127.0.0.1 or ::1; 0.0.0.0: all"
         raise InputError(f"--host={host}", expected, "correct or leave out --host") from None
+    address = getattr(address, "ipv4_mapped", None) or address
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     listener = None
     try:

@@ -18,7 +18,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -31,12 +31,11 @@ BYTES_OF_A_BATCH = 1 << 20  # of text, unless a single text has more: tokens tak
 BYTES_OF_A_TURN = 1 << 14  # likewise: what a short request waits for
 MOST_ALIKE = 2  # rows of requests share a batch if none is more than so many times as long
 SHORT = 32  # bytes; what is shorter counts as so long
-SECONDS_TO_TRIM = 1.0  # without work, after which freed memory goes back to the system
 Arrays = dict[str, np.ndarray]
 
 
-class BusyError(Exception):
-    """More requests wait than may; or no further ones are taken."""
+class ClosedError(Exception):
+    """Nothing is computed any more."""
 
 
 class Model(Protocol):
@@ -103,7 +102,7 @@ def joined(parts: Sequence[tuple[Sequence[int], Arrays]], num_rows: int) -> Arra
 
 
 @dataclasses.dataclass(eq=False)
-class Request:
+class Job:
     """What is asked at once, and what has been computed of it.
 
     Attributes:
@@ -125,21 +124,22 @@ class Request:
 
     @property
     def kind(self) -> tuple:
-        """What requests have in common that can share a batch."""
+        """What jobs have in common that can share a batch."""
         return self.signature, *((name, x.shape[1:]) for name, x in self.arrays.items())
 
-    def fits(self, rows: Sequence[int], shortest: int, longest: int) -> bool:
-        """Whether these rows of it are about as long as others."""
-        sizes = [self.sizes[row] for row in rows]
-        shortest_of_all = max(SHORT, min(shortest, *sizes))
-        return max(longest, *sizes) <= MOST_ALIKE * shortest_of_all
+    @property
+    def is_left(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.answers.cancelled()
 
     def add(self, rows: Sequence[int], outputs: Arrays) -> None:
         """Takes the answers to some rows; after the last ones all are there."""
         self.parts.append((rows, outputs))
-        if sum(len(rows) for rows, _ in self.parts) == len(self.sizes):
-            with contextlib.suppress(concurrent.futures.InvalidStateError):  # nobody waits for it
-                self.answers.set_result(joined(self.parts, len(self.sizes)))
+        if sum(len(rows) for rows, _ in self.parts) < len(self.sizes):
+            return
+        answers = joined(self.parts, len(self.sizes))
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # it is left
+            self.answers.set_result(answers)
 
     def fail(self, error: Exception) -> None:
         """Ends it with an error."""
@@ -148,28 +148,31 @@ class Request:
             self.answers.set_exception(error)
 
 
+class Share(NamedTuple):
+    """The rows of a job that are computed in a turn."""
+
+    job: Job
+    rows: list[int]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of the rows."""
+        return [self.job.sizes[row] for row in self.rows]
+
+
 class Turns:
     """A thread that computes what several ask of one model, a batch at a time, in turn."""
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        most_waiting: int = 256,
-        observe: Callable[[int], None] | None = None,
-    ):
+    def __init__(self, model: Model, *, observe: Callable[[int], None] | None = None):
         """Starts the thread.
 
         Args:
           model: answers a batch.
-          most_waiting: requests that wait or are computed, at most.
           observe: is told the rows of each batch; None: nobody is.
         """
         self._model = model
-        self._most_waiting = most_waiting
         self._observe = observe
-        self._waiting: deque[Request] = deque()
-        self._num_computed = 0  # requests of which a batch is computed now
+        self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
         self._is_open = True
         self._alone = {
@@ -186,31 +189,25 @@ class Turns:
         Cancelled, what is left of it is not computed. It fails as `ServedModel.run` does.
 
         Raises:
-          BusyError: too many wait, or it is closed.
+          ClosedError: nothing is computed any more.
         """
         sizes = sizes_of(arrays)
-        turns = deque(batches(sizes, most_bytes=BYTES_OF_A_TURN))
-        request = Request(arrays, signature, turns, sizes)
+        job = Job(arrays, signature, deque(batches(sizes, most_bytes=BYTES_OF_A_TURN)), sizes)
         if not sizes:
-            request.batches.append([])  # for the shapes of the answers
+            job.batches.append([])  # for the shapes of the answers
         with self._changed:
-            if not self._is_open or self.num_waiting >= self._most_waiting:
-                raise BusyError
-            self._waiting.append(request)
+            if not self._is_open:
+                raise ClosedError
+            self._waiting.append(job)
             self._changed.notify()
-        return request.answers
-
-    @property
-    def num_waiting(self) -> int:
-        """How many requests wait or are computed."""
-        return len(self._waiting) + self._num_computed
+        return job.answers
 
     @property
     def is_alive(self) -> bool:
         """Whether it computes, or would."""
         return self._thread.is_alive()
 
-    def close(self, seconds: float = 10) -> None:
+    def close(self, seconds: float = 2) -> None:
         """Refuses what waits, and waits so long at most for the batch that is computed."""
         with self._changed:
             self._is_open = False
@@ -220,76 +217,76 @@ class Turns:
 
     def _refuse_all(self) -> None:
         """Ends what waits."""
-        for request in self._waiting:
-            request.fail(BusyError())
+        for job in self._waiting:
+            job.fail(ClosedError())
         self._waiting.clear()
 
     def _work(self) -> None:
         """What the thread does."""
-        has_worked = False
         while True:
             with self._changed:
                 while self._is_open and not self._waiting:
-                    if not self._changed.wait(SECONDS_TO_TRIM if has_worked else None):
-                        release_memory()
-                        has_worked = False
+                    self._changed.wait()
                 if not self._is_open:
                     return
-                turn = self._next_turn()
-            if turn:
-                has_worked = True
-                self._compute(turn)
+                shares = self._next_turn()
+            if shares:
+                self._compute(shares)
             with self._changed:
-                # Behind those that came meanwhile.
-                self._waiting.extend(request for request, _ in turn if request.batches)
-                self._num_computed = 0
+                # Not before: a job has one batch computed at a time; and behind those that came.
+                self._waiting.extend(job for job, _ in shares if job.batches)
                 if not self._is_open:
                     self._refuse_all()
 
-    def _next_turn(self) -> list[tuple[Request, list[int]]]:
-        """A batch of the request that waits longest, and those of others that fit beside it."""
+    def _next_turn(self) -> list[Share]:
+        """A batch of the job that waits longest, and those of others that fit beside it."""
         first = self._waiting.popleft()
-        if first.answers.cancelled():
+        if first.is_left:
             return []
-        rows = first.batches.popleft()
-        turn = [(first, rows)]
-        if rows and first.signature not in self._alone:
-            sizes = [first.sizes[row] for row in rows]
-            left = BATCH_SIZE - len(rows)
-            for other in [*self._waiting]:
-                theirs = other.batches[0]
-                is_like = other.kind == first.kind and 0 < len(theirs) <= left
-                if is_like and other.fits(theirs, min(sizes), max(sizes)):
-                    turn.append((other, other.batches.popleft()))
-                    self._waiting.remove(other)
-                    left -= len(theirs)
-        self._num_computed = len(turn)
-        return turn
+        shares = [Share(first, first.batches.popleft())]
+        sizes = shares[0].sizes
+        if not sizes or first.signature in self._alone:
+            return shares
+        for job in [*self._waiting]:
+            share = Share(job, job.batches[0])
+            if job.kind == first.kind and not job.is_left and are_alike([*sizes, *share.sizes]):
+                job.batches.popleft()
+                self._waiting.remove(job)
+                shares.append(share)
+                sizes += share.sizes
+        return shares
 
-    def _compute(self, turn: Sequence[tuple[Request, list[int]]]) -> None:
-        """Answers a turn; requests that fail together are computed one by one."""
-        first, _ = turn[0]
-        arrays = {
-            name: np.concatenate([request.arrays[name][rows] for request, rows in turn])
-            for name in first.arrays
-        }
-        num_rows = sum(len(rows) for _, rows in turn)
+    def _compute(self, shares: Sequence[Share]) -> None:
+        """Answers a turn; jobs that fail together are computed one by one."""
+        first = shares[0].job
         try:
+            arrays = {
+                name: np.concatenate([job.arrays[name][rows] for job, rows in shares])
+                for name in first.arrays
+            }
             outputs = self._model.run(arrays, first.signature)
+            begin = 0
+            for job, rows in shares:
+                end = begin + len(rows)
+                job.add(rows, {name: array[begin:end] for name, array in outputs.items()})
+                begin = end
         except Exception as error:
-            if len(turn) == 1:
+            if len(shares) == 1:
                 first.fail(error)
                 return
-            for member in turn:
-                self._compute([member])
+            for share in shares:
+                if not share.job.answers.done():
+                    self._compute([share])
             return
         if self._observe:
-            self._observe(num_rows)
-        begin = 0
-        for request, rows in turn:
-            end = begin + len(rows)
-            request.add(rows, {name: array[begin:end] for name, array in outputs.items()})
-            begin = end
+            self._observe(begin)
+
+
+def are_alike(sizes: Sequence[int]) -> bool:
+    """Whether rows of these sizes, of several jobs, may share a batch."""
+    longest = max(sizes)
+    is_short = len(sizes) <= BATCH_SIZE and len(sizes) * longest <= BYTES_OF_A_TURN
+    return is_short and longest <= MOST_ALIKE * max(SHORT, min(sizes))
 
 
 def is_as_wide_as_its_batch(name: str, what: str) -> bool:

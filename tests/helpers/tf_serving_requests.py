@@ -159,6 +159,8 @@ REFUSED = [
     of({"instances": [IDS, IDS | {"input_ids": [2]}], **OF_IDS}, "Failed to process element: 1 "
        "key: input_ids of 'instances' list. Error: INVALID_ARGUMENT: Expecting tensor size: 3 but "
        "got: 1", "instances of ids of different lengths"),
+    of({"inputs": [{"b64": "eA=="}], "signature_name": "examples"},
+       "Could not parse example input", "examples that are no tf.Example"),
     of({"inputs": json.loads("[" * 70 + '"a"' + "]" * 70)}, "", "70 brackets around a text",
        ours=(400, "text has 70 dimensions, expected 1")),
 ]  # fmt: skip

@@ -11,7 +11,16 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf.serving.batching import BusyError, Turns, batches, joined, num_tokens, sizes_of
+from bert_tf.serving import batching
+from bert_tf.serving.batching import (
+    ClosedError,
+    Turns,
+    are_alike,
+    batches,
+    joined,
+    num_tokens,
+    sizes_of,
+)
 
 SIZED = st.tuples(st.integers(0, 40), st.integers(1, 3))
 
@@ -81,7 +90,7 @@ def model():
 
 @pytest.fixture
 def turns(model):
-    made = Turns(model, most_waiting=9)
+    made = Turns(model)
     yield made
     model.may_run.set()
     made.close()
@@ -158,12 +167,40 @@ def test_what_nobody_waits_for_is_not_computed(turns, model):
     assert [len(texts) for texts in model.asked] == [1, 1]
 
 
-def test_no_more_wait_than_may(turns, model):
+def test_what_is_left_does_not_share_a_batch(turns, model):
     begun(turns, model)
-    for _ in range(8):
-        ask(turns, "a")
-    with pytest.raises(BusyError):
-        ask(turns, "a")
+    found = [ask(turns, text) for text in "abc"]
+    assert found[1].cancel()
+    model.may_run.set()
+    assert found[2].result(30)["length"].tolist() == [1]
+    assert model.asked[1:] == [[b"a", b"c"]]
+
+
+def test_answers_that_cannot_be_joined_fail_alone(monkeypatch, turns, model):
+    """Too large for the memory, say; the thread goes on."""
+
+    def join(parts, num_rows):
+        if num_rows == 40:
+            raise MemoryError
+        return joined(parts, num_rows)
+
+    monkeypatch.setattr(batching, "joined", join)
+    model.may_run.set()
+    with pytest.raises(MemoryError):
+        ask(turns, *["a"] * 40).result(30)
+    assert ask(turns, "b").result(30)["length"].tolist() == [1]
+
+
+SIZES = st.lists(st.integers(0, 3000), min_size=1, max_size=40)
+
+
+@given(SIZES)
+def test_rows_that_share_a_batch_are_alike(sizes):
+    if are_alike(sizes):
+        assert len(sizes) <= 32
+        assert len(sizes) * max(sizes) <= 1 << 14
+        assert max(sizes) <= 2 * max(32, min(sizes))
+    assert are_alike([max(sizes)]) == (max(sizes) <= 1 << 14)
 
 
 def test_at_the_end_what_waits_is_refused(turns, model):
@@ -171,13 +208,13 @@ def test_at_the_end_what_waits_is_refused(turns, model):
     waits = ask(turns, *["x"] * 99)
     closing = threading.Thread(target=turns.close)
     closing.start()
-    with pytest.raises(BusyError):
+    with pytest.raises(ClosedError):
         waits.result(30)
     model.may_run.set()
     assert first.result(30)["length"].tolist() == [5]  # what has begun is answered
     closing.join()
     assert not turns.is_alive
-    with pytest.raises(BusyError):
+    with pytest.raises(ClosedError):
         ask(turns, "a")
 
 
