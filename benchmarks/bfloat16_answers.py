@@ -3,24 +3,28 @@
     BERT_TF_DATA=... python benchmarks/bfloat16_answers.py --folder=models --tasks=mrpc,sst-2,cola
 
 Trains all-MiniLM-L6-v2 for each task in float32, by the recipe of benchmarks/sentence_tasks.py,
-into --folder, unless it is there; for squad, on --squad_epochs of SQuAD v1.1. Then it asks the
-model in float32 and in bfloat16 (`bert_tf.Predictor`) and prints: labels, or answers, that change
-of 1,000; accuracy, and the calibration error of ten bins, in both; the greatest and the mean
-difference of a label's probability. Of vectors, the task is `vectors`: the least and the mean
-cosine between both precisions of the sentences of STS-B, and how the order of pairs by similarity
-agrees (Spearman).
+into --folder, unless it is there; for squad, on --squad_epochs of SQuAD v1.1; for words, to label
+words as NER does: which words of 4,000 passages of SQuAD begin with a capital letter, shown in
+lower case. Then it asks the model in float32 and in bfloat16 (`bert_tf.Predictor`) and prints:
+labels, or answers, that change of 1,000; accuracy, and the calibration error of ten bins, in both;
+the greatest and the mean difference of a label's probability. Of vectors, the task is `vectors`:
+the least and the mean cosine between both precisions of the sentences of STS-B, and how the order
+of pairs by similarity agrees (Spearman).
 """
 
 import json
 import pathlib
+import re
 
 import numpy as np
 
+import question_answering
 from measuring import ROOT, data_dir, parse_options, print_rows, print_titles, run
+from question_answering import PRECISIONS
 from sentence_tasks import TASKS, run_ours, weights
 
-PRECISIONS = ("float32", "bfloat16")
 BINS = 10
+WORDS = re.compile(r"[A-Za-z]+|[0-9]+")
 
 
 def main() -> None:
@@ -28,8 +32,8 @@ def main() -> None:
     options = parse_options(
         __doc__,
         folder="models",
-        tasks=("mrpc", "sst-2", "cola", "vectors", "squad"),
-        squad_epochs=0.2,
+        tasks=("mrpc", "sst-2", "cola", "words", "vectors", "squad"),
+        squad_epochs=0.06,
         questions=2000,  # of SQuAD's dev set
     )
     folder = pathlib.Path(options.folder)
@@ -37,6 +41,8 @@ def main() -> None:
     for task in options.tasks:
         if task == "vectors":
             print_rows(of_vectors())
+        elif task == "words":
+            print_rows(of_words(folder / task))
         elif task == "squad":
             print_rows(of_squad(folder / "squad", options.squad_epochs, options.questions))
         else:
@@ -85,6 +91,42 @@ def calibration(answers: list[dict], gold: list[str]) -> float:
     return float(sum(gaps) / len(sure))
 
 
+def of_words(folder: pathlib.Path) -> list:
+    """The row of labels of words: C for those that had a capital letter."""
+    train, dev = (sentences(name, count) for name, count in (("train", 4000), ("dev", 500)))
+    if not (folder / "model_facts.json").exists():
+        data = folder.with_name("words_data")
+        data.mkdir(parents=True, exist_ok=True)
+        for name, part in (("train", train), ("dev", dev)):
+            blocks = ("".join(f"{word} {label}\n" for word, label in words) for words in part)
+            (data / f"{name}.txt").write_text("\n".join(blocks), encoding="utf-8")
+        flags = {"task_name": "ner", "data_dir": data, "do_train": True, "output_dir": folder}
+        flags |= {"init_checkpoint": weights(), "learning_rate": 1e-4, "num_train_epochs": 1}
+        run(ROOT / "run_classifier.py", **flags, train_batch_size=16, max_seq_length=128)
+    items = [" ".join(word for word, _ in words) for words in dev]
+    gold = np.array([label for words in dev for _, label in words])
+    exact, coarse = (model.predict(items) for model in predictors(folder))
+    labels = [np.array([label for a in of for label in a["labels"]]) for of in (exact, coarse)]
+    shares = [np.concatenate([np.array(a["probabilities"]) for a in of]) for of in (exact, coarse)]
+    differences = np.abs(np.subtract(*shares)).max(1)
+    change = np.mean(labels[0] != labels[1])
+    scores = [f"accuracy {np.mean(of == gold):.4f}" for of in labels]
+    said = f"probability: at most {differences.max():.1e}, mean {differences.mean():.1e}"
+    return ["words", len(gold), f"{1000 * change:.1f}", *scores, said]
+
+
+def sentences(name: str, count: int) -> list[list[tuple[str, str]]]:
+    """The first sentences of passages of SQuAD: lower-case words and their labels."""
+    path = data_dir() / f"squad/{name}-v1.1.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    contexts = [p["context"] for article in content["data"] for p in article["paragraphs"]]
+    found = []
+    for context in contexts[:: max(1, len(contexts) // count)]:
+        words = WORDS.findall(context)[:60]
+        found.append([(word.lower(), "C" if word[0].isupper() else "O") for word in words])
+    return [words for words in found if words]
+
+
 def of_vectors() -> list:
     """The row of MiniLM's own vectors."""
     from bert_tf.tasks import registry
@@ -119,9 +161,7 @@ def of_squad(folder: pathlib.Path, epochs: float, questions: int) -> list:
 
     data = data_dir() / "squad"
     if not (folder / "model_facts.json").exists():
-        flags = {"do_train": True, "train_file": data / "train-v1.1.json", "learning_rate": 1e-4}
-        flags |= {"init_checkpoint": weights(), "output_dir": folder}
-        run(ROOT / "run_squad.py", **flags, num_train_epochs=epochs, max_seq_length=256)
+        run(ROOT / "run_squad.py", **question_answering.flags_of(folder, epochs=epochs, batch=8))
     content = json.loads((data / "dev-v1.1.json").read_text(encoding="utf-8"))
     asked = [
         (qa["question"], paragraph["context"], [answer["text"] for answer in qa["answers"]])

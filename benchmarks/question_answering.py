@@ -3,7 +3,7 @@
     BERT_TF_DATA=... python benchmarks/question_answering.py --results=squad.jsonl
 
 Trains all-MiniLM-L6-v2 on a drawn part of the questions (--epochs of them: another part for each
-seed), by learning rate 1e-4, batches of 32 and windows of 384 tokens, and answers every
+seed), by learning rate 1e-4, batches of --batch and windows of 384 tokens, and answers every
 --every'th article of the dev set. Each measurement is a whole process; the precisions take turns.
 What --results already holds is not measured again; all of it is printed as a table at the end.
 """
@@ -13,7 +13,6 @@ import pathlib
 import tempfile
 import time
 
-from bfloat16_answers import PRECISIONS
 from measuring import (
     ROOT,
     Results,
@@ -26,11 +25,13 @@ from measuring import (
 )
 from sentence_tasks import weights
 
+PRECISIONS = ("float32", "bfloat16")
+
 
 def main() -> None:
     """Measures what is missing, then prints the table."""
     options = parse_options(
-        __doc__, results="squad.jsonl", seeds=(1, 2, 3), epochs=0.15, every=5, batch=32
+        __doc__, results="squad.jsonl", seeds=(1, 2, 3), epochs=0.06, every=8, batch=8
     )
     results = Results(options.results)
     for seed in options.seeds:
@@ -49,15 +50,27 @@ def measure(precision: str, seed: int, folder: pathlib.Path, options) -> dict:
     """Trains and evaluates in a process: its seconds and scores."""
     dev = folder / "dev.json"
     dev.write_text(json.dumps(part_of_dev(options.every)), encoding="utf-8")
-    flags = {"do_train": True, "train_file": data_dir() / "squad/train-v1.1.json"}
-    flags |= {"do_predict": True, "predict_file": dev, "output_dir": folder / "model"}
-    flags |= {"init_checkpoint": weights(), "learning_rate": 1e-4, "bias_correction": True}
-    flags |= {"train_batch_size": options.batch, "num_train_epochs": options.epochs}
+    flags = flags_of(folder / "model", epochs=options.epochs, batch=options.batch)
+    flags |= {"do_predict": True, "predict_file": dev, "seed": seed, "precision": precision}
     begin = time.perf_counter()
-    run(ROOT / "run_squad.py", **flags, seed=seed, precision=precision)
+    run(ROOT / "run_squad.py", **flags)
     seconds = round(time.perf_counter() - begin, 1)
     scores = scores_in(folder / "model/eval_results.txt")
     return {"seconds": seconds} | {name: scores[name] for name in ("exact_match", "f1")}
+
+
+def flags_of(folder: pathlib.Path, *, epochs: float, batch: int) -> dict:
+    """The flags of a training on a part of SQuAD v1.1."""
+    return {
+        "do_train": True,
+        "train_file": data_dir() / "squad/train-v1.1.json",
+        "init_checkpoint": weights(),
+        "output_dir": folder,
+        "learning_rate": 1e-4,
+        "bias_correction": True,
+        "train_batch_size": batch,
+        "num_train_epochs": epochs,
+    }
 
 
 def part_of_dev(every: int) -> dict:
