@@ -1,4 +1,4 @@
-// The page of the playground; with #example behind its address it begins with an example. Texts reach the page as text nodes only, never as HTML.
+// The page of a model; with #example behind its address it begins with an example. Texts reach the page as text nodes only, never as HTML.
 const $ = (id) => document.getElementById(id);
 const counted = (number, name) => `${number} ${name}${number === 1 ? "" : "s"}`;
 const percent = (share) => (share > 0 && share < 0.0005 ? "< 0.1 %" : `${(share * 100).toFixed(1)} %`);

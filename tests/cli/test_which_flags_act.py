@@ -346,8 +346,8 @@ def test_options_that_are_handed_on_by_name(verb):
     paths = [path for pattern in TAKERS[verb].split() for path in ROOT.glob(pattern)]
     code = "".join(path.read_text() for path in paths if path.name != "options.py")
     for one in options_of(options_class(module_of(verb).main)):
-        taken_there = re.search(rf"\b(options|given|chosen|group|limits|self|job)\.(\w+\.)?{one.name}\b|"
-                                rf"\"{one.name}\"", code)  # fmt: skip
+        taker = r"\b(options|given|chosen|group|limits|self|job)\.(\w+\.)?"
+        taken_there = re.search(rf"{taker}{one.name}\b|\"{one.name}\"", code)
         assert taken_there, f"nothing takes {one.name}"
 
 

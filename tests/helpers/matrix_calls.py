@@ -163,7 +163,7 @@ def portable_in(name: str) -> Callable[[Answering], list]:
     return answer
 
 
-# ---------------------------------------------------------------------------- the playground
+# ---------------------------------------------------------------------------- the page
 
 
 def start_page(command: list[str], **process: Any) -> Ended:
