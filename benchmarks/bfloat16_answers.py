@@ -108,7 +108,7 @@ def of_words(folder: pathlib.Path) -> list:
     exact, coarse = (model.predict(items) for model in predictors(folder))
     labels = [np.array([label for a in of for label in a["labels"]]) for of in (exact, coarse)]
     shares = [np.concatenate([np.array(a["probabilities"]) for a in of]) for of in (exact, coarse)]
-    differences = np.abs(np.subtract(*shares)).max(1)
+    differences = np.abs(np.subtract(*shares))  # of the chosen labels, [W]
     change = np.mean(labels[0] != labels[1])
     scores = [f"accuracy {np.mean(of == gold):.4f}" for of in labels]
     said = f"probability: at most {differences.max():.1e}, mean {differences.mean():.1e}"

@@ -18,6 +18,7 @@ from absl import logging
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
+from bert_tf.checkpoints.tensor_index import check_index
 from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, quoted, remedy_of
 from bert_tf.options import Settings
 
@@ -104,6 +105,7 @@ class CheckpointReader:
         for file in files.paths_in(folder or ".", rf"^{re.escape(name)}\.(index|data-.*)$"):
             files.check_regular(file)
         with self._damage_errors():
+            check_index(self.prefix)
             self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
             shapes = self._reader.get_variable_to_shape_map()
             self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}

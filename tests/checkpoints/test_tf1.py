@@ -99,23 +99,6 @@ def test_a_broken_checkpoint_file(tmp_path, text):
     assert f"{tmp_path}/checkpoint" in caught.value.received
 
 
-# ---------------------------------------------------------------------------- reading
-
-
-def test_a_tensor_in_parts(tmp_path):
-    """As a partitioned variable of TensorFlow 1 is saved."""
-    value = np.arange(12, dtype=np.float32).reshape(4, 3)
-    tf.raw_ops.SaveV2(
-        prefix=f"{tmp_path}/c",
-        tensor_names=["a", "a"],
-        shape_and_slices=["4 3 0,1:-", "4 3 1,3:-"],
-        tensors=[tf.constant(value[:1]), tf.constant(value[1:])],
-    )
-    reader = CheckpointReader(tmp_path)
-    assert reader.shapes == {"a": (4, 3)}
-    np.testing.assert_array_equal(reader.read("a"), value)
-
-
 # ---------------------------------------------------------------------------- a run's folder
 
 
