@@ -98,7 +98,7 @@ def test_a_small_index_that_takes_hours_or_memory(index):
 
 def test_a_missing_data_file_is_named(index):
     index.with_suffix(".data-00000-of-00001").unlink()
-    with pytest.raises(InputError, match="c.data-00000-of-00001; No such file"):
+    with pytest.raises(InputError, match=r"c\.data-00000-of-00001; No such file"):
         CheckpointReader(index)
 
 

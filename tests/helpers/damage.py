@@ -7,15 +7,21 @@ The same state of the generator gives the same damage. Hypothesis's `randoms` se
 `random.Random`.
 """
 
+import io
 import json
 import math
 import random
 import struct
+import zipfile
 from collections.abc import Callable
 from typing import Any
 
+import tensor_index
 import tensorflow as tf
 from frames import framed, unframed
+from tensorflow.core.protobuf import tensor_bundle_pb2
+
+from bert_tf.checkpoints.tensor_index import read_table
 
 Damage = Callable[[random.Random, bytes], bytes]
 
@@ -211,7 +217,71 @@ def damage_safetensors(rng: random.Random, content: bytes) -> bytes:
     return struct.pack("<Q", len(header) if rng.random() < 0.85 else wrong) + header + body
 
 
+def damage_tensor_index(rng: random.Random, content: bytes) -> bytes:
+    """A field of an entry of a checkpoint's index is another number, all checksums right; or bytes.
+
+    Or an entry stands under another name, or the header names other data files.
+    """
+    if rng.random() < 0.2:
+        return damage_bytes(rng, content)
+    values = dict(read_table(content))
+    key = rng.choice(sorted(values))
+    whole = [number for number in NUMBERS if isinstance(number, int)]
+
+    def number(bits: int) -> int:
+        fitting = [n for n in whole if -(2 ** (bits - 1)) <= n < 2 ** (bits - 1)]
+        return rng.choice((*fitting, rng.randrange(60)))
+
+    if not key:
+        header = tensor_bundle_pb2.BundleHeaderProto.FromString(values[key])
+        header.num_shards = number(32)
+        values[key] = header.SerializeToString()
+        return tensor_index.table(values)
+    entry = tensor_bundle_pb2.BundleEntryProto.FromString(values[key])
+    field = rng.choice(("dtype", "shape", "shard_id", "offset", "size", "crc32c", "slices", "key"))
+    if field == "shape":
+        dimensions = entry.shape.dim or [entry.shape.dim.add()]
+        rng.choice(dimensions).size = number(64)
+    elif field == "slices":
+        entry.slices.add().extent.add(start=number(64), length=number(64))
+    elif field == "key":
+        values[rng.choice(TEXTS).encode("utf-8", "surrogatepass") or key] = values.pop(key)
+        return tensor_index.table(dict(sorted(values.items())))
+    elif field == "crc32c":
+        entry.crc32c = rng.randrange(2**32)
+    else:
+        setattr(entry, field, number(64 if field in ("offset", "size") else 32))
+    values[key] = entry.SerializeToString()
+    return tensor_index.table(values)
+
+
+def damage_archive(rng: random.Random, content: bytes) -> bytes:
+    """A member of a zip archive is damaged, gone, twice, or unpacks to megabytes; or bytes are."""
+    if rng.random() < 0.2:
+        return damage_bytes(rng, content)
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = rng.choice(sorted(members))
+    way = damage_json if name.endswith(".json") else damage_bytes
+    kind = rng.random()
+    if kind < 0.1:
+        del members[name]
+    elif kind < 0.2:
+        members[rng.choice(("../x", "/x", "assets/x", f"{name}x"))] = members[name]
+    elif kind < 0.4:
+        members[name] += b" " * (100 << 20)  # which pack into a few KB
+    else:
+        members[name] = way(rng, members[name])
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+    return packed.getvalue()
+
+
 WAYS: dict[str, Damage] = {
+    "tensor_index": damage_tensor_index,
+    "archive": damage_archive,
     "bytes": damage_bytes,
     "lines": damage_lines,
     "json": damage_json,

@@ -133,7 +133,7 @@ def keras_files(folder: pathlib.Path) -> Reader:
     model = make_model("classification", CONFIG, num_classes=model_files.NUM_CLASSES)
     model.save(str(folder / "model.keras"))
     return Reader(
-        folder, {"model.keras": "bytes"}, lambda folder: read_all(str(folder / "model.keras"))
+        folder, {"model.keras": "archive"}, lambda folder: read_all(str(folder / "model.keras"))
     )
 
 
@@ -143,7 +143,7 @@ def tf1_checkpoint(folder: pathlib.Path) -> Reader:
     (folder / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
     assert prefix == str(folder / "bert_model.ckpt")
     damaged = {
-        "bert_model.ckpt.index": "bytes",
+        "bert_model.ckpt.index": "tensor_index",
         f"bert_model.ckpt{tf1.DATA}": "bytes",
         "checkpoint": "lines",
     }
