@@ -77,3 +77,20 @@ def test_data_generation_may_be_killed_at_any_time(slot):
     ended, found = slot.go_on(command, clean.inputs, list(stages.values())[len(stages) // 2])
     assert ended.code == 0, ended.stderr
     assert faults.differences(found, clean.files) == []
+
+
+@pytest.mark.parametrize("name", ["convert", "export"])
+def test_a_model_has_its_name_once_it_is_proved(slot, name):
+    """Killed before, whenever that is, nothing has it; and the same command makes it."""
+    command, clean = COMMANDS[name], slot.clean(name)
+    whole = f"{command.whole}/"
+    moments = list(slot.moments(command, clean.inputs, faults.OF_NAMES))
+    assert len(moments) > 10
+    for files in moments:
+        named = {path for path in files if path.startswith(whole)}
+        assert not named or named == {path for path in clean.files if path.startswith(whole)}
+    assert whole in moments[-1]
+    begun = [files for files in moments if whole not in files and files]
+    ended, found = slot.go_on(command, clean.inputs, begun[-1])
+    assert ended.code == 0, ended.stderr
+    assert faults.differences(found, clean.files) == []
