@@ -16,10 +16,12 @@ random weights. Contenders, each a process of its own:
     ours-bfloat16     an export of --precision=bfloat16, likewise
     pytorch           transformers' model, eager, in inference mode, with its Rust tokenizer
     pytorch-bfloat16  as model.to(torch.bfloat16)
+    pytorch-int8      its linear layers by torch.ao.quantization.quantize_dynamic
     onnxruntime       the same model, exported by PyTorch, all optimizations of ONNX Runtime on
     onnxruntime-int8  its weights quantized by onnxruntime.quantization.quantize_dynamic
     openvino          the same file, with INFERENCE_PRECISION_HINT f32
     openvino-bfloat16 and with bf16, its own default on CPUs that multiply it
+    openvino-int8     the file of onnxruntime-int8
 
 They take turns of a few requests, so that a change of the machine's speed affects all. Prints
 p50 and p99 of the time of a request, texts a second and the process's CPU time for a request in the
@@ -66,10 +68,12 @@ CONTENDERS = (
     "ours-bfloat16",
     "pytorch",
     "pytorch-bfloat16",
+    "pytorch-int8",
     "onnxruntime",
     "onnxruntime-int8",
     "openvino",
     "openvino-bfloat16",
+    "openvino-int8",
 )
 DRAWN = {  # models with random weights
     "base": {
@@ -294,6 +298,9 @@ def pytorch(options):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     dtype = torch.bfloat16 if options.contender == "pytorch-bfloat16" else torch.float32
     model = transformers.AutoModel.from_pretrained(folder, dtype=dtype).eval()
+    if options.contender == "pytorch-int8":
+        quantize = torch.ao.quantization.quantize_dynamic
+        model = quantize(model, {torch.nn.Linear}, dtype=torch.qint8)
 
     @torch.inference_mode()
     def answer(texts: list[str]) -> np.ndarray:
@@ -343,6 +350,10 @@ def onnx_file(options):
     path = str(pathlib.Path(options.folder) / f"{options.contender}.onnx")
     batch = tokenizer(["two", "texts of words"], padding=True, return_tensors="pt")
     export_onnx(model, {name: batch[name] for name in names}, path)
+    if options.contender.endswith("-int8"):
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(path, path, per_channel=True, weight_type=QuantType.QInt8)
     return tokenizer, path
 
 
@@ -360,11 +371,8 @@ def of_batches(tokenizer, run):
 def onnx(options):
     """The same by ONNX Runtime."""
     import onnxruntime
-    from onnxruntime.quantization import QuantType, quantize_dynamic
 
     tokenizer, path = onnx_file(options)
-    if options.contender == "onnxruntime-int8":
-        quantize_dynamic(path, path, per_channel=True, weight_type=QuantType.QInt8)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return of_batches(tokenizer, lambda feed: session.run(["last_hidden_state"], feed)[0])
 
