@@ -37,7 +37,7 @@ from bert_tf.http.callers import Callers
 from bert_tf.http.metrics import CONTENT_TYPE, Metrics
 from bert_tf.http.options import Limits
 from bert_tf.http.page import Page
-from bert_tf.http.rest import RestModel
+from bert_tf.http.rest import Question, RestModel
 from bert_tf.serving.batching import Arrays, ClosedError, Turns, release_memory
 from bert_tf.serving.export import arrays_of
 from bert_tf.serving.options import DEFAULT
@@ -215,16 +215,23 @@ class Application:
             return _json_response(await run_in_threadpool(self._rest.get, path))
         with self._admitted():
             body = await read_body(request, self._limits, self._deadlines)
-            question = await run_in_threadpool(self._rest.question, path, body)
-            if question.num_rows > self._limits.max_rows:
-                says = f"{question.num_rows:,} rows, expected at most {self._limits.max_rows:,}"
-                raise HTTPException(413, says)
+            question = await run_in_threadpool(self._question, path, body)
             outputs = await self._computed(request, question.arrays, question.signature)
-            content = await run_in_threadpool(lambda: _json(question.reply(outputs)))
-            is_due = await run_in_threadpool(
-                self.metrics.note_answered, question.arrays, question.signature
-            )
+            return await run_in_threadpool(self._reply, question, outputs)
+
+    def _question(self, path: str, body: bytes) -> Question:
+        """What a request asks, of rows that are not too many."""
+        question = self._rest.question(path, body)
+        if question.num_rows > self._limits.max_rows:
+            says = f"{question.num_rows:,} rows, expected at most {self._limits.max_rows:,}"
+            raise HTTPException(413, says)
+        return question
+
+    def _reply(self, question: Question, outputs: Arrays) -> Response:
+        """The answer; at times all tokens are counted behind it."""
+        is_due = self.metrics.note_answered(question.arrays, question.signature)
         counting = BackgroundTask(self.metrics.count_tokens) if is_due else None
+        content = _json(question.reply(outputs))
         return Response(content, media_type="application/json", background=counting)
 
     async def _computed(self, request: Request, arrays: Arrays, signature: str) -> Arrays:
