@@ -71,6 +71,7 @@ def test_base64_may_have_white_space(server):
         (gzip.compress(b" " * 10**7)[:999], {"Content_Encoding": "gzip"}, 413, "1,000 bytes"),
         (json.dumps(rows(*"abcd")).encode(), {}, 413, "4 rows, expected at most 3"),
     ],
+    ids=["cut", "longer", "no gzip", "br", "long", "said to be long", "unpacks", "rows"],
 )
 def test_bodies_that_are_refused(model, body, headers, status, says):
     with serving(model, max_body_bytes=1000, max_rows=3) as server:
