@@ -95,9 +95,12 @@ def weights() -> pathlib.Path:
     return data_dir() / "weights/all-MiniLM-L6-v2"
 
 
-def run_ours(task: str, seed: int, folder: pathlib.Path, *, precision: str) -> None:
-    """The script, as a user calls it."""
-    where, epochs, _ = TASKS[task]
+def run_ours(
+    task: str, seed: int, folder: pathlib.Path, *, precision: str, epochs: float | None = None
+) -> None:
+    """The script, as a user calls it; for the epochs of the task unless others are given."""
+    where, usual, _ = TASKS[task]
+    epochs = epochs or usual
     flags = {"task_name": task, "data_dir": data_dir() / where, "do_train": True, "do_eval": True}
     flags |= {"init_checkpoint": weights(), "output_dir": folder, "seed": seed}
     flags |= {"learning_rate": RATE, "num_train_epochs": epochs, "bias_correction": True}
