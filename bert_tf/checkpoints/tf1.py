@@ -18,6 +18,8 @@ from absl import logging
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
+from bert_tf.checkpoints.others import refuse_others
+from bert_tf.checkpoints.scopes import unwrapped
 from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, quoted, remedy_of
 from bert_tf.options import Settings
 
@@ -36,7 +38,8 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     `checkpoint` file names, or the only one there.
 
     Raises:
-      InputError: there is none, or a folder holds several and does not say which is meant.
+      InputError: there is none, or another program's weights; or a folder holds several and does
+        not say which is meant.
     """
     path = files.own_path(path)
     prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", path)
@@ -54,6 +57,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     if found:
         received = f"{path}, a folder with {len(found)} checkpoints"
         raise InputError(received, "one, or a file `checkpoint`", "give the path of one of them")
+    refuse_others(path)
     expected = "a model's folder, or a prefix such as bert_model.ckpt beside .index and .data files"
     raise InputError(f"{path}, where there is no checkpoint", expected, NO_MODEL)
 
@@ -129,11 +133,21 @@ class CheckpointReader:
 
 
 def open_tf1(path: str | os.PathLike) -> Weights:
-    """Opens a checkpoint given as `find_checkpoint` takes it."""
+    """Opens a checkpoint given as `find_checkpoint` takes it.
+
+    Raises:
+      InputError: it is damaged, or of something else than one BERT.
+    """
     reader = CheckpointReader(path)
     beside = read_model_files(os.path.dirname(reader.prefix))
+    plain = unwrapped(reader.shapes, reader.prefix, separator="/")
+    stored = {name: theirs for theirs, name in plain.items()}
     return Weights(
-        path=reader.prefix, format="tf1", shapes=reader.shapes, read=reader.read, **beside
+        path=reader.prefix,
+        format="tf1",
+        shapes={name: reader.shapes[theirs] for name, theirs in stored.items()},
+        read=lambda name: reader.read(stored[name]),
+        **beside,
     )
 
 
