@@ -18,8 +18,6 @@ from absl import logging
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
-from bert_tf.checkpoints.others import refuse_others
-from bert_tf.checkpoints.scopes import unwrapped
 from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, quoted, remedy_of
 from bert_tf.options import Settings
 
@@ -57,6 +55,8 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     if found:
         received = f"{path}, a folder with {len(found)} checkpoints"
         raise InputError(received, "one, or a file `checkpoint`", "give the path of one of them")
+    from bert_tf.checkpoints.others import refuse_others  # not at the top: for errors alone
+
     refuse_others(path)
     expected = "a model's folder, or a prefix such as bert_model.ckpt beside .index and .data files"
     raise InputError(f"{path}, where there is no checkpoint", expected, NO_MODEL)
@@ -138,6 +138,8 @@ def open_tf1(path: str | os.PathLike) -> Weights:
     Raises:
       InputError: it is damaged, or of something else than one BERT.
     """
+    from bert_tf.checkpoints.scopes import unwrapped  # not at the top: runs need it at no time
+
     reader = CheckpointReader(path)
     beside = read_model_files(os.path.dirname(reader.prefix))
     plain = unwrapped(reader.shapes, reader.prefix, separator="/")
