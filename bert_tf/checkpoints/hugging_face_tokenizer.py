@@ -205,13 +205,13 @@ def _never_split(added: Iterable[tuple[str, Mapping[str, Any]]], case: Case) -> 
         given = {name: value for name, value in values.items() if value is not None}
         given = {"normalized": not values.get("special")} | given
         token = typed(AddedToken, given, source=f"{source}, token {quoted(content)}")
-        _refuse_otherwise_found(token, source, case)
+        _refuse_otherwise_found(token, source, case, values.get("id"))
         kept[token.content] = None
     return tuple(kept)
 
 
-def _refuse_otherwise_found(token: AddedToken, source: str, case: Case) -> None:
-    """Raises `InputError` unless a token is found anywhere in a text, as it is written."""
+def _refuse_otherwise_found(token: AddedToken, source: str, case: Case, number: int | None) -> None:
+    """Raises `InputError` unless a token, with its id, is found anywhere, as it is written."""
     fields = ("normalized", "lstrip", "rstrip", "single_word")
     how = [name for name in fields if getattr(token, name)]
     if how:
@@ -220,9 +220,9 @@ def _refuse_otherwise_found(token: AddedToken, source: str, case: Case) -> None:
         expected = "tokens that are found anywhere, as they are written, as special ones are"
         fixed = ", ".join(f"{json.dumps(name)}: false" for name in how)
         remedy = f"write {fixed} into its entry, in every file that has one"
-        if file in (ADDED, SPECIAL):  # an id, or text, alone is an entry there
-            listed = f'"additional_special_tokens": [{json.dumps(token.content)}]'
-            remedy = f"write {listed} into {os.path.join(folder, SPECIAL)}"
+        if file == ADDED:  # where an entry is an id alone
+            entry = json.dumps({number: {"content": token.content, "normalized": False}})
+            remedy = f'write "added_tokens_decoder": {entry} into {os.path.join(folder, SETTINGS)}'
         remedy += "; it is then found in this case and with these accents alone"
         if how == ["normalized"] and _is_word(token.content, case):
             remedy = _AS_A_PIECE

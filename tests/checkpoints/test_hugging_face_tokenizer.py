@@ -284,10 +284,13 @@ def test_words_that_were_added_later(tmp_path, opened, file):
     with pytest.raises(InputError, match="token '<E1>' with normalized true") as caught:
         opened(added_later(file, ["<E1>"]), vocab_size=27)
     assert f"{tmp_path}/a/{file}" in caught.value.received
-    listed = f'"additional_special_tokens": ["<E1>"] into {tmp_path}/a/{MAP}'
-    assert (listed if file == ADDED else '"normalized": false into its') in caught.value.remedy
+    entry = '{"26": {"content": "<E1>", "normalized": false}}'
     told = added_later(file, ["<E1>"], normalized=False)
-    told |= {MAP: {"additional_special_tokens": ["<E1>"]}} if file == ADDED else {}
+    remedy = '"normalized": false into its entry'
+    if file == ADDED:
+        told |= {SETTINGS: {"added_tokens_decoder": json.loads(entry)}}
+        remedy = f'"added_tokens_decoder": {entry} into {tmp_path}/a/{SETTINGS}'
+    assert remedy in caught.value.remedy
     weights = opened(told, name="b", vocab_size=27)
     assert weights.metadata.never_split == ("<E1>",)
     assert weights.pieces == (*WORDS, "<E1>")
