@@ -4,6 +4,7 @@ What is named differently there:
 
     bert.encoder.layer.3.output.dense.weight [out, in]    bert/encoder/layer_3/output/dense/kernel
     ...LayerNorm.weight and .bias                         .../LayerNorm/gamma and /beta
+    ...intermediate.dense_act.weight, of NVIDIA           .../intermediate/dense/kernel
     classifier.weight [classes, D]                        output_weights
     qa_outputs.weight [2, D]                              cls/squad/output_weights
     "hidden_act": "gelu"                                  "hidden_act": "gelu_erf"
@@ -37,6 +38,7 @@ from bert_tf.checkpoints.loading import tokenizer_of
 from bert_tf.checkpoints.metadata import (
     METADATA_FILE,
     PARTS_INDEX,
+    PICKLE,
     SAFETENSORS,
     WEIGHT_FILES,
     ModelMetadata,
@@ -44,6 +46,7 @@ from bert_tf.checkpoints.metadata import (
     damage_errors,
     json_text,
 )
+from bert_tf.checkpoints.scopes import unwrapped
 from bert_tf.checkpoints.shown_heads import OUTPUT_BIAS, heads_of
 from bert_tf.config import HUGGING_FACE_ACTIVATIONS, BertConfig
 from bert_tf.declarations import OtherKeys, size, typed
@@ -78,23 +81,25 @@ TIED = {
     "cls.predictions.decoder.weight": "bert/embeddings/word_embeddings",
     "cls.predictions.decoder.bias": "cls/predictions/output_bias",
 }
-_POSITIONS = re.compile(r"^(bert\.)?embeddings\.position_ids$")
-_PLACES = r"(embeddings\.|encoder\.layer\.\d+\.(?:attention|intermediate|output)\.|pooler\.)"
+_POSITIONS = "bert.embeddings.position_ids"
+_PLACES = (
+    r"bert\.(embeddings\.|encoder\.layer\.\d+\.(?:attention|intermediate|output)\.|pooler\.)"
+    r"|cls\.predictions\.transform\."
+)
 
 
 def original_name(name: str) -> str | None:
-    """The original's name for one of Hugging Face's; None for one that BERT does not have."""
+    """The original's name for one of Hugging Face's without a wrapper; None if BERT has none."""
     if name in _OTHER_NAMES:
         return _OTHER_NAMES[name]
-    inside = name.removeprefix("bert.")
-    if not re.match(rf"{_PLACES}|cls\.predictions\.transform\.", inside):
+    if not re.match(_PLACES, name):
         return None
-    scope = "" if inside.startswith("cls.") else "bert/"
-    path = re.sub(r"^encoder/layer/(\d+)", r"encoder/layer_\1", inside.replace(".", "/"))
+    path = re.sub(r"^bert/encoder/layer/(\d+)", r"bert/encoder/layer_\1", name.replace(".", "/"))
+    path = path.replace("/dense_act/", "/dense/")  # the activation is the same, within its layer
     path = re.sub(r"LayerNorm/(weight|gamma)$", "LayerNorm/gamma", path)
     path = re.sub(r"LayerNorm/(bias|beta)$", "LayerNorm/beta", path)
     path = re.sub(r"_embeddings/weight$", "_embeddings", path)
-    return scope + re.sub(r"/weight$", "/kernel", path)
+    return re.sub(r"/weight$", "/kernel", path)
 
 
 def hugging_face_name(name: str) -> str | None:
@@ -295,20 +300,23 @@ def _names(
     shapes: Mapping[str, tuple[int, ...]], read: Callable[[str], np.ndarray], path: str
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Original name -> name in the file; and the names that are copies of another."""
-    copies = [name for name in shapes if name in TIED or _POSITIONS.match(name)]
+    copies: dict[str, str] = {}  # without a wrapper -> name in the file
     names: dict[str, str] = {}
-    for theirs in (name for name in shapes if name not in copies):
-        ours = original_name(theirs) or theirs.replace(".", "/")
+    for theirs, plain in unwrapped(shapes, path, separator=".").items():
+        if plain in TIED or plain == _POSITIONS:
+            copies[plain] = theirs
+            continue
+        ours = original_name(plain) or plain.replace(".", "/")
         if ours in names:
             raise refused_model(path, f"both {names[ours]} and {theirs}", "one: they are the same")
         names[ours] = theirs
-    for copy, ours in TIED.items():
-        if copy in copies and ours not in names:  # tied tensors are stored once, under any name
-            names[ours] = copy
-            copies.remove(copy)
-        elif copy in copies and not np.array_equal(read(copy), read(names[ours])):
-            raise refused_model(path, f"a {copy} that differs from {names[ours]}", "one for both")
-    return names, tuple(copies)
+    for tied, ours in TIED.items():
+        if tied in copies and ours not in names:  # tied tensors are stored once, under any name
+            names[ours] = copies.pop(tied)
+        elif tied in copies and not np.array_equal(read(copies[tied]), read(names[ours])):
+            differs = f"a {copies[tied]} that differs from {names[ours]}"
+            raise refused_model(path, differs, "one for both")
+    return names, tuple(copies.values())
 
 
 # ---------------------------------------------------------------------------- writing
@@ -406,6 +414,18 @@ def _open_safetensors(path: str) -> Tensors:
     return shapes, read
 
 
+def _refuse_nested(content: Mapping[str, Any], path: str) -> None:
+    """Raises `InputError` if a pickle holds its tensors by name as an entry among others."""
+    nested = {key: value for key, value in content.items() if isinstance(value, Mapping)}
+    if nested:
+        with_tables = (key for key, value in nested.items() if "word_embeddings" in str([*value]))
+        key = next(with_tables, next(iter(nested)))
+        received = f"{path} with the entries {', '.join(map(repr, content))}"
+        taken = f"torch.load({path!r}, weights_only=True)[{key!r}]"
+        remedy = f"torch.save({taken}, {PICKLE!r}), and give that file in the model's folder"
+        raise InputError(received, "tensors by name alone", remedy)
+
+
 def _open_pickle(path: str) -> Tensors:
     """A pytorch_model.bin, by torch's loader that takes tensors and nothing else."""
     torch = import_extra(
@@ -424,6 +444,7 @@ def _open_pickle(path: str) -> Tensors:
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())
         tensors = torch.load(content, map_location="cpu", weights_only=True)
+        _refuse_nested(tensors, path)
         shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
     def read(name: str) -> np.ndarray:

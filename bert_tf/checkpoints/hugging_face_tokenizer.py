@@ -5,16 +5,19 @@ give other ids for the same text without an error. The declarations below list w
 """
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+import numpy as np
 import tensorflow as tf
 
 from bert_tf.checkpoints.metadata import VOCAB_FILE, damage_errors, json_text, vocabulary_text
 from bert_tf.declarations import OtherKeys, declared, typed
 from bert_tf.errors import InputError, quoted
 from bert_tf.files import read_json
+from bert_tf.tokenization import basic
 from bert_tf.tokenization.wordpiece import UNKNOWN, FullTokenizer, read_vocabulary
 
 SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"
@@ -27,20 +30,28 @@ _OWN = tuple(SPECIAL_TOKENS.values())
 _BERTS = tuple(
     f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "Electra") for fast in ("", "Fast")
 )
+_AS_A_PIECE = (
+    f"append it to {VOCAB_FILE}, where its id says, and to the vocab of the model in {FAST}, and "
+    "take its entry out of the added tokens in every file: it is then a word piece of any text"
+)
 _GENERIC = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 Files = TypeVar("Files")
+Case: TypeAlias = dict[str, Any]  # arguments of `basic.load_unicode_table`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddedToken(OtherKeys):
-    """A token that is found anywhere in a text, as it is, before that is lower-cased and cut."""
+    """A token that is found in a text before that is cut; fields that are true say otherwise how.
+
+    Without them it is found anywhere, as it is written, before the text is lower-cased.
+    """
 
     content: str = declared(filled=True)
-    normalized: bool | None = declared(None, choices=(False,))
-    lstrip: bool | None = declared(None, choices=(False,))
-    rstrip: bool | None = declared(None, choices=(False,))
-    single_word: bool | None = declared(None, choices=(False,))
+    normalized: bool | None = None  # in the text without capitals and accents
+    lstrip: bool | None = None  # with white space before it
+    rstrip: bool | None = None  # with white space behind it
+    single_word: bool | None = None  # not within a word
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,13 +134,14 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
             lower, strip = fast.normalizer.lowercase, fast.normalizer.strip_accents
         elif fast and lower is None:
             lower = True  # as BERT's classes do, whatever the normalizer of tokenizer.json says
+        case = {"do_lower_case": lower is not False, "strip_accents": strip}
         added = list(_added_tokens(folder, settings, fast))
-        kept = _never_split(added)
+        kept = _never_split(added, case)
         own = settings.never_split or ()  # alone it is only of words between spaces
         if never := {*own} - {*_OWN, *kept}:
             expected = "added tokens only, which are found anywhere"
             raise refused_model(source, f"never_split {quoted(sorted(never))}", expected)
-        pieces, vocab_file = _read_pieces(folder, fast, added)
+        pieces, vocab_file = _read_pieces(folder, fast, added, case)
     never_split = tuple(dict.fromkeys((*own, *kept)))
     strip = None if strip == lower else strip
     return Tokenizer(pieces, vocab_file, lower, strip, never_split, settings.model_max_length)
@@ -176,8 +188,8 @@ def _values_of(token: Any) -> dict[str, Any]:
     return token if isinstance(token, dict) else {"content": token}
 
 
-def _never_split(added: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[str, ...]:
-    """The added tokens beside BERT's own, each once.
+def _never_split(added: Iterable[tuple[str, Mapping[str, Any]]], case: Case) -> tuple[str, ...]:
+    """The added tokens beside BERT's own, each once; `case`: of the text, as of `Case`.
 
     BERT's own are text like any other here, as in the original, unless `never_split` lists them.
     A token in added_tokens.json has an id alone: another file must say how it is found.
@@ -192,19 +204,53 @@ def _never_split(added: Iterable[tuple[str, Mapping[str, Any]]]) -> tuple[str, .
             continue
         given = {name: value for name, value in values.items() if value is not None}
         given = {"normalized": not values.get("special")} | given
-        kept[typed(AddedToken, given, source=f"{source}, token {quoted(content)}").content] = None
+        token = typed(AddedToken, given, source=f"{source}, token {quoted(content)}")
+        _refuse_otherwise_found(token, source, case, values.get("id"))
+        kept[token.content] = None
     return tuple(kept)
+
+
+def _refuse_otherwise_found(token: AddedToken, source: str, case: Case, number: int | None) -> None:
+    """Raises `InputError` unless a token, with its id, is found anywhere, as it is written."""
+    fields = ("normalized", "lstrip", "rstrip", "single_word")
+    how = [name for name in fields if getattr(token, name)]
+    if how:
+        folder, file = os.path.split(source)
+        received = f"{source}, token {quoted(token.content)} with {' and '.join(how)} true"
+        expected = "tokens that are found anywhere, as they are written, as special ones are"
+        fixed = ", ".join(f"{json.dumps(name)}: false" for name in how)
+        remedy = f"write {fixed} into its entry, in every file that has one"
+        if file == ADDED:  # where an entry is an id alone
+            entry = json.dumps({number: {"content": token.content, "normalized": False}})
+            remedy = f'write "added_tokens_decoder": {entry} into {os.path.join(folder, SETTINGS)}'
+        remedy += "; it is then found in this case and with these accents alone"
+        if how == ["normalized"] and _is_word(token.content, case):
+            remedy = _AS_A_PIECE
+        raise InputError(received, expected, remedy)
+
+
+def _is_word(text: str, case: Case) -> bool:
+    """Whether text has this as a word, or the beginning of one, after its case is changed."""
+    table = basic.load_unicode_table(**case)
+    points = np.array([*map(ord, text.removeprefix("##"))])
+    rows = table.rows[table.pages[points // basic.PAGE], points % basic.PAGE]
+    is_same = table.characters[rows] == [0] + [basic.ABSENT] * (table.characters.shape[1] - 1)
+    return bool(is_same.all() and not (table.flags[rows] & basic.BREAK_BEFORE).any())
 
 
 # ---------------------------------------------------------------------------- vocabulary
 
 
 def _read_pieces(
-    folder: str, fast: Fast | None, added: Iterable[tuple[str, Mapping[str, Any]]]
+    folder: str, fast: Fast | None, added: Iterable[tuple[str, Mapping[str, Any]]], case: Case
 ) -> tuple[tuple[str, ...] | None, str | None]:
     """The vocabulary in the order of its ids, and the file it is from.
 
     Added tokens, each with its file, stand behind it or are in it.
+
+    Raises:
+      InputError: files contradict each other; or a token behind the vocabulary would be found here
+        as a word piece too, in a text whose capitals or accents make it another word.
     """
     text, path = os.path.join(folder, VOCAB_FILE), os.path.join(folder, FAST)
     found = {text: read_vocabulary(text)} if tf.io.gfile.exists(text) else {}
@@ -214,6 +260,10 @@ def _read_pieces(
     for pieces in found.values():
         for number, token, file in sorted(with_ids):
             if token not in pieces and number == len(pieces):
+                if any(case.values()) and token not in _OWN and _is_word(token, case):
+                    received = f"{file} with the token {quoted(token)} behind the vocabulary"
+                    expected = "tokens that no lower-cased word has in it, such as <e1>"
+                    raise InputError(received, expected, _AS_A_PIECE)
                 pieces.append(token)
             elif pieces[number : number + 1] != [token]:
                 received = f"{file} with the token {token} as number {number}"

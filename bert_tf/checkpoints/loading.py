@@ -200,6 +200,8 @@ def report_on(
     remedy = "use a model that was trained for this, and the bert_config_file that belongs to it"
     lacking = [name for name in report.missing if re.match(required, name)]
     if lacking or not report.matched:
+        if report.unused:
+            remedy += "; rename weights of the same layers that have other names"
         such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
         lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
         received = f"{report.path}, which {lacks}; its other weights: {unused or 'none'}"

@@ -37,7 +37,8 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     `checkpoint` file names, or the only one there.
 
     Raises:
-      InputError: there is none, or a folder holds several and does not say which is meant.
+      InputError: there is none, or another program's weights; or a folder holds several and does
+        not say which is meant.
     """
     path = files.own_path(path)
     prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", path)
@@ -55,6 +56,9 @@ def find_checkpoint(path: str | os.PathLike) -> str:
     if found:
         received = f"{path}, a folder with {len(found)} checkpoints"
         raise InputError(received, "one, or a file `checkpoint`", "give the path of one of them")
+    from bert_tf.checkpoints.others import refuse_others  # not at the top: for errors alone
+
+    refuse_others(path)
     expected = "a model's folder, or a prefix such as bert_model.ckpt beside .index and .data files"
     raise InputError(f"{path}, where there is no checkpoint", expected, NO_MODEL)
 
@@ -131,11 +135,23 @@ class CheckpointReader:
 
 
 def open_tf1(path: str | os.PathLike) -> Weights:
-    """Opens a checkpoint given as `find_checkpoint` takes it."""
+    """Opens a checkpoint given as `find_checkpoint` takes it.
+
+    Raises:
+      InputError: it is damaged, or of something else than one BERT.
+    """
+    from bert_tf.checkpoints.scopes import unwrapped  # not at the top: runs need it at no time
+
     reader = CheckpointReader(path)
     beside = read_model_files(os.path.dirname(reader.prefix))
+    plain = unwrapped(reader.shapes, reader.prefix, separator="/")
+    stored = {name: theirs for theirs, name in plain.items()}
     return Weights(
-        path=reader.prefix, format="tf1", shapes=reader.shapes, read=reader.read, **beside
+        path=reader.prefix,
+        format="tf1",
+        shapes={name: reader.shapes[theirs] for name, theirs in stored.items()},
+        read=lambda name: reader.read(stored[name]),
+        **beside,
     )
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from bert_tf.checkpoints.metadata import Weights, read_model_files
+from bert_tf.checkpoints.scopes import refused_pair
 from bert_tf.checkpoints.tf1 import CheckpointReader
 from bert_tf.errors import InputError
 
@@ -28,6 +29,7 @@ GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _NORM, _DENSE = r"/(gamma|beta)", r"/(kernel|bias)"
 _ENCODER = r"(?:model/encoder_network|model/encoder|encoder_network|encoder|model)/"
+_TABLE = _ENCODER + r"_embedding_layer/embeddings"
 _BLOCK, _LAYER = _ENCODER + r"_transformer_layers/(\d+)/", r"bert/encoder/layer_\1/"
 _MASKED_LM = r"(?:model/)?masked_lm/"
 _CLASSIFIER = r"(?:model/)?classification_heads/0/"
@@ -37,7 +39,7 @@ _HEADS_POOLER = rf"(?:next_sentence\.\.pooler_|{_CLASSIFIER})dense"
 # The place in the object graph, with the layers of a functional model under their attributes'
 # names, and the original's name.
 _NAMES = (
-    (_ENCODER + r"_embedding_layer/embeddings", "bert/embeddings/word_embeddings"),
+    (_TABLE, "bert/embeddings/word_embeddings"),
     (_ENCODER + r"_position_embedding_layer/embeddings", "bert/embeddings/position_embeddings"),
     (_ENCODER + r"_type_embedding_layer/embeddings", "bert/embeddings/token_type_embeddings"),
     (_ENCODER + r"_embedding_norm_layer" + _NORM, r"bert/embeddings/LayerNorm/\1"),
@@ -65,11 +67,14 @@ def open_tf2(path: str) -> Weights:
     """Opens a TF2 checkpoint of tensorflow/models.
 
     Raises:
-      InputError: it is damaged, holds no BERT encoder that is known, or has another number of
-        attention heads than the configuration beside it.
+      InputError: it is damaged, holds no BERT encoder that is known, or two of them, or has another
+        number of attention heads than the configuration beside it.
     """
     reader = CheckpointReader(path)
     places = [key.removesuffix(_VALUE) for key in reader.shapes if key != GRAPH]
+    tables = [place for place in places if re.fullmatch(_TABLE, _attributes(place, 0))]
+    if len(tables) > 1:
+        raise refused_pair(reader.prefix, *tables[:2])
     names = original_names(places)
     if "bert/embeddings/word_embeddings" not in names.values():
         such = ", ".join(sorted(places)[:3])
@@ -112,6 +117,16 @@ def original_names(places: Iterable[str]) -> dict[str, str]:
     places = sorted(places, key=lambda place: (not re.match(_HEADS_POOLER, place), place))
     in_block = re.compile(r"layer_with_weights-(\d+)/_attention_layer/")
     num_blocks = len({match[1] for place in places if (match := in_block.search(place))})
+    names: dict[str, str] = {}
+    for place in places:
+        name = _name(_attributes(place, num_blocks))
+        if name and name not in names.values():  # one variable can have several places
+            names[place] = name
+    return names
+
+
+def _attributes(place: str, num_blocks: int) -> str:
+    """A place with the numbered layers of a functional model under their attributes' names."""
     layers = ["_embedding_layer", "_position_embedding_layer", "_type_embedding_layer",
               "_embedding_norm_layer", *(f"_transformer_layers/{i}" for i in range(num_blocks)),
               "_pooler_layer"]  # fmt: skip
@@ -120,12 +135,7 @@ def original_names(places: Iterable[str]) -> dict[str, str]:
         number = int(match[1])
         return layers[number] if number < len(layers) else match[0]
 
-    names: dict[str, str] = {}
-    for place in places:
-        name = _name(re.sub(r"layer_with_weights-(\d+)", attribute, place))
-        if name and name not in names.values():  # one variable can have several places
-            names[place] = name
-    return names
+    return re.sub(r"layer_with_weights-(\d+)", attribute, place)
 
 
 def _name(place: str) -> str | None:

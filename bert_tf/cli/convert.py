@@ -128,11 +128,11 @@ def convert(source: "Weights", options: Convert) -> None:
     with Progress(f"write {options.to}"):
         saving.write_weights(changed, options.to, written_format, prove=prove)
     print(f"Wrote {options.to} in the format {written_format}: {len(changed.names)} weights")
-    if written_format == "hugging_face":  # which has no place for the rest
-        for name in filter(lambda name: not hugging_face_name(name), changed.names):
-            print(f"  left out: {name}")
-        if slots := changed.slots:
-            print(f"  left out: {len(slots)} slots of the optimizer, such as {slots[0]}")
+    has_place = written_format != "hugging_face"  # for what no layer of a BERT has
+    for name in filter(lambda name: not hugging_face_name(name), changed.names):
+        print(f"  {'kept, though of no layer here' if has_place else 'left out'}: {name}")
+    if not has_place and (slots := changed.slots):
+        print(f"  left out: {len(slots)} slots of the optimizer, such as {slots[0]}")
     for name, difference in differences.items():
         print(f"  {name}: greatest difference {difference:.3g}")
 

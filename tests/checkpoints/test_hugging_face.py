@@ -48,12 +48,13 @@ def test_names_are_a_bijection():
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        ("embeddings.LayerNorm.gamma", "bert/embeddings/LayerNorm/gamma"),
+        ("bert.embeddings.LayerNorm.gamma", "bert/embeddings/LayerNorm/gamma"),
         ("bert.encoder.layer.11.output.LayerNorm.beta",
          "bert/encoder/layer_11/output/LayerNorm/beta"),
-        ("encoder.layer.10.attention.self.key.weight",
+        ("bert.encoder.layer.10.attention.self.key.weight",
          "bert/encoder/layer_10/attention/self/key/kernel"),
         *((theirs, None) for theirs in ("cls.predictions.decoder.weight", "lm_head.weight",
+                                        "encoder.layer.0.output.dense.bias",
                                         "distilbert.transformer.layer.0.ffn.lin1.weight")),
     ],
 )  # fmt: skip

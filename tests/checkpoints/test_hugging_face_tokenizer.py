@@ -3,11 +3,13 @@
 import dataclasses
 import json
 
+import hypothesis
 import model_files
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
-from bert_tf.checkpoints.loading import open_weights
+from bert_tf.checkpoints.loading import open_weights, tokenizer_of
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.checkpoints.saving import save_weights
 from bert_tf.errors import InputError
@@ -182,7 +184,7 @@ def test_added_tokens(tmp_path, opened, name):
         return opened({"vocab.txt": VOCAB_TEXT, name: PLACES[name](token, number)})
 
     assert with_token("[CLS]", 2).pieces == model_files.PIECES
-    with pytest.raises(InputError, match="token '<e1>' with normalized True") as caught:
+    with pytest.raises(InputError, match="token '<e1>' with normalized true") as caught:
         with_token("<e1>", 41)
     assert f"{tmp_path}/a/{name}" in caught.value.received
     with pytest.raises(InputError, match="token 'w3' with normalized"):  # also of the vocabulary
@@ -240,6 +242,131 @@ def test_added_tokens_that_are_found_otherwise_or_no_text(tmp_path, opened, how)
         with pytest.raises(InputError, match=r", token .* with ") as caught:
             opened({"vocab.txt": VOCAB_TEXT, SETTINGS: settings})
         assert f"{tmp_path}/a/{SETTINGS}" in caught.value.received
+
+
+# ---------------------------------------------------------------------------- words added later
+
+WORDS = (
+    *model_files.SPECIAL,
+    "nano",
+    "##nano",
+    "covid",
+    "##body",
+    "body",
+    "x",
+    "##x",
+    "19",
+    "##19",
+)
+WORDS += ("-", "n", "##n", "a", "##a", "e", "##e", "[", "]", "<", "1", ">")
+HOW = {"lstrip": False, "rstrip": False, "single_word": False, "special": False}
+
+
+def added_later(file: str, words, *, normalized: bool = True, vocabulary=WORDS) -> dict:
+    """Files of a tokenizer as `add_tokens` leaves them; added_tokens.json has ids alone."""
+    ids = {word: len(vocabulary) + i for i, word in enumerate(words)}
+    how = HOW | {"normalized": normalized}
+    files: dict = {"vocab.txt": "".join(f"{word}\n" for word in vocabulary)}
+    if file == ADDED:
+        return files | {file: ids}
+    if file == FAST:
+        whole, vocab = model_files.HUGGING_FACE_FILES[FAST], enumerate(vocabulary)
+        model = whole["model"] | {"vocab": {word: i for i, word in vocab}}
+        entries = [{"id": number, "content": word} | how for word, number in ids.items()]
+        return files | {file: whole | {"model": model, "added_tokens": entries}}
+    decoder = {str(number): {"content": word} | how for word, number in ids.items()}
+    return files | {file: {"added_tokens_decoder": decoder}}
+
+
+@pytest.mark.parametrize("file", [ADDED, FAST, SETTINGS])
+def test_words_that_were_added_later(tmp_path, opened, file):
+    """The library finds them in any case and with any accents; here they are as written."""
+    with pytest.raises(InputError, match="token '<E1>' with normalized true") as caught:
+        opened(added_later(file, ["<E1>"]), vocab_size=27)
+    assert f"{tmp_path}/a/{file}" in caught.value.received
+    entry = '{"26": {"content": "<E1>", "normalized": false}}'
+    told = added_later(file, ["<E1>"], normalized=False)
+    remedy = '"normalized": false into its entry'
+    if file == ADDED:
+        told |= {SETTINGS: {"added_tokens_decoder": json.loads(entry)}}
+        remedy = f'"added_tokens_decoder": {entry} into {tmp_path}/a/{SETTINGS}'
+    assert remedy in caught.value.remedy
+    weights = opened(told, name="b", vocab_size=27)
+    assert weights.metadata.never_split == ("<E1>",)
+    assert weights.pieces == (*WORDS, "<E1>")
+
+
+@pytest.mark.parametrize("word", ["nanobody", "##nanobody", "β"])
+@pytest.mark.parametrize("file", [ADDED, FAST, SETTINGS])
+def test_words_of_lower_case_that_were_added_later(tmp_path, opened, file, word):
+    """As pieces they are found in whole words as the library finds them, whatever their case."""
+    special = {MAP: {"additional_special_tokens": [word]}} if file == ADDED else {}
+    behind = added_later(file, [word], normalized=False) | special
+    cases = [(behind, "behind the vocabulary")]
+    if word[0] != "#":
+        cases.append((added_later(file, [word]), "normalized true"))
+    for files, says in cases:
+        with pytest.raises(InputError, match=says) as caught:
+            opened(files, name=says, vocab_size=27)
+        assert f"{tmp_path}/{says}/{file}" in caught.value.received
+        assert "append it to vocab.txt" in caught.value.remedy
+    told = added_later(file, [], vocabulary=(*WORDS, word))
+    assert opened(told, name="b", vocab_size=27).pieces == (*WORDS, word)
+    cased = behind | {SETTINGS: {"do_lower_case": False} | behind.get(SETTINGS, {})}
+    assert opened(cased, name="c", vocab_size=27).metadata.never_split == (word,)
+    cased[SETTINGS] = cased[SETTINGS] | {"strip_accents": True}
+    with pytest.raises(InputError, match="behind the vocabulary"):
+        opened(cased, name="d", vocab_size=27)
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Makes the library's tokenizer, and ours, of the files of a folder."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the library that wrote the files")
+
+    def both(lower, words, *, vocabulary=WORDS):
+        files = added_later(FAST, words, normalized=False, vocabulary=vocabulary)
+        normalizer = files[FAST]["normalizer"] | {"lowercase": lower}
+        files |= {
+            SETTINGS: {"do_lower_case": lower},
+            FAST: files[FAST] | {"normalizer": normalizer},
+        }
+        config = model_files.hugging_face_config(vocab_size=27 + len(words))
+        folder = tmp_path_factory.mktemp("model")
+        weights = open_weights(
+            model_files.write_hugging_face(folder, {}, config=config, files=files)
+        )
+        library = tokenizers.Tokenizer.from_file(f"{folder}/{FAST}")
+        return library, tokenizer_of(weights, weights.config)
+
+    return {
+        "lower": both(True, ["<E1>", "COVID-19", "é"]),
+        "cased": both(False, ["<E1>", "COVID-19", "é", "nanobody"]),
+        "a piece": both(True, [], vocabulary=(*WORDS, "nanobody")),
+    }
+
+
+PARTS = (
+    "<E1>",
+    "<e1>",
+    "COVID-19",
+    "nanobody",
+    "Nanobody",
+    "NANOBODY",
+    "covid-19",
+    "Covid",
+    "e\u0301",
+)
+PARTS += ("é", "É", "nan\u00f3body", "x", " ", "-", ".", "19", "[MASK", "]", "n\u0303", "\t", "漢")
+
+
+@pytest.mark.parametrize("kind", ["lower", "cased", "a piece"])
+@hypothesis.given(text=st.lists(st.sampled_from(PARTS)).map("".join))
+@hypothesis.settings(max_examples=300, deadline=None)
+def test_added_words_as_the_library_finds_them(both, kind, text):
+    """As the messages tell to write them."""
+    library, ours = both[kind]
+    assert ours.tokenize(text) == library.encode(text, add_special_tokens=False).tokens
 
 
 # ---------------------------------------------------------------------------- whole folders
