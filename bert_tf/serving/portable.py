@@ -135,19 +135,20 @@ def write_portable(
 
 
 def convert(
-    model: keras.Model, path: str, specs: Mapping[str, tf.TensorSpec], *, name: str, int8: bool
+    model: AnswersOfIds, path: str, specs: Mapping[str, tf.TensorSpec], *, name: str, int8: bool
 ) -> None:
     """Writes a model of inputs by name as a file of a format."""
     more = {"optimizations": [tf.lite.Optimize.DEFAULT]} if int8 and name == LITERT else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Keras asks for a name that NumPy had
         model.export(path, format=name, input_signature=[specs], verbose=False, **more)
-    if int8 and name == ONNX:
+    if name != ONNX:
+        return
+    if int8:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         quantize_dynamic(path, path, per_channel=True, weight_type=QuantType.QInt8)
-    if name == ONNX:
-        onnx_names.write_named(path, named_dimensions(model, specs))
+    onnx_names.write_named(path, named_dimensions(model, specs))
 
 
 def input_shapes(task: ServingTask, *, fixed: bool) -> Shapes:
