@@ -34,7 +34,11 @@ class Export(Options, most_used="init_checkpoint export_dir format task labels m
         default=SAVED_MODEL,
         choices=EXPORT_FORMATS,
     )
-    int8: bool = option("Weights as int8, a quarter of the size; litert and onnx.", default=False)
+    int8: bool = option(
+        "Weights as int8, a quarter of the size; litert and onnx. Of onnx answers then depend on "
+        "the other texts of a batch: ask one at a time, without padding, for answers that do not.",
+        default=False,
+    )
     serving: Served = Served()
 
 

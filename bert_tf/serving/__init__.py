@@ -10,6 +10,7 @@ In the order in which a request meets them:
                         the same of heads that make something else of texts
     export              a task -> EXPORT_DIR/1, with vocabulary, model card and checksums
     portable            its ids signature as one file for LiteRT or ONNX Runtime
+    onnx_names          the names in an ONNX file
     predictor           an export or a checkpoint -> answers in Python
     pretrained          vectors of layers, and how likely a text is, without an export
 

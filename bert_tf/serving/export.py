@@ -197,14 +197,14 @@ def _beside_float32(
         answers = exact_of_ids(**features)
         return {name: answers[name] for name in names}
 
-    difference, other = portable.compare(partial(_answers_of, of_ids), numbers_of, exact)
-    if not np.isfinite(difference):
+    far = portable.beside(partial(_answers_of, of_ids), numbers_of, exact, fixed=False)
+    if not np.isfinite([*far.values()]).all():
         received = (
             "answers in bfloat16 that are NaN or infinite, or of other shapes than in float32"
         )
         remedy = f"export with --precision={FLOAT32}, and report this; nothing was left"
         raise InputError(received, "answers near those in float32", remedy)
-    return {"greatest_difference": difference, "other_whole_numbers": other}
+    return far
 
 
 def _write_description(folder: str, metadata: Mapping[str, Any], title: str) -> None:
@@ -416,10 +416,14 @@ def metrics_of(path: str) -> dict[str, str]:
 
 # ---------------------------------------------------------------------------- README.md
 
-CARD, SAVED_MODEL_CARD, PORTABLE_CARD, BFLOAT16_CARD = (
-    pathlib.Path(__file__).with_name(f"card{kind}.md").read_text(encoding="utf-8")
-    for kind in ("", "_saved_model", "_portable", "_bfloat16")
-)
+
+def _card(kind: str = "") -> str:
+    return pathlib.Path(__file__).with_name(f"card{kind}.md").read_text(encoding="utf-8")
+
+
+CARD, SAVED_MODEL_CARD, PORTABLE_CARD = _card(), _card("_saved_model"), _card("_portable")
+BFLOAT16_CARD, BATCHES_CARD = _card("_bfloat16"), _card("_batches")
+INT8_CARDS = {MODEL_FILES[name]: _card(f"_int8_{name}") for name in portable.FORMATS}
 
 
 def model_card(metadata: Mapping[str, Any], title: str) -> str:
@@ -429,13 +433,18 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
       metadata: as of `metadata_of`.
       title: one line: what the model does.
     """
-    about = SAVED_MODEL_CARD
+    parts = [SAVED_MODEL_CARD]
     if metadata["options"].get("precision") == BFLOAT16:
-        about = f"{about.rstrip()}\n\n{BFLOAT16_CARD.format(**metadata)}"
+        parts.append(BFLOAT16_CARD.format(**metadata))
     if "file" in metadata:
         weights = "int8" if metadata["int8_weights"] else "float32"
-        about = PORTABLE_CARD.format(weights=weights, **metadata)
-    return CARD.format(task=metadata["task"], title=title, about=about.rstrip())
+        parts = [PORTABLE_CARD.format(weights=weights, **metadata)]
+    if f"{portable.GREATEST}{portable.IN_BATCHES}" in metadata:
+        parts.append(BATCHES_CARD.format(**metadata))
+    if metadata.get("int8_weights"):
+        parts.append(INT8_CARDS[metadata["file"]])
+    about = "\n\n".join(part.rstrip() for part in parts)
+    return CARD.format(task=metadata["task"], title=title, about=about)
 
 
 # ---------------------------------------------------------------------------- checksums

@@ -10,16 +10,16 @@ Before a file is published it is compared with the model it was converted from. 
 must be the same, not all: of two equally likely pieces either may come first.
 
 A LiteRT file takes one row of fixed length, the shape that its kernels are made for; an ONNX file
-any number of rows of any length.
+any number of rows of any length, and names these sizes.
 
-Shapes: B rows, S sequence, P masked positions.
+Shapes: B rows, S sequence, C choices, P masked positions.
 """
 
 import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -31,16 +31,25 @@ from bert_tf import files
 from bert_tf.errors import InputError
 from bert_tf.heads.labels import MOST_USUAL
 from bert_tf.runtime import import_extra
+from bert_tf.serving import onnx_names
 from bert_tf.serving.options import FROM_IDS, LITERT, ONNX
 from bert_tf.serving.signatures import Answers, ServingTask, Signature, refuse_not_finite
+from bert_tf.tokenization.layer import FEATURE_NAMES
+from bert_tf.tokenization.wordpiece import LEAST_LENGTH
 
 Arrays = dict[str, np.ndarray]
 Answer = Callable[[Arrays], Arrays]
 Shapes = Mapping[str, tuple[int | None, ...]]
+MASKED = "masked_lm_positions"
 MASKED_POSITIONS = 20  # P of a LiteRT file
 THREADS = 2  # for the comparison
 TOLERANCE = 1e-4  # between a file of float32 and the model
-SAMPLE_LENGTHS = (1.0, 0.4, 0.05)  # lengths of the compared rows, as fractions of S
+# Words of the compared texts, as fractions of S.
+SAMPLE_LENGTHS = (1.0, 0.4, 0.2, 0.1, 0.1, 0.05, 0.05, 0.02)
+GREATEST, OTHERS, IN_BATCHES = "greatest_difference", "other_whole_numbers", "_in_batches"
+BATCH, CHOICES, MASKS, SEQUENCE = "batch", "choices", "masks", "sequence"  # in an ONNX file
+# All different, and none beyond a model's: they show which of them an answer's dimension is.
+TOLD_APART = {BATCH: 2, CHOICES: 3, MASKS: 4, SEQUENCE: LEAST_LENGTH}
 
 
 class PortableFormat(NamedTuple):
@@ -84,8 +93,8 @@ def write_portable(
       int8: weights as int8 with a scale for each channel.
 
     Returns:
-      The signature, and its part of export.json: the file, the greatest difference from the model
-      in float32, and the share of other whole numbers among the answers.
+      The signature, and its part of export.json: the file, and how far its answers are from those
+      of the model in float32, as `beside` has it.
 
     Raises:
       InputError: the extra is not installed, the file's answers differ from the model's, or it
@@ -105,11 +114,14 @@ def write_portable(
         path = os.path.join(local, file_format.file_name)
         with files.path_errors(path, "written"):
             convert(model, path, specs, name=name, int8=int8)
-        difference, other = compare(file_format.load(path, THREADS), signature.traced(), task)
-        says = "%s: %.1f MB, differs from the model by %.1e and in %.0f %% of the whole numbers"
+        answer = file_format.load(path, THREADS)
+        far = beside(answer, signature.traced(), task, fixed=file_format.fixed)
         size = os.path.getsize(path) / 1e6
-        logging.info(says, file_format.file_name, size, difference, 100 * other)
+        figures = ", ".join(f"{figure} {value:.2g}" for figure, value in far.items())
+        logging.info("%s: %.1f MB; %s", file_format.file_name, size, figures)
         most = sys.float_info.max if int8 else TOLERANCE
+        difference = max(value for figure, value in far.items() if figure.startswith(GREATEST))
+        other = max(value for figure, value in far.items() if figure.startswith(OTHERS))
         if not difference <= most or (other > 0.5 and not int8):
             raise InputError(
                 f"answers of the converted model that differ by {difference:.1e}, and in "
@@ -119,40 +131,90 @@ def write_portable(
             )
         with files.path_errors(folder, "written"):
             tf.io.gfile.copy(path, tf.io.gfile.join(folder, file_format.file_name))
-    facts = {"file": file_format.file_name, "int8_weights": int8}
-    facts |= {"greatest_difference": difference, "other_whole_numbers": other}
-    return {FROM_IDS: signature}, facts
+    return {FROM_IDS: signature}, {"file": file_format.file_name, "int8_weights": int8, **far}
 
 
 def convert(
-    model: keras.Model, path: str, specs: Mapping[str, tf.TensorSpec], *, name: str, int8: bool
+    model: AnswersOfIds, path: str, specs: Mapping[str, tf.TensorSpec], *, name: str, int8: bool
 ) -> None:
     """Writes a model of inputs by name as a file of a format."""
     more = {"optimizations": [tf.lite.Optimize.DEFAULT]} if int8 and name == LITERT else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # Keras asks for a name that NumPy had
         model.export(path, format=name, input_signature=[specs], verbose=False, **more)
-    if int8 and name == ONNX:
+    if name != ONNX:
+        return
+    if int8:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         quantize_dynamic(path, path, per_channel=True, weight_type=QuantType.QInt8)
+    onnx_names.write_named(path, named_dimensions(model, specs))
 
 
 def input_shapes(task: ServingTask, *, fixed: bool) -> Shapes:
     """Shapes of the features; None where any size fits."""
-    shapes = {name: tuple(spec.shape) for name, spec in task.id_specs().items()}
+    specs = task.id_specs()
     if not fixed:
-        return shapes
+        return {name: tuple(spec.shape) for name, spec in specs.items()}
     length = task.sequences.max_seq_length
-    sizes = {}
-    for name, shape in shapes.items():
-        last = min(MASKED_POSITIONS, length) if name == "masked_lm_positions" else length
-        sizes[name] = (1, last) if len(shape) == 2 else (1, task.options.num_choices, last)
-    return sizes
+    masks = min(MASKED_POSITIONS, length)
+    sizes = {BATCH: 1, CHOICES: task.options.num_choices, MASKS: masks, SEQUENCE: length}
+    return {name: _shape(dimensions_of(name, spec), sizes) for name, spec in specs.items()}
 
 
-def compare(answer: Answer, signature: Any, task: ServingTask) -> tuple[float, float]:
-    """A file's answers beside its model's, on rows of several lengths, one at a time.
+def dimensions_of(name: str, spec: tf.TensorSpec) -> tuple[str, ...]:
+    """The names of the dimensions of a feature."""
+    if name == MASKED:
+        return BATCH, MASKS
+    return (BATCH, SEQUENCE) if spec.shape.rank == 2 else (BATCH, CHOICES, SEQUENCE)
+
+
+def named_dimensions(
+    model: AnswersOfIds, specs: Mapping[str, tf.TensorSpec]
+) -> onnx_names.Dimensions:
+    """Names for the dimensions of a model's features and answers.
+
+    Of an answer each is called as the one of the features that has its size; another size, of the
+    answer and its place.
+    """
+    names = {name: dimensions_of(name, spec) for name, spec in specs.items()}
+    shapes = {name: _shape(dimensions, TOLD_APART) for name, dimensions in names.items()}
+    asked = {name: tf.zeros(shape, tf.int32) for name, shape in shapes.items()}
+    of_size = {size: dimension for dimension, size in TOLD_APART.items()}
+    for name, value in model.call(asked).items():
+        places = enumerate(value.shape)
+        names[name] = tuple(of_size.get(size, f"{name}_{place}") for place, size in places)
+    return names
+
+
+def _shape(dimensions: Sequence[str], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(sizes[dimension] for dimension in dimensions)
+
+
+def beside(answer: Answer, signature: Any, task: ServingTask, *, fixed: bool) -> dict[str, float]:
+    """How far answers are from a model's, for export.json: of texts alone, and of batches of them.
+
+    Args:
+      answer: features -> the answers to compare.
+      signature: the model's own, from features as keyword arguments.
+      task: whose texts are asked about.
+      fixed: they are padded to the maximum length, and there are no batches.
+
+    Returns:
+      What `compare` returns, by name; of batches, where there are any, under a name of its own.
+    """
+    rows, length = sample_rows(task), task.sequences.max_seq_length if fixed else 0
+    requests = {"": [joined([row], length) for row in rows]}
+    requests |= {} if fixed else {IN_BATCHES: [joined(rows)]}
+    far = {}
+    for how, batches in requests.items():
+        difference, other = compare(answer, signature, batches)
+        far |= {f"{GREATEST}{how}": difference, f"{OTHERS}{how}": other}
+    return far
+
+
+def compare(answer: Answer, signature: Any, requests: Iterable[Arrays]) -> tuple[float, float]:
+    """Answers beside a model's, to some requests.
 
     Returns:
       The greatest difference of floating-point answers, of an answer beyond 10 for each 10 of its
@@ -161,7 +223,7 @@ def compare(answer: Answer, signature: Any, task: ServingTask) -> tuple[float, f
     """
     greatest = 0.0
     is_other: list[bool] = []
-    for features in sample_features(task):
+    for features in requests:
         answers = signature(**{name: tf.constant(value) for name, value in features.items()})
         wanted = {name: value.numpy() for name, value in answers.items()}
         refuse_not_finite(wanted)
@@ -192,21 +254,46 @@ def differences(answers: Mapping[str, Any], wanted: Arrays) -> tuple[float, list
     return greatest, is_other
 
 
-def sample_features(task: ServingTask) -> Iterator[Arrays]:
-    """A row of random ids for each of SAMPLE_LENGTHS, padded to the maximum length."""
-    rng, sizes = np.random.default_rng(0), input_shapes(task, fixed=True)
-    config, length, shape = task.sequences.config, task.sequences.max_seq_length, sizes["input_ids"]
+def sample_rows(task: ServingTask) -> list[Arrays]:
+    """Texts of words of the vocabulary, for each of SAMPLE_LENGTHS the features [1, (C,) S]."""
+    rng, shapes = np.random.default_rng(0), input_shapes(task, fixed=True)
+    pieces = [piece for piece in task.sequences.tokenizer.pieces if piece.isalnum()]
+    words = np.array(pieces or ["?"])
+    shape = shapes["input_ids"]
+    rows = []
     for share in SAMPLE_LENGTHS:
-        count = max(2, round(share * length))
-        real = np.arange(length) < count  # [S]
-        row = {
-            "input_ids": rng.integers(0, config.vocab_size, shape) * real,
-            "input_mask": np.broadcast_to(real, shape),
-            "segment_ids": rng.integers(0, 2, shape) * real,
-        }
-        if "masked_lm_positions" in sizes:
-            row["masked_lm_positions"] = rng.integers(0, count, sizes["masked_lm_positions"])
-        yield {name: value.astype(np.int32) for name, value in row.items()}
+        most = max(1, round(share * shape[-1]))
+        request = {}
+        for name, spec in task.text_specs().items():
+            count = shape[1] if spec.shape.rank == 2 else 1  # endings of a context
+            texts = [" ".join(rng.choice(words, most)) for _ in range(count)]
+            request[name] = tf.reshape(texts, [1, count][: spec.shape.rank])
+        row = {}
+        for name, value in task.features(**request).items():
+            of_one = value[: shape[1] if len(shape) == 3 else 1]  # of windows the first
+            row[name] = of_one.numpy().reshape(*shape[:-1], -1)
+        if MASKED in shapes:
+            real = row["input_mask"].sum()
+            row[MASKED] = rng.integers(0, real, shapes[MASKED]).astype(np.int32)
+        rows.append(row)
+    return rows
+
+
+def joined(rows: Sequence[Arrays], length: int = 0) -> Arrays:
+    """Rows [1, (C,) S] as a batch, padded with 0 to the longest, or further to a length."""
+    longest = max(length, *(row["input_ids"].shape[-1] for row in rows))
+    batch = {}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        if name in FEATURE_NAMES:
+            values = [_padded(value, longest) for value in values]
+        batch[name] = np.concatenate(values)
+    return batch
+
+
+def _padded(value: np.ndarray, length: int) -> np.ndarray:
+    shorter = [(0, 0)] * (value.ndim - 1)
+    return np.pad(value, [*shorter, (0, length - value.shape[-1])])
 
 
 # ---------------------------------------------------------------------------- files

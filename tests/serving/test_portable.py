@@ -4,7 +4,9 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import pathlib
+import subprocess
 import sys
 
 import numpy as np
@@ -14,9 +16,10 @@ import tensorflow as tf
 from served_models import CONFIG, LENGTH, TOKENIZER
 
 from bert_tf.errors import InputError
-from bert_tf.serving import portable, predictor
+from bert_tf.serving import onnx_names, portable, predictor
 from bert_tf.serving.export import export_checkpoint
 from bert_tf.serving.options import ServingOptions
+from bert_tf.serving.signatures import make_task
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="installed with the extra onnx")
 Interpreter = pytest.importorskip("ai_edge_litert.interpreter").Interpreter
@@ -132,9 +135,149 @@ def test_int8_weights_are_smaller_and_nearly_the_same(tmp_path, monkeypatch, fil
     metadata = metadata_of(path)
     assert metadata["int8_weights"]
     assert 1e-5 < metadata["greatest_difference"] < 0.9
-    assert "int8 weights" in (path / "README.md").read_text()
+    card = " ".join((path / "README.md").read_text().split())
+    assert "int8 weights" in card
+    has_batches = file_format == "onnx"
+    assert ("greatest_difference_in_batches" in metadata) == has_batches
+    assert ("In a batch of these texts" in card) == has_batches
+    assert ("Answers depend on the other texts of a batch, and on its padding" in card) == (
+        has_batches
+    )
+    assert ("Answers do not depend on padding" in card) != has_batches
+    asked = features_of(metadata["signatures"]["ids"], 1, LENGTH, seed=1)
+    asked["input_mask"][:, 5:] = 0
+    other = asked | {"input_ids": np.where(asked["input_mask"], asked["input_ids"], 7)}
+    run = portable.FORMATS[file_format].load(str(path / file), 1)
+    answers = [run(features)["probabilities"] for features in (asked, other)]
+    assert np.array_equal(*answers) != has_batches
+    if has_batches:
+        pair = {name: np.concatenate([asked[name], other[name]]) for name in asked}
+        assert not np.array_equal(run(pair)["probabilities"][:1], answers[0])
     names = {file, "assets", "README.md", "export.json", "SHA256SUMS"}
     assert {one.name for one in path.iterdir()} == names
+
+
+DIMENSIONS = {  # of what a file takes and answers
+    "pairs": ({}, {"probability": ["batch"], "probabilities": ["batch", 3]}),
+    "multiple_choice": ({}, {"choice": ["batch"], "probabilities": ["batch", "choices"]}),
+    "token_labels": (
+        {},
+        {"label_ids": ["batch", "sequence"], "probabilities": ["batch", "sequence", 3]},
+    ),
+    "embeddings": ({}, {"mean": ["batch", 22], "pooled": ["batch", 22]}),
+    "fill_mask": (
+        {"masked_lm_positions": ["batch", "masks"]},
+        {"piece_ids": ["batch", "masks", 3], "probabilities": ["batch", "masks", 3]},
+    ),
+    "no_answer": (
+        {},
+        {"start_logits": ["batch", "sequence"], "end_logits": ["batch", "sequence"]},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DIMENSIONS)
+def test_sizes_have_names(weights_of, tmp_path, kind):
+    path = export(weights_of(kind), kind, tmp_path / "export", "onnx")
+    session = onnxruntime.InferenceSession(f"{path}/model.onnx")
+    further, answers = DIMENSIONS[kind]
+    is_choice = kind == "multiple_choice"
+    shape = ["batch", "choices", "sequence"] if is_choice else ["batch", "sequence"]
+    features = dict.fromkeys(["input_ids", "input_mask", "segment_ids"], shape) | further
+    assert {one.name: one.shape for one in session.get_inputs()} == features
+    assert {one.name: one.shape for one in session.get_outputs()} == answers
+    for sizes in ({"batch": 1, "sequence": 2, "choices": 5}, {"batch": 4, "sequence": LENGTH}):
+        sizes = {"masks": 3, "choices": 2} | sizes
+        asked = {
+            name: np.ones([sizes[one] for one in dimensions], np.int32)
+            for name, dimensions in features.items()
+        }
+        values = session.run([*answers], asked)
+        for value, dimensions in zip(values, answers.values(), strict=True):
+            assert value.shape == tuple(sizes.get(one, one) for one in dimensions)
+
+
+EXPORT = """
+import sys, served_models
+from bert_tf.checkpoints.loading import open_weights
+from bert_tf.serving.export import export_checkpoint
+checkpoint, folder = sys.argv[1:]
+weights = open_weights(checkpoint)
+arguments = weights, weights.config, served_models.TOKENIZER, folder
+options = served_models.options("fill_mask")
+export_checkpoint(*arguments, options=options, file_format="onnx", int8=True)
+"""
+
+
+def test_the_same_model_gives_the_same_bytes(tmp_path):
+    """In processes that order sets otherwise, and in one that has converted others before."""
+    weights = served_models.write_folder("fill_mask", tmp_path / "model")
+    processes = []
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", EXPORT, weights.path, str(tmp_path / seed)]
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)}
+        processes.append(subprocess.Popen(command, env=environment))
+    paths = [export(weights, "fill_mask", tmp_path / "3", "onnx", int8=True)]
+    for _ in range(2):
+        paths.append(export(weights, "fill_mask", tmp_path / "4", "onnx"))
+    assert [process.wait() for process in processes] == [0, 0]
+    paths += [tmp_path / "1/1", tmp_path / "2/1"]
+    written = [(pathlib.Path(path) / "model.onnx").read_bytes() for path in paths]
+    here, first, second, *others = written
+    assert others == [here, here]
+    assert first == second
+
+
+@pytest.mark.parametrize("is_positive", [True, False])
+def test_names_in_branches(tmp_path, is_positive):
+    """Of a head with conditions. Neither names nor order nor what is not needed matter.
+
+    y = x + w if x's sum is positive, else -w.
+    """
+    onnx = pytest.importorskip("onnx")
+    make, number = onnx.helper, onnx.TensorProto.FLOAT
+    files = []
+    for w, total, flag, mine, reverse in (("w", "s", "f", "m", 1), ("b", "z", "a", "c", -1)):
+        then = make.make_graph(
+            [make.make_node("Add", ["x", w], [mine])],
+            "then",
+            [],
+            [make.make_tensor_value_info(mine, number, None)],
+        )
+        otherwise = make.make_graph(
+            [make.make_node("Neg", [w], [mine])],
+            "else",
+            [],
+            [make.make_tensor_value_info(mine, number, None)],
+        )
+        nodes = [
+            make.make_node("ReduceSum", ["x"], [total], keepdims=0),
+            make.make_node("Greater", [total, "zero"], [flag]),
+            make.make_node("If", [flag], ["y"], then_branch=then, else_branch=otherwise),
+        ]
+        tensors = [
+            make.make_tensor(w, number, [1], [4.0]),
+            make.make_tensor("zero", number, [], [0.0]),
+            make.make_tensor(f"unused {w}", number, [], [0.0]),
+        ]
+        graph = make.make_graph(
+            nodes,
+            "graph",
+            [make.make_tensor_value_info("x", number, ["unk__1"])],
+            [make.make_tensor_value_info("y", number, ["unk__2"])],
+            tensors[::reverse],
+        )
+        opset = [make.make_opsetid("", 15)]
+        path = str(tmp_path / f"{w}.onnx")
+        onnx.save(make.make_model(graph, opset_imports=opset, ir_version=8), path)
+        onnx_names.write_named(path, {"x": ["batch"], "y": ["batch"]})
+        files.append(pathlib.Path(path).read_bytes())
+    assert files[0] == files[1]
+    session = onnxruntime.InferenceSession(files[0])
+    x = np.float32([1, 2] if is_positive else [-1, -2])
+    (y,) = session.run(None, {"x": x})
+    np.testing.assert_array_equal(y, [5, 6] if is_positive else [-4])
+    assert len(onnx.load_from_string(files[0]).graph.initializer) == 2
 
 
 @pytest.mark.parametrize(
@@ -196,17 +339,70 @@ def test_a_file_that_answers_otherwise_is_not_written(
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(("fixed", "count"), [(True, 1), (False, 2)])
+def test_texts_are_compared_alone_and_in_a_batch(weights_of, choosing, fixed, count):
+    """Each choice is another one in a batch, and alone those of the shortest row."""
+
+    def other(asked):
+        values = choosing.run(asked, "ids")
+        is_batch = len(asked["input_ids"]) > 1
+        is_other = is_batch or asked["input_mask"].sum() == shortest
+        off = {"probabilities": 0.25 * is_batch, "choice": int(is_other)}
+        return {name: value + value.dtype.type(off[name]) for name, value in values.items()}
+
+    def own(**asked):
+        arrays = {name: value.numpy() for name, value in asked.items()}
+        return {name: tf.constant(v) for name, v in choosing.run(arrays, "ids").items()}
+
+    kind = "multiple_choice"
+    task = make_task(weights_of(kind), CONFIG, TOKENIZER, served_models.options(kind))
+    counts = [row["input_mask"].sum() for row in portable.sample_rows(task)]
+    shortest = min(counts)
+    far = portable.beside(other, own, task, fixed=fixed)
+    assert len(far) == 2 * count
+    assert far["greatest_difference"] == 0.0
+    assert far["other_whole_numbers"] == counts.count(shortest) / len(counts) < 1
+    if not fixed:
+        assert far["greatest_difference_in_batches"] == pytest.approx(0.25)
+        assert far["other_whole_numbers_in_batches"] == 1.0
+
+
+@pytest.mark.parametrize("kind", DIMENSIONS)
+def test_compared_texts(weights_of, kind):
+    """Of words, with the special pieces of the task's own sequences, of several lengths."""
+    weights, options = weights_of(kind), served_models.options(kind)
+    task = make_task(weights, CONFIG, TOKENIZER, options)
+    rows = portable.sample_rows(task)
+    texts = 2 if kind in ("pairs", "multiple_choice", "no_answer") else 1
+    number = 3 if kind == "multiple_choice" else 1
+    special = {TOKENIZER.vocab[piece] for piece in ("[PAD]", "[MASK]", "[UNK]")}
+    for row in rows:
+        sequences = row["input_ids"].reshape(number, -1)
+        for ids, mask in zip(sequences, row["input_mask"].reshape(number, -1), strict=True):
+            real = ids[mask != 0].tolist()
+            assert (real[0], real[-1]) == (TOKENIZER.vocab["[CLS]"], TOKENIZER.vocab["[SEP]"])
+            assert real.count(TOKENIZER.vocab["[SEP]"]) == texts
+            assert not special & {*real}
+        if "masked_lm_positions" in row:
+            assert row["masked_lm_positions"].max() < row["input_mask"].sum()
+    lengths = {row["input_ids"].shape[-1] for row in rows}
+    assert len(lengths) > 1
+    assert max(lengths) == LENGTH
+    batch = portable.joined(rows)
+    assert batch["input_ids"].shape[-1] == LENGTH
+    assert batch["input_mask"].sum() == sum(row["input_mask"].sum() for row in rows)
+
+
 @pytest.mark.parametrize(
     ("score", "off", "difference"),
     [(2.0, 0.25, 0.25), (8.0, -0.5, 0.5), (600_000.0, 0.75, 0.75 / 60_000), (-40.0, 1.0, 0.25)],
 )
-def test_what_is_large_may_differ_by_more(monkeypatch, score, off, difference):
+def test_what_is_large_may_differ_by_more(score, off, difference):
     """Prices, say, whose float32 have steps of 0.06."""
-    monkeypatch.setattr(portable, "sample_features", lambda _: [{"input_ids": np.int32([[1]])}])
     found = portable.compare(
         lambda _: {"score": np.float32([score + off])},
         lambda **_: {"score": tf.constant([score])},
-        None,
+        [{"input_ids": np.int32([[1]])}],
     )
     assert found == (pytest.approx(difference), 0.0)
 

@@ -1,0 +1,109 @@
+"""Names in an ONNX file: the same model gives the same bytes, and any size has a name.
+
+The converter numbers nodes and tensors, which it names, sorts and keeps by the hashes of strings
+and by all that the process has converted before. Here nodes are ordered by what they compute:
+those that an output needs, in the order of inputs; and all names are given in that order.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+Dimensions = Mapping[str, Sequence[str]]  # of inputs and outputs
+
+
+def write_named(path: str, dimensions: Dimensions) -> None:
+    """Names what an ONNX file has, in place.
+
+    Args:
+      path: of the file.
+      dimensions: a name for each dimension of inputs and outputs, for those of any size.
+    """
+    import onnx
+
+    model = onnx.load(path)
+    graph = model.graph
+    model.doc_string = graph.doc_string = ""
+    ends = [*graph.input, *graph.output]
+    name_in_order(graph, {end.name: end.name for end in ends}, itertools.count())
+    for end in ends:
+        shape = end.type.tensor_type.shape.dim
+        for place, name in zip(shape, dimensions[end.name], strict=True):
+            if place.dim_param:
+                place.dim_param = name
+    with open(path, "wb") as file:
+        file.write(model.SerializeToString(deterministic=True))
+
+
+def name_in_order(graph: Any, names: dict[str, str], numbers: Iterator[int]) -> None:
+    """Orders the nodes of a graph, drops what no output needs, and names the rest by its place.
+
+    Args:
+      graph: an onnx.GraphProto, changed in place.
+      names: new names by old ones, of tensors that have one; those of this graph are added.
+      numbers: of the names to come.
+    """
+    nodes, needed = nodes_in_order(graph), []
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+
+    def need(name: str) -> None:
+        if name in tensors and name not in names:
+            names[name] = f"constant_{next(numbers)}"
+            needed.append(tensors[name])
+
+    for end in graph.input:
+        names.setdefault(end.name, f"input_{next(numbers)}")
+    for node in nodes:
+        for name in names_read(node):
+            need(name)
+        node.name = f"{node.op_type}_{next(numbers)}"
+        node.doc_string = ""
+        for place, name in enumerate(filter(None, node.output)):
+            names.setdefault(name, f"{node.name}:{place}")
+        for inner in inner_graphs(node):
+            name_in_order(inner, dict(names), numbers)
+        node.input[:] = [names[name] if name else "" for name in node.input]
+        node.output[:] = [names[name] if name else "" for name in node.output]
+    for end in graph.output:
+        need(end.name)
+    for named in (*needed, *graph.input, *graph.output):
+        named.name = names[named.name]
+    for field, values in ((graph.node, nodes), (graph.initializer, needed)):
+        copies = [type(value).FromString(value.SerializeToString()) for value in values]
+        del field[:]
+        field.extend(copies)
+    del graph.value_info[:]  # of intermediate tensors, which readers infer
+
+
+def nodes_in_order(graph: Any) -> list[Any]:
+    """The nodes that the outputs of a graph need, each behind those that it reads from."""
+    makers = {name: node for node in graph.node for name in node.output if name}
+    ordered: dict[int, Any] = {}
+    waiting = [(makers[end.name], False) for end in reversed(graph.output) if end.name in makers]
+    while waiting:
+        node, is_ready = waiting.pop()
+        if id(node) in ordered:
+            continue
+        if is_ready:
+            ordered[id(node)] = node
+            continue
+        waiting.append((node, True))
+        before = [makers[name] for name in names_read(node) if name in makers]
+        waiting += [(maker, False) for maker in reversed(before)]
+    return list(ordered.values())
+
+
+def names_read(node: Any) -> list[str]:
+    """The tensors that a node reads, in order; those that its branches read from outside too."""
+    names = [*node.input]
+    for graph in inner_graphs(node):
+        for inner in nodes_in_order(graph):
+            names += names_read(inner)
+        names += [end.name for end in graph.output]
+    return names
+
+
+def inner_graphs(node: Any) -> list[Any]:
+    """The graphs among a node's attributes, such as the branches of an If, by their names."""
+    found = sorted(node.attribute, key=lambda attribute: attribute.name)
+    return [attribute.g for attribute in found if attribute.HasField("g")]
