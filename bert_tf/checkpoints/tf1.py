@@ -17,6 +17,7 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf import files, runtime
+from bert_tf.checkpoints.claims import Claim, check_tensors
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
 from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, quoted, remedy_of
 from bert_tf.options import Settings
@@ -106,7 +107,18 @@ class CheckpointReader:
         with self._damage_errors():
             self._reader = tf.compat.v1.train.NewCheckpointReader(self.prefix)
             shapes = self._reader.get_variable_to_shape_map()
+            types = self._reader.get_variable_to_dtype_map()
             self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
+            tensors = {name: Claim(self.shapes[name], _bits(types[name])) for name in self.shapes}
+            check_tensors(self.prefix, tensors, stored=self._stored())
+
+    def _stored(self) -> int:
+        """Bytes of the files that have the numbers."""
+        folder, name = os.path.split(self.prefix)
+        parts = files.paths_in(folder or ".", rf"^{re.escape(name)}\.data-.*$")
+        if not parts:
+            raise FileNotFoundError("no .data file beside its .index")
+        return sum(tf.io.gfile.stat(part).length for part in parts)
 
     def read(self, name: str) -> np.ndarray:
         """One tensor, from the file."""
@@ -126,6 +138,11 @@ class CheckpointReader:
 
     def _damage_errors(self):
         return damage_errors(self.prefix, "a complete checkpoint, its .index and all .data files")
+
+
+def _bits(dtype: tf.DType) -> int:
+    """The bits of a number of a type of TensorFlow; of a text the fewest, those of its length."""
+    return 8 if dtype == tf.string else 8 * dtype.size
 
 
 def open_tf1(path: str | os.PathLike) -> Weights:
