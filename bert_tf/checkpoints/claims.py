@@ -10,7 +10,7 @@ No tensor is read for it. Keras's files: `keras_files.py`.
 import math
 import re
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from bert_tf.checkpoints.metadata import Weights
@@ -127,8 +127,8 @@ def check_encoder(weights: Weights, config: BertConfig, *, required: str | None 
         missing.
     """
     shapes = encoder_shapes(config)
-    if output := weights.shapes.get("output_weights"):
-        shapes["output_weights"] = (*output[:1], config.hidden_size)
+    if "output_weights" in weights.shapes:
+        shapes["output_weights"] = (*weights.shapes["output_weights"][:1], config.hidden_size)
     for name in shapes.keys() & weights.shapes.keys():
         if tuple(weights.shapes[name]) != shapes[name]:
             raise other_shape(weights, name, shapes[name])
@@ -151,7 +151,7 @@ def other_shape(weights: Weights, name: str, expected: tuple[int, ...]) -> Input
 
 
 def lacking_weights(
-    path: str, lacking: list[str], unused: list[str], count: str = ""
+    path: str, lacking: Sequence[str], unused: Sequence[str], count: str = ""
 ) -> InputError:
     """The error for weights that a model needs and a file lacks.
 
