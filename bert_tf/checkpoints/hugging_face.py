@@ -18,6 +18,7 @@ import io
 import json
 import os
 import re
+import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ import safetensors.numpy
 import tensorflow as tf
 from absl import logging
 
+from bert_tf.checkpoints.claims import MOST_UNPACKED, Claim, check_archive, check_tensors
 from bert_tf.checkpoints.hugging_face_tokenizer import (
     Tokenizer,
     read_object,
@@ -293,6 +295,7 @@ def open_hugging_face(path: str) -> Weights:
         vocab_file=tokenizer.vocab_file,
         metadata=_read_metadata(theirs, config_file, tokenizer, config.max_position_embeddings),
         ignored=ignored,
+        file_names=names,
     )
 
 
@@ -359,7 +362,8 @@ def write_tensors(folder: str, weights: Weights) -> None:
 
 # ---------------------------------------------------------------------------- files of tensors
 
-Tensors = tuple[Mapping[str, tuple[int, ...]], Callable[[str], np.ndarray]]
+Shape = tuple[int, ...]
+Tensors = tuple[Mapping[str, Shape], Callable[[str], np.ndarray]]
 
 
 def open_tensors(path: str) -> Tensors:
@@ -402,10 +406,16 @@ def _open_safetensors(path: str) -> Tensors:
     with damage_errors(path, expected):
         if is_remote(path):
             with tf.io.gfile.GFile(path, "rb") as file:
-                tensors = safetensors.numpy.load(file.read())
-            return {name: value.shape for name, value in tensors.items()}, tensors.__getitem__
+                content = file.read()
+            tensors = safetensors.numpy.load(content)
+            found = {name: Claim(x.shape, 8 * x.itemsize) for name, x in tensors.items()}
+            return _checked_shapes(path, found, len(content)), tensors.__getitem__
         file = safetensors.safe_open(path, framework="numpy")
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+        claims = {
+            name: Claim(tuple(x.get_shape()), _bits(x.get_dtype())) for name, x in slices.items()
+        }
+        shapes = _checked_shapes(path, claims, os.path.getsize(path))
 
     def read(name: str) -> np.ndarray:
         with damage_errors(path, expected):
@@ -426,6 +436,18 @@ def _refuse_nested(content: Mapping[str, Any], path: str) -> None:
         raise InputError(received, "tensors by name alone", remedy)
 
 
+def _bits(dtype: str) -> int:
+    """The bits of a number of a type of safetensors, such as F32, F8_E4M3 or BOOL."""
+    bits = re.search(r"\d+", dtype)
+    return int(bits[0]) if bits else 8
+
+
+def _checked_shapes(path: str, claims: Mapping[str, Claim], stored: int) -> dict[str, Shape]:
+    """The shapes of a file's tensors by name; `stored`: bytes of the file."""
+    check_tensors(path, claims, stored=stored, copies=TIED)
+    return {name: claim.shape for name, claim in claims.items()}
+
+
 def _open_pickle(path: str) -> Tensors:
     """A pytorch_model.bin, by torch's loader that takes tensors and nothing else."""
     torch = import_extra(
@@ -443,9 +465,15 @@ def _open_pickle(path: str) -> Tensors:
     with damage_errors(path, "the state_dict of a model: tensors by name, and no code"):
         with tf.io.gfile.GFile(path, "rb") as file:
             content = io.BytesIO(file.read())
+        size = content.getbuffer().nbytes
+        if zipfile.is_zipfile(content):
+            with zipfile.ZipFile(content) as archive:
+                check_archive(path, archive, size=size)
+        content.seek(0)
         tensors = torch.load(content, map_location="cpu", weights_only=True)
         _refuse_nested(tensors, path)
-        shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        claims = {name: Claim(tuple(x.shape), 8 * x.element_size()) for name, x in tensors.items()}
+        shapes = _checked_shapes(path, claims, MOST_UNPACKED * size)
 
     def read(name: str) -> np.ndarray:
         tensor = tensors[name]

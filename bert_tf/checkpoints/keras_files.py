@@ -2,14 +2,20 @@
 
 import contextlib
 import dataclasses
+import math
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import h5py
 import keras
+import numpy as np
 import tensorflow as tf
 
+from bert_tf.checkpoints.claims import Claim, check_archive, check_tensors
 from bert_tf.checkpoints.loading import WEIGHTS_ALONE, refuse_quantized
 from bert_tf.checkpoints.metadata import ModelMetadata, Weights, damage_errors, read_model_files
 from bert_tf.errors import InputError
@@ -20,6 +26,11 @@ from bert_tf.modeling.models import config_of_model
 from bert_tf.modeling.names import by_name
 from bert_tf.modeling.parts import parts_of
 from bert_tf.tokenization.wordpiece import FullTokenizer
+
+WEIGHTS = "model.weights.h5"  # in a .keras file
+# Of the numbers in a file are those of its model: LoRA's factors are saved merged, and fewer than
+# the kernels that they are merged into.
+MOST_VARIABLES = 2
 
 
 def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> Weights:
@@ -57,6 +68,7 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
         shapes={name: tuple(variable.shape) for name, variable in variables.items()},
         read=read,
         config=config,
+        file_names={name: variable.path for name, variable in variables.items()},
         **_belongings(model, path, found, longest=config.max_position_embeddings),
     )
 
@@ -108,7 +120,7 @@ def open_keras(path: str) -> Weights:
 
     Raises:
       InputError: the file cannot be read, or is of a model that is quantized, or not of this
-        package; or it was saved by `Model.save_weights`.
+        package; it claims more than it holds; or it was saved by `Model.save_weights`.
     """
     if path.endswith(WEIGHTS_ALONE):
         remedy = "load it by Keras, model.load_weights(path), and save it by model.save(new_path)"
@@ -123,5 +135,98 @@ def open_keras(path: str) -> Weights:
             tf.io.gfile.copy(path, local)
         expected = "a whole file of a model of this version of bert_tf, saved by Keras"
         at_end.enter_context(damage_errors(path, expected))
-        model = keras.models.load_model(local, compile=False)
+        numbers = _numbers_in(path, local)
+        with tf.variable_creator_scope(_limited_to(MOST_VARIABLES * numbers, path)):
+            model = keras.models.load_model(local, compile=False)
     return weights_of(model, path=path, **found)
+
+
+def _numbers_in(path: str, local: str) -> int:
+    """How many numbers the weights of a .keras file are; none is read.
+
+    Args:
+      path: the file, for messages.
+      local: the same, where Keras reads it.
+
+    Raises:
+      InputError: it has no weights as Keras writes them, or claims more than it holds.
+    """
+    size = os.path.getsize(local)
+    with zipfile.ZipFile(local) as archive, tempfile.TemporaryFile() as unpacked:
+        check_archive(path, archive, size=size)
+        if WEIGHTS not in archive.namelist():
+            remedy = "save the model again by model.save(new_path)"
+            raise InputError(f"{path} without {WEIGHTS}", "the weights of a model", remedy)
+        with archive.open(WEIGHTS) as member:  # seeking in it would read it again and again
+            shutil.copyfileobj(member, unpacked)
+        stored = unpacked.tell()
+        with h5py.File(unpacked, "r") as file:
+            tensors = _tensors_of(f"{path}, {WEIGHTS}", file)
+        check_tensors(f"{path}, {WEIGHTS}", tensors, stored=stored)
+    return sum(math.prod(tensor.shape) for tensor in tensors.values())
+
+
+def _tensors_of(path: str, file: h5py.File) -> dict[str, Claim]:
+    """The datasets of an HDF5 file; `path` names it in messages.
+
+    Raises:
+      InputError: one is not plainly in the file: elsewhere, in chunks (as what is compressed), not
+        written, or under two names.
+    """
+    tensors: dict[str, Claim] = {}
+    addresses: set[int] = set()
+    groups: list[h5py.Group] = [file]
+    while groups:  # without recursion: they may be nested deeply
+        group = groups.pop()
+        for name in group:
+            place = f"{group.name.rstrip('/')}/{name}"
+            link = group.get(name, getlink=True)
+            item = group[name] if isinstance(link, h5py.HardLink) else None
+            address = None if item is None else h5py.h5o.get_info(item.id).addr
+            if item is None or address in addresses:
+                raise _not_as_saved(path, place, "is a link")
+            addresses.add(address)
+            if isinstance(item, h5py.Group):
+                groups.append(item)
+            elif isinstance(item, h5py.Dataset):
+                tensors[place] = _tensor_of(path, place, item)
+    return tensors
+
+
+def _tensor_of(path: str, place: str, dataset: h5py.Dataset) -> Claim:
+    """A dataset; raises `InputError` unless all of it is stored in one piece."""
+    if dataset.shape is None or dataset.external or dataset.is_virtual:
+        raise _not_as_saved(path, place, "has no numbers of its own")
+    tensor = Claim(dataset.shape, 8 * dataset.dtype.itemsize)
+    stored = dataset.id.get_storage_size()
+    if dataset.chunks or stored < tensor.bytes:
+        how = "in chunks, as of compressed ones" if dataset.chunks else "stored"
+        raise _not_as_saved(path, place, f"has {tensor.bytes:,} bytes, {stored:,} of them {how}")
+    return tensor
+
+
+def _not_as_saved(path: str, place: str, what: str) -> InputError:
+    """The error for a dataset that Keras would not have written."""
+    expected = "datasets that hold all of their bytes, each in one piece, as Keras writes them"
+    return InputError(f"{path}, whose {place} {what}", expected, "give the file as it was saved")
+
+
+def _limited_to(most: int, path: str) -> Callable[..., tf.Variable]:
+    """A `tf.variable_creator_scope`'s function that refuses more than so many numbers in all."""
+    made = 0
+
+    def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
+        nonlocal made
+        value = options["initial_value"]
+        if callable(value):
+            with tf.Graph().as_default():  # where it has a shape, and nothing is computed
+                value = value()
+        shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
+        made += math.prod(shape)
+        if made > most:
+            received = f"{path}, whose config.json asks for {options.get('name')} of {shape}"
+            expected = f"a model of at most {most:,} numbers, by the datasets of its {WEIGHTS}"
+            raise InputError(received, expected, "give the file as it was saved")
+        return next_creator(**options)
+
+    return create

@@ -26,7 +26,7 @@ import keras
 import tensorflow as tf
 from absl import logging
 
-from bert_tf.checkpoints import tf1
+from bert_tf.checkpoints import claims, tf1
 from bert_tf.checkpoints.metadata import (
     CONFIG_FILE,
     FORMATS,
@@ -197,20 +197,14 @@ def report_on(
         unused=[name for name in weights.names if name not in variables or name not in taken],
         slots=weights.slots,
     )
-    remedy = "use a model that was trained for this, and the bert_config_file that belongs to it"
-    lacking = [name for name in report.missing if re.match(required, name)]
-    if lacking or not report.matched:
-        if report.unused:
-            remedy += "; rename weights of the same layers that have other names"
-        such, unused = ", ".join((lacking or report.missing)[:3]), ", ".join(report.unused[:3])
-        lacks = f"lacks {len(lacking) or 'all'} of the model's weights, such as {such}"
-        received = f"{report.path}, which {lacks}; its other weights: {unused or 'none'}"
-        raise InputError(received, "the weights of this model and its head", remedy)
+    if lacking := [name for name in report.missing if re.match(required, name)]:
+        raise claims.lacking_weights(report.path, lacking, report.unused)
+    if not report.matched:
+        raise claims.lacking_weights(report.path, report.missing, report.unused, "all")
     for name in report.matched:
-        theirs, own = tuple(weights.shapes[name]), tuple(variables[name].shape)
-        if theirs != own:
-            received = f"{report.path}, whose {name} has the shape {theirs}"
-            raise InputError(received, f"{own}, as the configuration says", remedy)
+        own = tuple(variables[name].shape)
+        if tuple(weights.shapes[name]) != own:
+            raise claims.other_shape(weights, name, own)
     if config := config_of_model(model):
         _refuse_other_config(weights, config, model.name, names_with(BertConfig, "in_no_shape"))
     return report
@@ -246,16 +240,32 @@ def refuse_quantized(model: keras.Model) -> None:
 # ---------------------------------------------------------------------------- configuration
 
 
-def config_of(weights: Weights, bert_config_file: str | None = None) -> BertConfig:
-    """The configuration of weights: the one given, else their own.
+def config_of(
+    weights: Weights, bert_config_file: str | None = None, *, required: str | None = ENCODER
+) -> BertConfig:
+    """The configuration of weights: the one given, else their own; a model of it may be made.
+
+    Args:
+      weights: whose it is.
+      bert_config_file: the one given.
+      required: a pattern of the encoder's weights that must be there; None, where no model is made
+        of it: of none.
 
     Raises:
-      InputError: there is none, or the two differ in more than dropout and initializer.
+      InputError: there is none, the two differ in more than dropout and initializer, or the weights
+        have other shapes or fewer layers.
     """
-    if bert_config_file is None:
-        if weights.config is None:
-            raise _not_beside(weights, CONFIG_FILE, "bert_config_file")
-        return weights.config
+    config = weights.config
+    if bert_config_file is not None:
+        config = _given_config(weights, bert_config_file)
+    elif config is None:
+        raise _not_beside(weights, CONFIG_FILE, "bert_config_file")
+    claims.check_encoder(weights, config, required=required)
+    return config
+
+
+def _given_config(weights: Weights, bert_config_file: str) -> BertConfig:
+    """The configuration in a file, which must not be another one than that beside the weights."""
     given = BertConfig.from_json_file(bert_config_file)
     of_training = names_with(BertConfig, "of_training")
     names = [field.name for field in dataclasses.fields(BertConfig)]

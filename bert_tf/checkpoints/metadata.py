@@ -143,6 +143,7 @@ class Weights:
       vocab_file: where that is, for messages.
       metadata: what else is known.
       ignored: names in the file that are no weights, or are copies of others.
+      file_names: how the file names its weights, where not as the original does.
     """
 
     path: str
@@ -154,6 +155,11 @@ class Weights:
     vocab_file: str | None = None
     metadata: ModelMetadata = ModelMetadata()
     ignored: tuple[str, ...] = ()
+    file_names: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+
+    def name_in_file(self, name: str) -> str:
+        """How the file names a weight of this original name, for messages."""
+        return self.file_names.get(name, name)
 
     @property
     def num_classes(self) -> int:

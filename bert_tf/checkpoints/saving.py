@@ -70,8 +70,8 @@ def save_weights(
 
     Raises:
       InputError: the folder is there or cannot be written, TensorFlow takes its path for a pattern,
-        the format is unknown or cannot hold the model, the model is quantized, or model and path
-        are swapped.
+        the format is unknown or cannot hold the model, a weight is not finite, the model is
+        quantized, or model and path are swapped.
     """
     refuse_swapped("save_weights", model, path)
     check("format", format, str, choices=WRITTEN)
@@ -104,7 +104,7 @@ def write_weights(
     how = FORMATS[file_format]
     if how.file == TF1_INDEX:
         refuse_pattern(path)
-    config = config_of(weights)
+    config = config_of(weights, required=None)
     if weights.pieces is not None:
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
     if file_format == "tf1":
@@ -118,13 +118,13 @@ def write_weights(
         for name, text in texts.items():
             with tf.io.gfile.GFile(os.path.join(folder, name), "w") as file:
                 file.write(text)
-        writer.write_tensors(folder, weights)
+        writer.write_tensors(folder, _finite(weights))
     return os.path.join(path, _PREFIX) if how.file == TF1_INDEX else path
 
 
 def texts_of(weights: Weights) -> dict[str, str]:
     """The files beside a TF1 checkpoint, text by name; raises as `model_texts`."""
-    return model_texts(config_of(weights), weights.pieces, weights.metadata)
+    return model_texts(config_of(weights, required=None), weights.pieces, weights.metadata)
 
 
 def write_tensors(folder: str, weights: Weights) -> None:
@@ -134,6 +134,20 @@ def write_tensors(folder: str, weights: Weights) -> None:
         {name: weights.read(name) for name in weights.shapes},
         temporary=os.path.join(folder, "incomplete"),
     )
+
+
+def _finite(weights: Weights) -> Weights:
+    """The weights; one with NaN or infinity is refused when it is read, by its name in the file."""
+
+    def read(name: str) -> np.ndarray:
+        value = weights.read(name)
+        if tf.as_dtype(value.dtype).is_floating and not np.isfinite(value).all():
+            received = f"{weights.path}, whose {weights.name_in_file(name)} has NaN or infinity"
+            remedy = "nothing was written; give weights from before they were damaged"
+            raise InputError(received, "finite numbers in every weight", remedy)
+        return value
+
+    return dataclasses.replace(weights, read=read)
 
 
 def _check_original_can_compute(config: BertConfig, path: str) -> None:

@@ -90,8 +90,8 @@ def flaw_of(entry: Entry, sizes: Sequence[int]) -> str:
         return f"the unknown type {entry.dtype}"
     if not dtype.is_numpy_compatible or dtype.base_dtype != dtype:
         return f"the type {dtype.name}"
-    if entry.shape.unknown_rank or len(shape) > MOST_DIMENSIONS or min(shape, default=0) < 0:
-        return "a shape that no tensor has"
+    if entry.shape.unknown_rank or len(shape) > MOST_DIMENSIONS or min(shape, default=1) < 1:
+        return f"the shape {shortened(str(shape), MOST_SHOWN)}, which no tensor of a model has"
     if not 0 <= entry.shard_id < len(sizes):
         return f"the data file {entry.shard_id} of {len(sizes)}"
     if min(entry.offset, entry.size) < 0 or entry.offset + entry.size > sizes[entry.shard_id]:

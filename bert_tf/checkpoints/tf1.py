@@ -18,6 +18,7 @@ from absl import logging
 
 from bert_tf import files, runtime
 from bert_tf.checkpoints.metadata import Weights, damage_errors, read_model_files
+from bert_tf.checkpoints.scopes import unwrapped
 from bert_tf.checkpoints.tensor_index import check_index
 from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, quoted, remedy_of
 from bert_tf.options import Settings
@@ -140,8 +141,6 @@ def open_tf1(path: str | os.PathLike) -> Weights:
     Raises:
       InputError: it is damaged, or of something else than one BERT.
     """
-    from bert_tf.checkpoints.scopes import unwrapped  # not at the top: runs need it at no time
-
     reader = CheckpointReader(path)
     beside = read_model_files(os.path.dirname(reader.prefix))
     plain = unwrapped(reader.shapes, reader.prefix, separator="/")

@@ -107,6 +107,7 @@ def open_tf2(path: str) -> Weights:
         shapes=shapes,
         read=read,
         ignored=tuple(sorted(place for place in places if place not in names)),
+        file_names=keys,
         **found,
     )
 

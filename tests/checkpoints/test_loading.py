@@ -196,7 +196,8 @@ def test_what_a_model_carries_comes_before_what_is_beside_it():
 
 def silent(**changes):
     """Weights of the small vocabulary, of which nothing else is known."""
-    return model_files.weights_of({}, **{"path": "/memory/x/model"} | changes)
+    tensors = model_files.tensors_of()
+    return model_files.weights_of(tensors, **{"path": "/memory/x/model"} | changes)
 
 
 def test_the_configuration_that_is_given(tmp_path):

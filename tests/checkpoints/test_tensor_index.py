@@ -23,15 +23,16 @@ WRONG = {
     "unknown type": ({"dtype": 9999}, "the unknown type 9999"),
     "reference": ({"dtype": 101}, "the type float32_ref"),
     "resource": ({"dtype": 20}, "the type resource"),
-    "negative": ({"shape": {"dim": [{"size": -4}, {"size": 3}]}}, "a shape that no tensor has"),
+    "negative": ({"shape": {"dim": [{"size": -4}, {"size": 3}]}}, r"the shape \[-4, 3\], which no"),
+    "no rows": ({"shape": {"dim": [{"size": 0}, {"size": 3}]}}, r"the shape \[0, 3\], which no"),
     "huge": (
         {"shape": {"dim": [{"size": 2**31}, {"size": 2**31}]}},
         r"the shape \[2147483648, 2147483648\] of float32 and 48 bytes",
     ),
     "one row more": ({"shape": {"dim": [{"size": 5}, {"size": 3}]}}, r"the shape \[5, 3\]"),
     "one row less": ({"shape": {"dim": [{"size": 3}, {"size": 3}]}}, r"the shape \[3, 3\]"),
-    "any shape": ({"shape": {"unknown_rank": True}}, "a shape that no tensor has"),
-    "dimensions": ({"shape": {"dim": [{"size": 1}] * 255}}, "a shape that no tensor has"),
+    "any shape": ({"shape": {"unknown_rank": True}}, "which no tensor of a model has"),
+    "dimensions": ({"shape": {"dim": [{"size": 1}] * 255}}, "which no tensor of a model has"),
     "text of 2^40": ({"dtype": 7, "shape": {"dim": [{"size": 2**40}]}}, "of string"),
     "before the file": ({"offset": -8}, "48 bytes at -8 of a file of 48"),
     "behind the file": ({"offset": 2**40}, "48 bytes at 1099511627776 of a file of 48"),
@@ -103,11 +104,11 @@ def test_a_missing_data_file_is_named(index):
 
 
 def test_what_tensorflow_writes_is_read(tmp_path):
-    """Of every type, in parts, of no element, in several files."""
+    """Of every type, in parts, in several files."""
     values = {
-        f"{tf.as_dtype(kind).name}/{len(shape)}": np.ones(shape).astype(kind)
+        f"{tf.as_dtype(kind).name}/{shape}": np.ones(shape).astype(kind)
         for kind in (np.float64, np.float16, np.int64, np.uint8, np.bool_)
-        for shape in ((), (0, 3), (2, 3))
+        for shape in ((), (1, 3), (2, 3))
     }
     values["text"] = np.array([[b"", b"some text"]], object)
     values["half"] = tf.ones([2], tf.bfloat16)
