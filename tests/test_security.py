@@ -1,0 +1,100 @@
+"""SECURITY.md, sentence by sentence: each is shown by a test, or is no promise."""
+
+import re
+
+import pytest
+from documents import ROOT
+
+ADVICE = ""  # what the reader is to do, or what the project does not do
+# The beginning of a sentence or of a row: a file of tests/ and what it is called there.
+SHOWN_BY = {
+    "Use the repository's private advisory": ADVICE,
+    "Security → Report": ADVICE,
+    "Please do not open": ADVICE,
+    "Say what you gave": ADVICE,
+    "These are programs": ADVICE,
+    "Load only what comes": ADVICE,
+    "SavedModels, `.tflite`": ADVICE,
+    "TensorFlow runs the graph": ADVICE,
+    "`SHA256SUMS` does not": ADVICE,
+    "Keras files": "checkpoints/test_keras_files.py:Lambda",
+    "`.keras` files are read in": "checkpoints/test_keras_files.py:Lambda",
+    "We rely on Keras": ADVICE,
+    "Layers of Keras's own": ADVICE,
+    "tensorflow-datasets": ADVICE,
+    "The other processes": ADVICE,
+    "Use a private network": ADVICE,
+    "Such input is read": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
+    "safetensors:": "checkpoints/test_strangers.py:safetensors",
+    "`hf:OWNER/NAME`:": "checkpoints/test_hub.py:test_",
+    "`pytorch_model.bin`:": "checkpoints/test_hugging_face.py:pickle",
+    "`.keras`:": "checkpoints/test_strangers.py:keras",
+    "TF1 and TF2 checkpoints:": "checkpoints/test_tensor_index.py:test_entries_that",
+    "configurations, metadata": "checkpoints/test_strangers.py:config",
+    "TFRecord files:": "data/test_records.py:test_",
+    "tables, SQuAD files": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
+    "requests to `bert-tf serve`:": "http/test_application.py:test_bodies_that_are_refused",
+    "replies to `examples/client.py`:": "examples/test_client.py:test_",
+    "Pipes and devices": "test_files.py:pipe",
+    "The `checkpoint` file": "checkpoints/test_tf1.py:test_",
+    "How this is tested": ADVICE,
+    "`tests/fuzz`, in every": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
+    "`python benchmarks/hostile_files.py`": "fuzz/test_readers.py:readers",
+    "Large but valid work": ADVICE,
+    "A valid model, corpus": ADVICE,
+    "Run untrusted work": ADVICE,
+    "Intent behind checksums": ADVICE,
+    "Checksums of records": ADVICE,
+    "Who can write a file": ADVICE,
+    "Poisoned weights": ADVICE,
+    "A well-formed model": ADVICE,
+    "`bert-tf serve`": "http/test_application.py:test_on_loopback_only_its_own_names",
+    "Unless `--host` says": "http/test_application.py:test_on_loopback_only_its_own_names",
+    "To use it from elsewhere": ADVICE,
+    "Beyond loopback": "http/test_application.py:test_on_all_addresses",
+    "The number of connections": ADVICE,
+    "TensorFlow Serving": ADVICE,
+    "What outputs tell": ADVICE,
+    "Checkpoints and logs": ADVICE,
+    "Exports hold base names": "serving/test_export.py:test_",
+    "Answers, reports": ADVICE,
+    "`make audit`": ADVICE,
+    "It fails on every": ADVICE,
+    "These versions": ADVICE,
+}
+
+
+def sentences() -> list[str]:
+    """The sentences of SECURITY.md without marks; a row of its table is one, with a colon."""
+    found = []
+    for line in (ROOT / "SECURITY.md").read_text(encoding="utf-8").splitlines():
+        if not line.strip() or line.startswith(("#", "|---", "| input")):
+            continue
+        if line.startswith("|"):
+            subject, what = (cell.strip() for cell in line.strip("|").split("|", 1))
+            found.append(f"{subject}: {what}")
+            continue
+        text = line.removeprefix("- ").replace("**", "").replace("*", "")
+        found += re.split(r"(?<=[.:])\s+(?=[A-Z`])", text)
+    return [sentence.strip() for sentence in found]
+
+
+def shown_by(sentence: str) -> str | None:
+    """What shows a sentence; the longest beginning counts."""
+    fitting = [begin for begin in SHOWN_BY if sentence.startswith(begin)]
+    return SHOWN_BY[max(fitting, key=len)] if fitting else None
+
+
+def test_every_sentence_is_shown_or_advice():
+    assert [sentence for sentence in sentences() if shown_by(sentence) is None] == []
+
+
+def test_there_is_no_more_than_the_sentences():
+    unused = [begin for begin in SHOWN_BY if not any(s.startswith(begin) for s in sentences())]
+    assert unused == []
+
+
+@pytest.mark.parametrize("place", sorted({*SHOWN_BY.values()} - {ADVICE}))
+def test_what_shows_a_sentence_is_there(place):
+    path, _, text = place.partition(":")
+    assert text in (ROOT / "tests" / path).read_text(encoding="utf-8")
