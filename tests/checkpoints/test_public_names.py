@@ -156,6 +156,9 @@ class Tensor:
     def __init__(self, value: np.ndarray):
         self.value, self.shape = value, value.shape
 
+    def element_size(self) -> int:
+        return self.value.itemsize
+
     def is_floating_point(self) -> bool:
         return True
 
