@@ -51,11 +51,12 @@ def try_reader(name: str, options) -> list:
         flags = {"part": name, "folder": folder, "count": options.count, "seed": options.seed}
         words = command(__file__, **flags)
         limit = SECONDS * 10 + options.count
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
-    lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+        ended = subprocess.run(words, capture_output=True, timeout=limit, check=False)
+    stdout, stderr = (stream.decode(errors="replace") for stream in (ended.stdout, ended.stderr))
+    lines = [json.loads(line) for line in stdout.splitlines() if line.startswith("{")]
     told = lines[-1] if lines else {"tried": 0}
     if ended.returncode:
-        said = (ended.stderr.strip().splitlines() or [""])[-1][:200]
+        said = (stderr.strip().splitlines() or [""])[-1][:200]
         return [name, told["tried"], "", "", "", "", f"exit {ended.returncode}: {said}"]
     memory, valid = told["memory"] / MEGABYTE, told["valid"] / MEGABYTE
     slow = f"{told['longest']:.0f} s" if told["longest"] > SECONDS else ""

@@ -137,8 +137,19 @@ def open_keras(path: str) -> Weights:
         at_end.enter_context(damage_errors(path, expected))
         numbers = _numbers_in(path, local)
         with tf.variable_creator_scope(_limited_to(MOST_VARIABLES * numbers, path)):
-            model = keras.models.load_model(local, compile=False)
+            model = _model_in(local, path)
     return weights_of(model, path=path, **found)
+
+
+def _model_in(local: str, path: str) -> keras.Model:
+    """The model of a file; what its configuration says wrong is told with the file."""
+    try:
+        return keras.models.load_model(local, compile=False)
+    except InputError as error:
+        if path in str(error):
+            raise
+        received = f"{path}, its config.json: {error.received}"
+        raise InputError(received, error.expected, "give the file as it was saved") from None
 
 
 def _numbers_in(path: str, local: str) -> int:

@@ -101,7 +101,7 @@ class ServedModel:
     @property
     def config(self) -> BertConfig:
         """The model's configuration."""
-        return BertConfig.from_dict(self.metadata["config"])
+        return BertConfig.from_dict(self.metadata["config"], source=f"{self.path}, its config")
 
     @property
     def tokenizer(self) -> FullTokenizer:
@@ -178,6 +178,7 @@ def open_export(folder: str) -> ServedModel:
         inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
         metadata["signatures"] = export.specs_of(inputs)
         text_inputs(metadata)
+        BertConfig.from_dict(metadata["config"], source=f"{path}, its config")
     warn_of_precision(metadata.get("options", {}).get("precision", ""))
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
     names = ("do_lower_case", "strip_accents", "never_split")
