@@ -129,9 +129,9 @@ def check_encoder(weights: Weights, config: BertConfig, *, required: str | None 
     shapes = encoder_shapes(config)
     if "output_weights" in weights.shapes:
         shapes["output_weights"] = (*weights.shapes["output_weights"][:1], config.hidden_size)
-    for name in shapes.keys() & weights.shapes.keys():
-        if tuple(weights.shapes[name]) != shapes[name]:
-            raise other_shape(weights, name, shapes[name])
+    for name, shape in shapes.items():
+        if tuple(weights.shapes.get(name, shape)) != shape:
+            raise other_shape(weights, name, shape)
     if required is not None:
         missing = [
             name for name in shapes if re.match(required, name) and name not in weights.shapes

@@ -11,6 +11,7 @@ none of it.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import importlib.resources
 import json
@@ -121,7 +122,7 @@ class Application:
         return [
             Route("/healthz", self._health),
             Route("/readyz", self._readiness),
-            Route("/metrics", self._metrics),
+            Route("/metrics", self._measures),
             *(Route(path, self._guarded(view), methods=methods) for path, methods, view in views),
         ]
 
@@ -203,7 +204,7 @@ class Application:
             return PlainTextResponse("ends\n", 503)
         return PlainTextResponse("ready\n")
 
-    async def _metrics(self, _: Request) -> Response:
+    async def _measures(self, _: Request) -> Response:
         return Response(await run_in_threadpool(self.metrics.text), media_type=CONTENT_TYPE)
 
     # ------------------------------------------------------------------------ REST
@@ -240,7 +241,7 @@ class Application:
         async with self._deadlines.within(limit, 504, f"there was no answer within {limit} s"):
             try:
                 asked = await run_in_threadpool(self._turns.ask, arrays, signature)
-                return await _unless_left(request, asyncio.wrap_future(asked))
+                return await _unless_left(request, asked)
             except ClosedError:
                 raise unavailable("the server ends") from None
             except tf.errors.InvalidArgumentError as error:
@@ -295,8 +296,9 @@ async def _file(request: Request) -> Response:
     return Response(content, media_type=kind)
 
 
-async def _unless_left(request: Request, answers: asyncio.Future[Arrays]) -> Arrays:
-    """The answers; what a client has left is not computed."""
+async def _unless_left(request: Request, asked: concurrent.futures.Future[Arrays]) -> Arrays:
+    """The answers; what a client has left, or what is given up, is not computed."""
+    answers = asyncio.wrap_future(asked)
     leaving = asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({answers, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -304,7 +306,7 @@ async def _unless_left(request: Request, answers: asyncio.Future[Arrays]) -> Arr
             raise ClientDisconnect
         return answers.result()
     finally:
-        answers.cancel()
+        asked.cancel()  # at once: the other one's would wait for its turn in the loop
         leaving.cancel()
 
 
