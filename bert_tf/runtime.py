@@ -65,6 +65,12 @@ def keep_freed_memory() -> None:
         mallopt(M_TOP_PAD, 256 << 20)
 
 
+def release_memory() -> None:
+    """Gives the freed memory back to the system that `keep_freed_memory` keeps."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def gpus() -> list[str]:
     """What the driver calls each NVIDIA GPU that is not hidden from TensorFlow; loads nothing."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):

@@ -6,7 +6,7 @@ import pytest
 from documents import ROOT
 
 ADVICE = ""  # what the reader is to do, or what the project does not do
-# The beginning of a sentence or of a row: a file of tests/ and what it is called there.
+# The beginning of a sentence or of a row: a file of tests/, and the test.
 SHOWN_BY = {
     "Use the repository's private advisory": ADVICE,
     "Security → Report": ADVICE,
@@ -17,29 +17,29 @@ SHOWN_BY = {
     "SavedModels, `.tflite`": ADVICE,
     "TensorFlow runs the graph": ADVICE,
     "`SHA256SUMS` does not": ADVICE,
-    "Keras files": "checkpoints/test_keras_files.py:Lambda",
-    "`.keras` files are read in": "checkpoints/test_keras_files.py:Lambda",
+    "Keras files": "checkpoints/test_keras_files.py:test_a_foreign_model",
+    "`.keras` files are read in": "checkpoints/test_keras_files.py:test_a_foreign_model",
     "We rely on Keras": ADVICE,
     "Layers of Keras's own": ADVICE,
     "tensorflow-datasets": ADVICE,
     "The other processes": ADVICE,
     "Use a private network": ADVICE,
     "Such input is read": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
-    "safetensors:": "checkpoints/test_strangers.py:safetensors",
-    "`hf:OWNER/NAME`:": "checkpoints/test_hub.py:test_",
-    "`pytorch_model.bin`:": "checkpoints/test_hugging_face.py:pickle",
-    "`.keras`:": "checkpoints/test_strangers.py:keras",
-    "TF1 and TF2 checkpoints:": "checkpoints/test_tensor_index.py:test_entries_that",
-    "configurations, metadata": "checkpoints/test_strangers.py:config",
-    "TFRecord files:": "data/test_records.py:test_",
+    "safetensors:": "checkpoints/test_strangers.py:test_a_tensor_of_no_numbers_in_safetensors",
+    "`hf:OWNER/NAME`:": "checkpoints/test_hub.py:test_what_is_read_is_fetched_once_and_the_commit_recorded",
+    "`pytorch_model.bin`:": "checkpoints/test_hugging_face.py:test_a_pickle_runs_no_code",
+    "`.keras`:": "checkpoints/test_strangers.py:test_a_member_that_unpacks_to_much",
+    "TF1 and TF2 checkpoints:": "checkpoints/test_tensor_index.py:test_entries_that_tensorflow_never_writes",
+    "configurations, metadata": "checkpoints/test_strangers.py:test_a_configuration_of_more_than_there_is",
+    "TFRecord files:": "data/test_records.py:test_the_range_of_a_feature",
     "tables, SQuAD files": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
     "requests to `bert-tf serve`:": "http/test_application.py:test_bodies_that_are_refused",
-    "replies to `examples/client.py`:": "examples/test_client.py:test_",
-    "Pipes and devices": "test_files.py:pipe",
-    "The `checkpoint` file": "checkpoints/test_tf1.py:test_",
+    "replies to `examples/client.py`:": "examples/test_client.py:test_a_bad_reply_is_said_in_three_parts",
+    "Pipes and devices": "test_files.py:test_what_cannot_be_read",
+    "The `checkpoint` file": "checkpoints/test_tf1.py:test_a_checkpoint_elsewhere_is_read_and_never_removed",
     "How this is tested": ADVICE,
     "`tests/fuzz`, in every": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
-    "`python benchmarks/hostile_files.py`": "fuzz/test_readers.py:readers",
+    "`python benchmarks/hostile_files.py`": ADVICE,
     "Large but valid work": ADVICE,
     "A valid model, corpus": ADVICE,
     "Run untrusted work": ADVICE,
@@ -48,15 +48,15 @@ SHOWN_BY = {
     "Who can write a file": ADVICE,
     "Poisoned weights": ADVICE,
     "A well-formed model": ADVICE,
-    "`bert-tf serve`": "http/test_application.py:test_on_loopback_only_its_own_names",
-    "Unless `--host` says": "http/test_application.py:test_on_loopback_only_its_own_names",
+    "`bert-tf serve`": "http/test_application.py:test_on_loopback_only_its_own_names_may_be_asked",
+    "Unless `--host` says": "http/test_application.py:test_on_loopback_only_its_own_names_may_be_asked",
     "To use it from elsewhere": ADVICE,
-    "Beyond loopback": "http/test_application.py:test_on_all_addresses",
+    "Beyond loopback": "http/test_application.py:test_on_all_addresses_everybody_may_ask_unless_names_are_listed",
     "The number of connections": ADVICE,
     "TensorFlow Serving": ADVICE,
     "What outputs tell": ADVICE,
     "Checkpoints and logs": ADVICE,
-    "Exports hold base names": "serving/test_export.py:test_",
+    "Exports hold base names": "serving/test_export.py:test_what_accompanies_an_export",
     "Answers, reports": ADVICE,
     "`make audit`": ADVICE,
     "It fails on every": ADVICE,
@@ -96,5 +96,5 @@ def test_there_is_no_more_than_the_sentences():
 
 @pytest.mark.parametrize("place", sorted({*SHOWN_BY.values()} - {ADVICE}))
 def test_what_shows_a_sentence_is_there(place):
-    path, _, text = place.partition(":")
-    assert text in (ROOT / "tests" / path).read_text(encoding="utf-8")
+    path, _, name = place.partition(":")
+    assert f"\ndef {name}(" in (ROOT / "tests" / path).read_text(encoding="utf-8")

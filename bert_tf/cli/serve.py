@@ -16,11 +16,7 @@ from bert_tf.http.options import Limits
 from bert_tf.options import Options, option
 from bert_tf.serving.options import WeightsOptions
 
-PACKAGES = {
-    "starlette": "starlette",
-    "uvicorn": "uvicorn",
-    "prometheus_client": "prometheus-client",
-}
+PACKAGES = ("starlette", "uvicorn", "prometheus-client")
 
 
 class Serve(Options):

@@ -13,6 +13,7 @@ none of it.
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import importlib.resources
 import json
 import re
@@ -39,7 +40,8 @@ from bert_tf.http.metrics import CONTENT_TYPE, Metrics
 from bert_tf.http.options import Limits
 from bert_tf.http.page import Page
 from bert_tf.http.rest import Question, RestModel
-from bert_tf.serving.batching import Arrays, ClosedError, Turns, release_memory
+from bert_tf.runtime import release_memory
+from bert_tf.serving.batching import Arrays, ClosedError, Turns
 from bert_tf.serving.export import arrays_of
 from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import ServedModel
@@ -48,16 +50,17 @@ PROBES = ("/healthz", "/readyz", "/metrics")  # for every caller, and not counte
 SECONDS_TO_TRIM = 1  # without a request, after which freed memory goes back to the system
 MOST_SHOWN = 200  # characters of a path in the log
 LEFT = 499  # the status of requests whose client has left
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-_HEADERS = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+_HEADERS = [  # of every answer
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        b"img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
 _FILES = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -99,6 +102,7 @@ class Application:
         self._limits = limits or Limits()
         self._has_log = has_log
         self._num_open = 0  # requests that are read, wait or are computed
+        self._trimming: asyncio.TimerHandle | None = None  # while none is
         self.metrics = Metrics(model, lambda: self._num_open)
         self._turns = Turns(model, observe=self.metrics.batch_rows.observe)
         self._deadlines = Deadlines()
@@ -179,17 +183,16 @@ class Application:
         if self._num_open >= self._limits.max_waiting:
             raise unavailable("too many requests wait")
         self._num_open += 1
+        if self._trimming:
+            self._trimming.cancel()
         try:
             yield
         finally:
             self._num_open -= 1
             if not self._num_open:
-                asyncio.get_running_loop().call_later(SECONDS_TO_TRIM, self._trim)
-
-    def _trim(self) -> None:
-        """Gives freed memory back, unless there is something to do."""
-        if not self._num_open:
-            asyncio.get_running_loop().run_in_executor(None, release_memory)
+                loop = asyncio.get_running_loop()
+                trim = functools.partial(loop.run_in_executor, None, release_memory)
+                self._trimming = loop.call_later(SECONDS_TO_TRIM, trim)
 
     # ------------------------------------------------------------------------ for an operator
 

@@ -11,7 +11,6 @@ Shapes: B rows.
 
 import concurrent.futures
 import contextlib
-import ctypes
 import dataclasses
 import math
 import re
@@ -299,12 +298,6 @@ def is_as_wide_as_its_batch(name: str, what: str) -> bool:
     """
     shape = what.partition("]")[0]
     return name.startswith("num_") or bool(re.search(r"\bS\b", shape))
-
-
-def release_memory() -> None:
-    """Gives freed memory back to the system, which glibc's malloc keeps (`runtime`)."""
-    with contextlib.suppress(OSError, AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def num_tokens(model: Any, asked: Iterable[tuple[Arrays, str]]) -> int:

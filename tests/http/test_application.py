@@ -231,6 +231,18 @@ def test_there_need_be_no_log(model, caplog):
     assert "predict" not in caplog.text
 
 
+def test_memory_is_given_back_once_after_the_last_request(monkeypatch, server):
+    """Not after each of many."""
+    given_back = []
+    monkeypatch.setattr(application_module, "SECONDS_TO_TRIM", 0.3)
+    monkeypatch.setattr(application_module, "release_memory", lambda: given_back.append(True))
+    for _ in range(20):
+        server.ask(body=rows("a"))
+    assert not given_back
+    time.sleep(0.8)
+    assert given_back == [True]
+
+
 # ---------------------------------------------------------------------------- who may ask
 
 
