@@ -6,6 +6,13 @@ import pytest
 from documents import ROOT
 
 ADVICE = ""  # what the reader is to do, or what the project does not do
+CLIENT = "examples/test_client.py"
+HUB = "checkpoints/test_hub.py"
+INDEX = "checkpoints/test_tensor_index.py"
+PICKLES = "checkpoints/test_hugging_face.py"
+SERVER = "http/test_application.py"
+STRANGERS = "checkpoints/test_strangers.py"
+TF1 = "checkpoints/test_tf1.py"
 # The beginning of a sentence or of a row: a file of tests/, and the test.
 SHOWN_BY = {
     "Use the repository's private advisory": ADVICE,
@@ -25,18 +32,18 @@ SHOWN_BY = {
     "The other processes": ADVICE,
     "Use a private network": ADVICE,
     "Such input is read": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
-    "safetensors:": "checkpoints/test_strangers.py:test_a_tensor_of_no_numbers_in_safetensors",
-    "`hf:OWNER/NAME`:": "checkpoints/test_hub.py:test_what_is_read_is_fetched_once_and_the_commit_recorded",
-    "`pytorch_model.bin`:": "checkpoints/test_hugging_face.py:test_a_pickle_runs_no_code",
-    "`.keras`:": "checkpoints/test_strangers.py:test_a_member_that_unpacks_to_much",
-    "TF1 and TF2 checkpoints:": "checkpoints/test_tensor_index.py:test_entries_that_tensorflow_never_writes",
-    "configurations, metadata": "checkpoints/test_strangers.py:test_a_configuration_of_more_than_there_is",
+    "safetensors:": f"{STRANGERS}:test_a_tensor_of_no_numbers_in_safetensors",
+    "`hf:OWNER/NAME`:": f"{HUB}:test_what_is_read_is_fetched_once_and_the_commit_recorded",
+    "`pytorch_model.bin`:": f"{PICKLES}:test_a_pickle_runs_no_code",
+    "`.keras`:": f"{STRANGERS}:test_a_member_that_unpacks_to_much",
+    "TF1 and TF2": f"{INDEX}:test_entries_that_tensorflow_never_writes",
+    "configurations, metadata": f"{STRANGERS}:test_a_configuration_of_more_than_there_is",
     "TFRecord files:": "data/test_records.py:test_the_range_of_a_feature",
     "tables, SQuAD files": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
-    "requests to `bert-tf serve`:": "http/test_application.py:test_bodies_that_are_refused",
-    "replies to `examples/client.py`:": "examples/test_client.py:test_a_bad_reply_is_said_in_three_parts",
+    "requests to `bert-tf serve`:": f"{SERVER}:test_bodies_that_are_refused",
+    "replies to `examples/client.py`:": f"{CLIENT}:test_a_bad_reply_is_said_in_three_parts",
     "Pipes and devices": "test_files.py:test_what_cannot_be_read",
-    "The `checkpoint` file": "checkpoints/test_tf1.py:test_a_checkpoint_elsewhere_is_read_and_never_removed",
+    "The `checkpoint` file": f"{TF1}:test_a_checkpoint_elsewhere_is_read_and_never_removed",
     "How this is tested": ADVICE,
     "`tests/fuzz`, in every": "fuzz/test_readers.py:test_damaged_input_is_read_or_refused",
     "`python benchmarks/hostile_files.py`": ADVICE,
@@ -48,10 +55,10 @@ SHOWN_BY = {
     "Who can write a file": ADVICE,
     "Poisoned weights": ADVICE,
     "A well-formed model": ADVICE,
-    "`bert-tf serve`": "http/test_application.py:test_on_loopback_only_its_own_names_may_be_asked",
-    "Unless `--host` says": "http/test_application.py:test_on_loopback_only_its_own_names_may_be_asked",
+    "`bert-tf serve`": f"{SERVER}:test_on_loopback_only_its_own_names_may_be_asked",
+    "Unless `--host` says": f"{SERVER}:test_on_loopback_only_its_own_names_may_be_asked",
     "To use it from elsewhere": ADVICE,
-    "Beyond loopback": "http/test_application.py:test_on_all_addresses_everybody_may_ask_unless_names_are_listed",
+    "Beyond loopback": f"{SERVER}:test_on_all_addresses_everybody_may_ask_unless_names_are_listed",
     "The number of connections": ADVICE,
     "TensorFlow Serving": ADVICE,
     "What outputs tell": ADVICE,
