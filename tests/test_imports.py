@@ -8,23 +8,12 @@ import re
 import tokenize
 
 import pytest
+from documents import docs_script
 
 ROOT = pathlib.Path(__file__).parents[1]
-# In the order in which a batch meets them; those in one line do not know each other.
-FLOORS = (
-    ("errors", "terminal", "processor", "runtime", "files", "declarations", "config", "options"),
-    ("tokenization", "tables"),
-    ("modeling", "data"),
-    ("heads",),
-    ("checkpoints",),
-    ("training",),
-    ("tasks",),
-    ("squad",),
-    ("library",),
-    ("serving",),
-    ("planning", "http"),
-    ("cli",),
-)
+house = docs_script("house")
+FLOORS = house.FLOORS
+MODULES = house.MODULES
 RANKS = {folder: rank for rank, folders in enumerate(FLOORS) for folder in folders}
 SCRIPTS = {path.stem for path in ROOT.glob("*.py")} - {"setup"}
 # What the model's folder imports so that Keras finds all classes that files of models name.
@@ -37,43 +26,9 @@ REGISTERED = {
 # vocabulary.
 FOR_DATA_GENERATION = ("tokenization.", "data.records", "checkpoints.metadata")
 
-
-def modules() -> dict[str, pathlib.Path]:
-    """Every module of the package, of data generation, and the scripts, by its dotted name."""
-    paths = [*ROOT.glob("*.py"), *ROOT.glob("bert_tf/**/*.py"), *ROOT.glob("data_gen/**/*.py")]
-    names = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path
-             for path in paths}  # fmt: skip
-    return {name.removesuffix(".__init__"): path for name, path in names.items()}
-
-
-MODULES = modules()
-
-
-@functools.cache
-def tree_of(path: pathlib.Path) -> ast.Module:
-    """A file's syntax."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def imported(path: pathlib.Path) -> set[str]:
-    """The modules that a file imports anywhere, also those named in strings to be imported late."""
-    found = set()
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= {node.value} if node.value.startswith("bert_tf.") else set()
-    packages = {name for name in MODULES if any(m.startswith(f"{name}.") for m in MODULES)}
-    return (found & MODULES.keys()) - packages
-
-
-def folder_of(module: str) -> str:
-    """bert_tf.data.records -> data; bert_tf.files -> files."""
-    return module.split(".")[1]
-
-
+tree_of = functools.cache(house.tree_of)
+imported = functools.cache(house.imported)
+folder_of = house.folder_of
 INSIDE = [
     name
     for name in MODULES

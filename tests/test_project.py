@@ -82,6 +82,15 @@ def test_make_and_setup_py_agree_on_the_versions():
     assert 'python_requires=">=3.11,<3.14"' in read("setup.py")
 
 
+def test_the_workflow_makes_what_there_is_with_every_supported_python():
+    workflow = read(".github/workflows/tests.yml")
+    targets = {*re.findall(r"target: \[?(\w+)", workflow)}
+    assert targets == {"test", "lint", "dist", "docs"}
+    assert all(f"\n{target}:" in read("Makefile") for target in targets)
+    assert re.search(r"python: \[(.*)\]", workflow)[1] == '"3.11", "3.12", "3.13"'
+    assert 'run: make ${{ matrix.target }} PYTHON="$(command -v python)"' in workflow
+
+
 # ---------------------------------------------------------------------------- Dockerfiles
 
 

@@ -1,14 +1,10 @@
 """docs/options.md lists the options of all commands as they are declared."""
 
-import importlib.util
-
-from documents import ROOT, read
+from documents import docs_script, read
 
 from bert_tf.options import Options, option
 
-SPEC = importlib.util.spec_from_file_location("options_page", ROOT / "docs/options.py")
-options_page = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(options_page)
+options_page = docs_script("options")
 
 
 class Own(Options):

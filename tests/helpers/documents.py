@@ -1,9 +1,11 @@
 """The documents: their text, and the commands and snippets in them."""
 
 import contextlib
+import importlib.util
 import pathlib
 import re
 import shlex
+from types import ModuleType
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CHANGELOG.md", "examples/serving/README.md"]
@@ -19,6 +21,14 @@ PROGRAMS = ("python", "bert-tf")
 def read(name: str) -> str:
     """A document."""
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+def docs_script(name: str) -> ModuleType:
+    """A program of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def shell_commands(text: str) -> list[list[str]]:
