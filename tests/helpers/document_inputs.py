@@ -67,16 +67,17 @@ def write_models(folder: pathlib.Path) -> None:
         write_bundle(folder / name, tensors)
     write_tf1(folder / "model", tensors, config=CONFIG, pieces=None, name="model.ckpt-1000")
     for name, kind, head, known in (
-        ("mrpc", "classifier", "classification", {"pairs": True, "labels": LABELS}),
-        ("sst2", "classifier", "classification", {"labels": LABELS}),
-        ("squad", "span", "question_answering", {"version_2_with_negative": True}),
+        ("models/mrpc", "classifier", "classification", {"pairs": True, "labels": LABELS}),
+        ("models/sst2", "classifier", "classification", {"labels": LABELS}),
+        ("models/squad", "span", "question_answering", {"version_2_with_negative": True}),
+        ("demo/topics", "classifier", "classification", {"labels": LABELS}),
     ):
         metadata = ModelMetadata(
             do_lower_case=True, architecture=head_named(head).architecture, **known
         )
         tensors = tensors_of(kind, CONFIG)
         weights = weights_of(tensors, config=CONFIG, pieces=PIECES, metadata=metadata)
-        bert_tf.save_weights(weights, folder / "models" / name, format="bert_tf")
+        bert_tf.save_weights(weights, folder / name, format="bert_tf")
 
 
 def write_texts(folder: pathlib.Path) -> None:
