@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The whole line in minutes: raw text -> vocabulary -> TFRecords -> a BERT -> a classifier.
+# The whole pipeline in minutes: raw text -> vocabulary -> TFRecords -> a BERT -> a classifier.
 #
 #     examples/demo.sh [FOLDER [STEPS]]
 #
-# Everything is written into FOLDER (demo). With more than 7500 training STEPS the model predicts
-# better. `make demo` installs what it needs and runs it. BERT_TF names another program, such as
-# "python3 -m bert_tf".
+# The script writes everything into FOLDER (demo). With more than 7500 training STEPS the model
+# predicts better. `make demo` installs the requirements and runs the script. The environment
+# variable BERT_TF names another program than bert-tf, such as "python3 -m bert_tf".
 set -eu
 folder=${1:-demo} steps=${2:-7500}
 if [[ $# -gt 2 || $folder == -* || ! $steps =~ ^[1-9][0-9]*$ ]]; then
@@ -13,10 +13,10 @@ if [[ $# -gt 2 || $folder == -* || ! $steps =~ ^[1-9][0-9]*$ ]]; then
   exit 2
 fi
 
-quoted() { # as it is typed into a shell
+quoted() { # a word as it must be typed into a shell
   if [[ $1 == *[^A-Za-z0-9=.,/_-]* ]]; then printf %s "${1@Q}"; else printf %s "$1"; fi
 }
-bert-tf() { # shows a command and runs it; where it fails, the demo ends with its exit code
+bert-tf() { # prints a command and runs it; if it fails, the demo ends with its exit code
   printf '\n$ bert-tf'
   for word; do printf ' %s' "$(quoted "$word")"; done
   printf '\n\n'
@@ -29,8 +29,8 @@ cp -r -- "$(dirname -- "$0")"/../data_gen/sample_{text,topics} "$folder"
 echo "=== 1. A WordPiece vocabulary, learned from the texts"
 bert-tf vocab --input_file="$folder/sample_text/*.txt" --output_file="$folder/vocab.txt" \
   --vocab_size=1500
-# Wide first weights: with BERT's 0.02 so short a training does not leave its first plateau. No
-# dropout, as so few texts are learned by heart.
+# initializer_range: with BERT's 0.02 so short a training does not leave its first plateau. Dropout
+# is off, since the model is meant to learn these few texts by heart.
 cat > "$folder/bert_config.json" << END
 {
   "vocab_size": $(wc -l < "$folder/vocab.txt"), "max_position_embeddings": 24, "type_vocab_size": 2,
@@ -40,9 +40,9 @@ cat > "$folder/bert_config.json" << END
 END
 
 printf '\n%s\n' "=== 2. Pre-training records: sentence pairs with masked pieces"
-echo "At the end of a document the next one is random: three of four pairs of these texts."
-# Short ones with many masks: most is learned in the least time. Many passes over the texts, each
-# with its own masks: of few, the masks are learned and not the texts.
+echo "The documents are short, and their last sentences have no next one: 3 of 4 pairs are random."
+# Short sequences with many masks teach most in the least time. There are many passes over the
+# texts, each with its own masks: with few, the model would learn the masks and not the texts.
 sizes=(--max_seq_length=24 --max_predictions_per_seq=7)
 bert-tf data --input_file="$folder/sample_text/*.txt" --output_file="$folder/train.tfrecord" \
   --vocab_file="$folder/vocab.txt" "${sizes[@]}" --masked_lm_prob=0.3 --dupe_factor=150
@@ -51,8 +51,8 @@ bert-tf data --input_file="$folder/sample_text/*.txt" --output_file="$folder/eva
   --random_seed=54321
 
 printf '\n%s\n' "=== 3. Pre-training: masked pieces and next sentences"
-echo "Evaluated on the same texts with other masks: it shows what was learned by heart."
-# Small batches: many updates, and so few texts are soon learned.
+echo "Evaluated on the same texts with other masks, which shows what was learned by heart."
+# Small batches make many updates, so these few texts are learned soon.
 bert-tf pretrain --input_file="$folder/train.tfrecord" --output_dir="$folder/model" \
   --eval_input_file="$folder/eval.tfrecord" --bert_config_file="$folder/bert_config.json" \
   --vocab_file="$folder/vocab.txt" --do_train --do_eval "${sizes[@]}" \
@@ -61,7 +61,7 @@ bert-tf pretrain --input_file="$folder/train.tfrecord" --output_dir="$folder/mod
   --log_steps=$((steps < 25 ? 1 : steps / 25))
 
 printf '\n%s\n' "=== 4. Questions to the pre-trained model"
-echo "The texts have these sentences, or ones like them, with flour, east, days, capital, freezes."
+echo "The texts contain these or similar sentences, with flour, east, days, capital, freezes."
 bert-tf fill-mask --init_checkpoint="$folder/model" \
   "Bread is made from [MASK], water and salt." \
   "The sun rises in the [MASK] and sets in the west." \
@@ -71,7 +71,7 @@ bert-tf fill-mask --init_checkpoint="$folder/model" \
 bert-tf plot --output_dir="$folder/model" --output_file="$folder/curves.png"
 
 printf '\n%s\n' "=== 5. Fine-tuning: is a sentence about animals, food, travel or weather?"
-echo "Trained on 240 sentences, evaluated on 80 that it has not seen. Chance would be 25 %."
+echo "Trained on 240 sentences, evaluated on 80 others. Guessing would give 25 %."
 bert-tf classify --task_name=csv --data_dir="$folder/sample_topics" --text_a_column=text \
   --label_column=topic --do_train --do_eval --init_checkpoint="$folder/model" \
   --output_dir="$folder/topics" --max_seq_length=24 --num_train_epochs=20 --learning_rate=5e-4 \
@@ -98,5 +98,5 @@ Try both in the browser or the terminal (after \`make demo\` type \`. .venv/bin/
   bert-tf serve $(quoted "$folder/topics")
   bert-tf predict --model=$(quoted "$folder/topics")
 
-A model that knows more needs more text: README.md has the commands for your own.
+A model that knows more needs more text: README.md has the commands for your own text.
 END

@@ -1,13 +1,13 @@
-# `bert-tf serve` alone, from the root of the repository; its packages are those of requirements.txt,
-# by their hashes (`make lock` writes it anew):
+# An image with `bert-tf serve` alone, built from the root of the repository. requirements.txt locks
+# its packages by their hashes (`make lock` updates it):
 #
 #     docker build --file examples/serving/bert_tf.Dockerfile --tag bert-tf-serve .
 #     docker run --rm --publish 8501:8501 --stop-timeout=40 \
 #         --mount type=bind,source="$PWD/serving/mrpc",target=/models/mrpc,readonly \
 #         bert-tf-serve /models/mrpc
 #
-# Further flags follow the path. `docker stop` lets what runs and waits be answered (--drain_seconds,
-# 30 by default), for which --stop-timeout leaves the time. The image has no rights of root.
+# Further flags follow the path. After `docker stop` the server answers the requests that it has
+# (--drain_seconds, 30 by default); --stop-timeout must leave time for that. It runs without root.
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim
 
