@@ -272,32 +272,33 @@ def read_questions(
     Raises:
       InputError: the file cannot be read with these options.
     """
-    inputs = text_inputs(metadata)
     columns = columns_of(metadata, given)
     if any(given) and input_format in (TEXT, CONLL):
         remedy = "add --input_format, or leave out --text_a_column"
         received = f"columns, but {input_format} in {path or STDIN}"
         raise InputError(received, "csv, tsv or jsonl", remedy)
-    labels = metadata["options"]["labels"] if metadata["task"] == "token_labels" else None
-    are_tagged = functools.partial(are_words, names=labels) if labels else None
-    wanted = _with_id(columns, id_column)
-    if labels:
-        wanted = _with_sentence(wanted, sentence_column)
+    inputs = text_inputs(metadata)
+    tags = metadata["options"]["labels"] if metadata["task"] == "token_labels" else None
+    are_tagged = functools.partial(are_words, names=tags) if tags else None
+    table_columns = _with_id(columns, id_column)
+    if tags:
+        table_columns = _with_sentence(table_columns, sentence_column)
     has_columns = any(given) or sentence_column is not None
     texts = Texts(0 if has_columns else len(inputs), are_tagged)
-    table = open_table(path, wanted, reading=reading, form=input_format or "", texts=texts)
-    if sentence_column is not None and not (labels and table.format.is_table):
+    table = open_table(path, table_columns, reading=reading, form=input_format or "", texts=texts)
+    if tags and table.format.is_table:
+        table = _by_sentence(table, columns["text"], sentence_column)
+    elif sentence_column is not None:
         received = f"--sentence_column={sentence_column} with {table.source}"
         expected = "a table with a word a row, and a model of tags"
         raise InputError(received, expected, "leave it out")
-    if labels and table.format.is_table:
-        table = _by_sentence(table, columns["text"], sentence_column)
     rows = table.rows
-    if table.names and not wanted.are_names:
+    if table.names and not table_columns.are_names:
         rows = refuse_header(rows, hint=_HINT)
-    item_of = functools.partial(_item, table.format.kind, inputs, columns)
-    has_header = bool(table.names) and wanted.are_names
-    return Questions(table, map(functools.partial(_question, item_of), rows), has_header)
+    kind = table.format.kind
+    questions = (_question(row, kind, inputs, columns) for row in rows)
+    has_header = bool(table.names) and table_columns.are_names
+    return Questions(table, questions, has_header)
 
 
 def _with_id(columns: Mapping[str, str | int], id_column: str) -> Columns:
@@ -320,20 +321,30 @@ def _with_sentence(columns: Columns, sentence: str | None) -> Columns:
     return columns._replace(by_field=by_field, keep_empty=True)
 
 
-def _question(item_of: Any, row: TableRow) -> Question:
-    """The question of a row; one with a flaw if the row cannot be read."""
+def _question(
+    row: TableRow, kind: str, inputs: Mapping[str, bool], columns: Mapping[str, str | int]
+) -> Question:
+    """The question of a row; one with a flaw if the row cannot be read.
+
+    Args:
+      row: of a file.
+      kind: of the file, one of `tables.KINDS`.
+      inputs: the names of the texts, and whether each is a list.
+      columns: the column of each text.
+    """
     if row.flaw:
         return Question(row.place, None, row.flaw, row.all_cells)
     try:
-        return Question(row.place, item_of(row), None, row.all_cells)
+        item = _item(row, kind, inputs, columns)
+        return Question(row.place, item, None, row.all_cells)
     except InputError as flaw:
         return Question(row.place, None, flaw, row.all_cells)
 
 
 def _item(
-    kind: str, inputs: Mapping[str, bool], columns: Mapping[str, str | int], row: TableRow
+    row: TableRow, kind: str, inputs: Mapping[str, bool], columns: Mapping[str, str | int]
 ) -> Any:
-    """The item of a row of a file; `kind` is the file's, one of `tables.KINDS`."""
+    """The item of a row of a file; arguments as of `_question`."""
     if kind in (JSONL, JSON):
         item = _of_json(columns, row.value)
         return _with_words_joined(item, inputs)
