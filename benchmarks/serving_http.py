@@ -330,7 +330,7 @@ class OtherModel:
         self._answer = answer
         text = {"text": {"dtype": "string", "shape": [None]}}
         self.metadata = {
-            "answers": {"serving_default": {}},
+            "padded": [],
             "signatures": {"serving_default": text},
         }
 

@@ -1,10 +1,10 @@
-"""What strangers' files claim, compared with what they hold before anything of that size is made.
+"""Checks the sizes that a file from a stranger claims, before memory of that size is allocated.
 
-    check_tensors    shapes of tensors, with the bytes of their file
-    check_archive    sizes of a zip file's members, with the bytes of the file
-    check_encoder    a configuration, with the shapes of the weights that a model of it is to have
+    check_tensors    compares shapes of tensors with the bytes of their file
+    check_archive    compares sizes of a zip file's members with the bytes of the file
+    check_encoder    compares a configuration with the shapes of the weights
 
-No tensor is read for it. Keras's files: `keras_files.py`.
+No tensor is read for it. Checks of Keras's files are in `keras_files.py`.
 """
 
 import math
@@ -18,9 +18,10 @@ from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import ENCODER
 
-# Keras and PyTorch pack nothing. Who packs their files again gains little: weights become smaller
-# by a tenth, vocabularies by a third or a half, moments that are still 0 vanish: two of three.
-MOST_UNPACKED = 4
+# Keras and PyTorch compress nothing. A user who compresses their files gains little: weights become
+# a tenth smaller, vocabularies a third or a half. Moments that are still 0 vanish, two thirds of a
+# file.
+MOST_UNPACKED = 4  # times the bytes of the file
 _COPY = "copy the file again, or give another one"
 
 
@@ -28,11 +29,11 @@ class Claim(NamedTuple):
     """A tensor as a file describes it."""
 
     shape: tuple[int, ...]
-    bits: int  # of a number; of texts of any length the fewest
+    bits: int  # of a number; of a text of any length the fewest
 
     @property
     def bytes(self) -> int:
-        """What its numbers need."""
+        """The bytes of its numbers."""
         return math.prod(self.shape) * self.bits // 8
 
 
@@ -44,7 +45,7 @@ def check_tensors(
     Args:
       path: the file, for messages.
       tensors: by their names in the file.
-      stored: bytes of the file or files that have their numbers.
+      stored: the bytes of the file or files that hold the numbers.
       copies: names of tensors that may share their bytes with others.
 
     Raises:
@@ -54,8 +55,9 @@ def check_tensors(
         if any(size < 1 for size in claim.shape):
             received = f"{path}, whose {name} has the shape {claim.shape}"
             raise InputError(received, "1 or more in every dimension", _COPY)
-    by_bytes = {name: claim.bytes for name, claim in tensors.items() if name not in {*copies}}
-    needed = max(sum(by_bytes.values()), *(claim.bytes for claim in tensors.values()), 0)
+    may_share = {*copies}
+    total = sum(claim.bytes for name, claim in tensors.items() if name not in may_share)
+    needed = max([total, *(claim.bytes for claim in tensors.values())])
     if needed > stored:
         largest = max(tensors, key=lambda name: tensors[name].bytes)
         shape = tensors[largest].shape
@@ -64,15 +66,15 @@ def check_tensors(
 
 
 def check_archive(path: str, archive: zipfile.ZipFile, *, size: int) -> None:
-    """Compares what a zip file unpacks to with its size.
+    """Compares the unpacked size of a zip file with the bytes of the file.
 
     Args:
       path: the file, for messages.
-      archive: the same, opened; no member is unpacked.
-      size: its bytes.
+      archive: the opened file; no member is unpacked.
+      size: of the file, in bytes.
 
     Raises:
-      InputError: that is more than `MOST_UNPACKED` times the file.
+      InputError: the unpacked size is more than `MOST_UNPACKED` times the file.
     """
     members = archive.infolist()
     if sum(member.file_size for member in members) > MOST_UNPACKED * size:
@@ -88,12 +90,12 @@ def check_archive(path: str, archive: zipfile.ZipFile, *, size: int) -> None:
 
 def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     """The shapes of the weights of an encoder, without its pooler, by the original's names."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    embeddings, norms = "bert/embeddings", ["attention/output", "output"]
+    hidden = config.hidden_size
+    inner = config.intermediate_size
     shapes: dict[str, tuple[int, ...]] = {
-        f"{embeddings}/word_embeddings": (config.vocab_size, hidden),
-        f"{embeddings}/position_embeddings": (config.max_position_embeddings, hidden),
-        f"{embeddings}/token_type_embeddings": (config.type_vocab_size, hidden),
+        "bert/embeddings/word_embeddings": (config.vocab_size, hidden),
+        "bert/embeddings/position_embeddings": (config.max_position_embeddings, hidden),
+        "bert/embeddings/token_type_embeddings": (config.type_vocab_size, hidden),
     }
     kernels = {
         "attention/self/query": (hidden, hidden),
@@ -103,24 +105,28 @@ def encoder_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
         "intermediate/dense": (hidden, inner),
         "output/dense": (inner, hidden),
     }
-    scopes = [f"bert/encoder/layer_{number}" for number in range(config.num_hidden_layers)]
-    for scope in scopes:
+    scopes_of_norms = ["bert/embeddings"]
+    for number in range(config.num_hidden_layers):
+        scope = f"bert/encoder/layer_{number}"
         for layer, shape in kernels.items():
-            shapes |= {f"{scope}/{layer}/kernel": shape, f"{scope}/{layer}/bias": shape[1:]}
-    for scope in [embeddings, *(f"{scope}/{norm}" for scope in scopes for norm in norms)]:
-        shapes |= {f"{scope}/LayerNorm/{part}": (hidden,) for part in ("gamma", "beta")}
+            shapes[f"{scope}/{layer}/kernel"] = shape
+            shapes[f"{scope}/{layer}/bias"] = shape[1:]
+        scopes_of_norms += [f"{scope}/attention/output", f"{scope}/output"]
+    for scope in scopes_of_norms:
+        shapes[f"{scope}/LayerNorm/gamma"] = (hidden,)
+        shapes[f"{scope}/LayerNorm/beta"] = (hidden,)
     return shapes
 
 
 def check_encoder(weights: Weights, config: BertConfig, *, required: str | None = ENCODER) -> None:
-    """Compares a configuration with weights before a model of it is made.
+    """Compares a configuration with the shapes of weights, before a model is made.
 
     Weights may have more layers than the configuration: the first ones are used.
 
     Args:
-      weights: of which the shapes alone are looked at.
-      config: that a model of them is to have.
-      required: a pattern of the names of the encoder that must be there; None: of none.
+      weights: of which no tensor is read.
+      config: of the model.
+      required: a pattern of the names of the encoder's weights that must be there; None for none.
 
     Raises:
       InputError: a weight has another shape than the configuration says, or a required one is
@@ -156,13 +162,14 @@ def lacking_weights(
     """The error for weights that a model needs and a file lacks.
 
     Args:
-      path: the file.
+      path: of the file.
       lacking: names of these weights.
-      unused: names of others that it has.
-      count: how many they are, where not as many as named.
+      unused: names of other weights in the file.
+      count: the word for their number; "": the number of names in `lacking`.
     """
-    such, others = ", ".join(lacking[:3]), ", ".join(unused[:3])
-    lacks = f"lacks {count or len(lacking)} of the model's weights, such as {such}"
-    received = f"{path}, which {lacks}; its other weights: {others or 'none'}"
+    examples = ", ".join(lacking[:3])
+    others = ", ".join(unused[:3]) or "none"
+    lacks = f"lacks {count or len(lacking)} of the model's weights, such as {examples}"
+    received = f"{path}, which {lacks}; its other weights: {others}"
     rename = "; rename weights of the same layers that have other names" if unused else ""
     return InputError(received, "the weights of this model and its head", _REMEDY + rename)

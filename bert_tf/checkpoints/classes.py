@@ -1,7 +1,7 @@
-"""The classes of a trained head, and what it was trained for: compared with what is asked for.
+"""The classes and the task of a trained head, compared with those that the caller wants.
 
-other_purpose             whether a head is used for another task than its own
-in_order_of, with_labels  weights, their classes in the order of the given labels
+other_purpose               whether a head is used for another task than it was trained for
+in_order_of, with_labels    weights with their classes in the order of the caller's labels
 """
 
 import dataclasses
@@ -15,38 +15,45 @@ from bert_tf.heads import NAMES, OUTPUT, head_named
 
 
 def other_purpose(weights: Weights, head: str, pairs: bool | None = None) -> tuple[str, str] | None:
-    """The trained purpose of a head and the wanted one, if they are known to differ, else None.
+    """The trained purpose of a head and the wanted one if they are known to differ, else None.
 
-    Only heads with the same weights are compared: no shape shows what those were trained for.
+    Only heads with an output layer of this name are compared: their shapes do not show for what
+    they were trained.
+
+    Args:
+      weights: with the head.
+      head: the name of the wanted head.
+      pairs: whether it is wanted for pairs of texts; None: unknown.
     """
     if head_named(head).weights != OUTPUT:
         return None
-    alike = {other.architecture for other in map(head_named, NAMES) if other.weights == OUTPUT}
-    wanted = {"architecture": head_named(head).architecture, "task": head, "pairs": pairs}
-    for name, asked in wanted.items():
-        known = getattr(weights.metadata, name)
-        # Weights of another architecture, a pre-trained model say, may get any head.
-        is_of_head = name != "architecture" or known in alike
-        if is_of_head and None not in (known, asked) and known != asked:
-            return f"{name} = {known}", f"{name} = {asked}"
+    all_heads = map(head_named, NAMES)
+    compared = {other.architecture for other in all_heads if other.weights == OUTPUT}
+    purpose = {"architecture": head_named(head).architecture, "task": head, "pairs": pairs}
+    for name, wanted in purpose.items():
+        trained = getattr(weights.metadata, name)
+        if name == "architecture" and trained not in compared:
+            continue  # such as a pre-trained model, which may get any head
+        if None not in (trained, wanted) and trained != wanted:
+            return f"{name} = {trained}", f"{name} = {wanted}"
     return None
 
 
 def in_order_of(
-    weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
+    weights: Weights, labels: Sequence[str], names: Sequence[str] | None = None
 ) -> Weights | None:
-    """The weights, their classes in the order of `labels`; None if their labels are others.
+    """The weights with their classes in the order of `labels`; None if they have other labels.
 
     Args:
       weights: of a head of several classes.
-      labels: the names of the classes; if the weights have no names, in the order of the classes.
-      own: the names of the weights' classes, if spelled differently than in the metadata.
+      labels: the wanted order of the classes; if the weights have no names, their order and names.
+      names: of the weights' classes, if spelled differently than in the metadata.
     """
-    own = tuple(own or weights.metadata.labels or labels)
+    names = tuple(names or weights.metadata.labels or labels)
     is_each_once = len({*labels}) == len(labels) == weights.num_classes
-    if not is_each_once or sorted(own) != sorted(labels):
+    if not is_each_once or sorted(names) != sorted(labels):
         return None
-    order = [own.index(label) for label in labels]
+    order = [names.index(label) for label in labels]
 
     def read(name: str) -> Any:
         value = weights.read(name)
@@ -57,17 +64,17 @@ def in_order_of(
 
 
 def with_labels(
-    weights: Weights, labels: Sequence[str], own: Sequence[str] | None = None
+    weights: Weights, labels: Sequence[str], names: Sequence[str] | None = None
 ) -> Weights:
-    """As `in_order_of`, but raises `InputError` if the labels are others."""
+    """The weights as from `in_order_of`; raises `InputError` if they have other labels."""
     if "output_weights" not in weights.shapes:
         return weights  # `load_checkpoint` says what is missing
-    found = in_order_of(weights, labels, own)
-    if found is None:
+    ordered = in_order_of(weights, labels, names)
+    if ordered is None:
         received = f"{len(labels)} labels: {', '.join(labels)}, for {weights.path}"
         expected = f"its {classes_of(weights)}, each once, in any order"
         raise InputError(received, expected, "name them all, or none where the model names them")
-    return found
+    return ordered
 
 
 def classes_of(weights: Weights) -> str:

@@ -1,8 +1,8 @@
-"""Weights by name: `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION`, by the library huggingface_hub.
+"""Weights by name, `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION`, from Hugging Face's hub.
 
-Only the files in `TEXTS` and safetensors are fetched, into the library's cache: no pickle, no code.
-They are read as any folder of Hugging Face's. Wherever a path is shown or recorded, the name with
-the commit stands, `hf:OWNER/NAME@COMMIT`, which opens the same files again.
+The library huggingface_hub fetches the files into its cache: only those in `TEXTS` and safetensors,
+no pickle and no code. They are read like any folder of Hugging Face's. Messages and records name
+the weights with the commit, `hf:OWNER/NAME@COMMIT`, which opens the same files again.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ _CLONE = "clone the repository (with git LFS) and give the folder"
 
 
 def open_hub(path: str) -> metadata.Weights:
-    """Opens the weights of a name; what the cache lacks is fetched.
+    """Opens the weights of a name; fetches the files that the cache lacks.
 
     Raises:
       InputError: huggingface_hub is not installed, the hub cannot be reached and the cache lacks a
@@ -32,11 +32,11 @@ def open_hub(path: str) -> metadata.Weights:
     """
     name = pinned(path)
     folder = _ask(name, "snapshot_download", allow_patterns=TEXTS)
-    # Where the list of files is not in the cache, nobody knows whether the folder has them all.
+    # Without the list of files in the cache it is unknown whether the folder has all of them.
     if not {*WEIGHTS} & {file.path for file in _ask(name, "get_cached_repo_tree")}:
         remedy = f"name another one; if its weights are a pickle, {_CLONE}"
         raise InputError(f"{name}, which has no {WEIGHTS[0]}", _EXPECTED, remedy)
-    BertConfig.from_json_file(f"{folder}/{TEXTS[0]}")  # before its weights come
+    BertConfig.from_json_file(f"{folder}/{TEXTS[0]}")  # refuses other models before the download
     _ask(name, "snapshot_download", allow_patterns=WEIGHTS)
     weights = hugging_face.open_hugging_face(folder)
     facts = dataclasses.replace(weights.metadata, origin=name)
@@ -48,7 +48,10 @@ def pinned(path: str, folder: str | None = None) -> str:
 
     Args:
       path: as for `open_hub`.
-      folder: of a run; a path without a revision gets the commit that the run began with.
+      folder: of a run. A path without a revision gets the commit that the run began with.
+
+    Raises:
+      InputError: as `open_hub`.
     """
     origin = folder and metadata.ModelMetadata.from_json_file(f"{folder}/{TEXTS[-1]}").origin
     if origin and origin.startswith(f"{path}@"):
@@ -57,10 +60,10 @@ def pinned(path: str, folder: str | None = None) -> str:
 
 
 def _ask(path: str, function: str, **options: Any) -> Any:
-    """What a function of the client answers for a name."""
-    hub = "huggingface_hub"
-    hub = import_extra(hub, package=hub, extra="hub", needed_by=path, otherwise=_CLONE)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)  # below it a line for each request
+    """Calls a function of huggingface_hub with a repository and its revision."""
+    package = "huggingface_hub"
+    hub = import_extra(package, package=package, extra="hub", needed_by=path, otherwise=_CLONE)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs each request as INFO
     name, _, revision = path.partition(":")[2].partition("@")
     try:
         return getattr(hub, function)(name, revision=revision or None, **options)

@@ -28,38 +28,41 @@ from bert_tf.modeling.parts import parts_of
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WEIGHTS = "model.weights.h5"  # in a .keras file
-# Of the numbers in a file are those of its model: LoRA's factors are saved merged, and fewer than
-# the kernels that they are merged into.
+# A model has at most so many times the numbers of its file: LoRA's factors are merged in the file,
+# and have fewer numbers than their kernels.
 MOST_VARIABLES = 2
 
 
-def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> Weights:
+def weights_of(model: keras.Model, *, path: str | None = None, **beside: Any) -> Weights:
     """The weights of a model, with the factors of LoRA merged into its kernels.
 
     Args:
-      model: one of `bert_tf.modeling.models`, or any whose layers are named alike. What its
-        attributes `tokenizer`, `labels` and `metadata` say, if it has them, belongs to the weights.
-      path: the file it is from, for messages.
-      **found: what is beside that, as fields of `Weights`; what the model carries takes precedence.
+      model: one of `bert_tf.modeling.models`, or any with the same names of layers. Its attributes
+        `tokenizer`, `labels` and `metadata`, if it has them, belong to the weights.
+      path: the file of the model, for messages.
+      **beside: what lies beside that file, as fields of `Weights`. The model's attributes take
+        precedence.
 
     Raises:
       InputError: it is no model of this package, or is quantized.
     """
-    config, path = config_of_model(model), path or model.name
+    config = config_of_model(model)
+    path = path or model.name
     if config is None:
         names = ", ".join(layer.name for layer in model.layers[:5])
-        received, expected = f"{path}, a model of the layers {names}", "a model of bert_tf"
+        received = f"{path}, a model of the layers {names}"
         remedy = "give a checkpoint of another format; other libraries' Keras files are not read"
-        raise InputError(received, expected, remedy)
+        raise InputError(received, "a model of bert_tf", remedy)
     refuse_quantized(model)
-    own = [x for x in model.weights if not x.name.startswith("lora_kernel")]
-    variables = by_name(own, path)
+    without_factors = [x for x in model.weights if not x.name.startswith("lora_kernel")]
+    variables = by_name(without_factors, path)
     dense = parts_of(model, keras.layers.Dense)
     merged = {id(frozen_kernel(layer)): layer for layer in dense if layer.lora_enabled}
 
     def read(name: str) -> Any:
         variable = variables[name]
         layer = merged.get(id(variable))
+        # With LoRA `layer.kernel` is the variable and the product of the factors.
         return keras.ops.convert_to_numpy(layer.kernel if layer else variable.value)
 
     return Weights(
@@ -69,32 +72,42 @@ def weights_of(model: keras.Model, *, path: str | None = None, **found: Any) -> 
         read=read,
         config=config,
         file_names={name: variable.path for name, variable in variables.items()},
-        **_belongings(model, path, found, longest=config.max_position_embeddings),
+        **_fields_beside(model, path, beside, positions=config.max_position_embeddings),
     )
 
 
-def _belongings(
-    model: keras.Model, path: str, found: Mapping[str, Any], *, longest: int
+def _fields_beside(
+    model: keras.Model, path: str, beside: Mapping[str, Any], *, positions: int
 ) -> dict[str, Any]:
-    """Vocabulary and metadata: what a model carries itself, else what is found beside it."""
-    found = {name: value for name, value in found.items() if name != "config" and value is not None}
-    beside = found.get("metadata", ModelMetadata())
-    own = dict(getattr(model, "metadata", {}))
+    """Vocabulary and metadata as fields of `Weights`: a model's own, else those beside its file.
+
+    Args:
+      model: may have the attributes `tokenizer`, `labels` and `metadata`.
+      path: of its file, for messages.
+      beside: the fields beside the file.
+      positions: of the model.
+    """
+    fields = {
+        name: value for name, value in beside.items() if name != "config" and value is not None
+    }
+    metadata = fields.get("metadata", ModelMetadata())
+    facts = dict(getattr(model, "metadata", {}))
     if labels := getattr(model, "labels", None):
-        own["labels"] = tuple(labels)
-    task = own.get("task", model.name)
+        facts["labels"] = tuple(labels)
+    task = facts.get("task", model.name)
     if task in NAMES:
         head = head_named(task)
-        own["architecture"] = head.architecture
+        facts["architecture"] = head.architecture
         if head.is_ambiguous:
-            own["task"] = head.name
+            facts["task"] = head.name
     if tokenizer := getattr(model, "tokenizer", None):
-        own |= tokenizer.case
-        own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
-        beside = dataclasses.replace(beside, never_split=tokenizer.never_split or None)
-        found |= {"pieces": tokenizer.pieces, "vocab_file": path}
-    own = {name: value for name, value in own.items() if value is not None}
-    return found | {"metadata": dataclasses.replace(beside, **own)}
+        facts |= tokenizer.case
+        is_longest = tokenizer.max_length == positions
+        facts["max_seq_length"] = None if is_longest else tokenizer.max_length
+        metadata = dataclasses.replace(metadata, never_split=tokenizer.never_split or None)
+        fields |= {"pieces": tokenizer.pieces, "vocab_file": path}
+    facts = {name: value for name, value in facts.items() if value is not None}
+    return fields | {"metadata": dataclasses.replace(metadata, **facts)}
 
 
 def refuse_other_tokenizer(
@@ -104,11 +117,11 @@ def refuse_other_tokenizer(
     if config := config_of_model(model):
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         config.check_sequence_length(max_seq_length)
-    own = getattr(model, "tokenizer", None) or tokenizer
+    carried = getattr(model, "tokenizer", None) or tokenizer
     names = ("pieces", "case", "never_split")
-    if any(getattr(own, name) != getattr(tokenizer, name) for name in names):
+    if any(getattr(carried, name) != getattr(tokenizer, name) for name in names):
         received = f"{tokenizer.vocab_file}, another tokenizer than that of {model.name}"
-        expected = f"the tokenizer of {own.vocab_file}, which the model carries"
+        expected = f"the tokenizer of {carried.vocab_file}, which the model carries"
         raise InputError(received, expected, "give model.tokenizer")
 
 
@@ -119,30 +132,35 @@ def open_keras(path: str) -> Weights:
     """Opens a model saved by `Model.save`.
 
     Raises:
-      InputError: the file cannot be read, or is of a model that is quantized, or not of this
-        package; it claims more than it holds; or it was saved by `Model.save_weights`.
+      InputError: the file cannot be read, claims more than it holds, or was saved by
+        `Model.save_weights`; or its model is quantized or not of this package.
     """
     if path.endswith(WEIGHTS_ALONE):
         remedy = "load it by Keras, model.load_weights(path), and save it by model.save(new_path)"
         raise InputError(f"{path}, without the model of the weights", "a .keras file", remedy)
     check_regular(path)
-    found = read_model_files(os.path.dirname(path))
-    with contextlib.ExitStack() as at_end:
+    beside = read_model_files(os.path.dirname(path))
+    with contextlib.ExitStack() as stack:
         local = path
-        if is_remote(path):  # Keras reads local files
-            folder = at_end.enter_context(tempfile.TemporaryDirectory())
+        if is_remote(path):  # Keras reads local files only
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
             local = os.path.join(folder, os.path.basename(path))
             tf.io.gfile.copy(path, local)
         expected = "a whole file of a model of this version of bert_tf, saved by Keras"
-        at_end.enter_context(damage_errors(path, expected))
-        numbers = _numbers_in(path, local)
-        with tf.variable_creator_scope(_limited_to(MOST_VARIABLES * numbers, path)):
+        stack.enter_context(damage_errors(path, expected))
+        num_stored = _num_stored(path, local)
+        with tf.variable_creator_scope(_limited_to(MOST_VARIABLES * num_stored, path)):
             model = _model_in(local, path)
-    return weights_of(model, path=path, **found)
+    return weights_of(model, path=path, **beside)
 
 
 def _model_in(local: str, path: str) -> keras.Model:
-    """The model of a file; what its configuration says wrong is told with the file."""
+    """The model of a file; errors of its configuration name the file.
+
+    Args:
+      local: where Keras reads it.
+      path: the file, for messages.
+    """
     try:
         return keras.models.load_model(local, compile=False)
     except InputError as error:
@@ -152,12 +170,12 @@ def _model_in(local: str, path: str) -> keras.Model:
         raise InputError(received, error.expected, "give the file as it was saved") from None
 
 
-def _numbers_in(path: str, local: str) -> int:
-    """How many numbers the weights of a .keras file are; none is read.
+def _num_stored(path: str, local: str) -> int:
+    """The number of numbers in the weights of a .keras file; none of them is read.
 
     Args:
       path: the file, for messages.
-      local: the same, where Keras reads it.
+      local: where Keras reads it.
 
     Raises:
       InputError: it has no weights as Keras writes them, or claims more than it holds.
@@ -168,7 +186,8 @@ def _numbers_in(path: str, local: str) -> int:
         if WEIGHTS not in archive.namelist():
             remedy = "save the model again by model.save(new_path)"
             raise InputError(f"{path} without {WEIGHTS}", "the weights of a model", remedy)
-        with archive.open(WEIGHTS) as member:  # seeking in it would read it again and again
+        # Unpacked first: each seek in a member of a zip file would read it from its beginning.
+        with archive.open(WEIGHTS) as member:
             shutil.copyfileobj(member, unpacked)
         stored = unpacked.tell()
         with h5py.File(unpacked, "r") as file:
@@ -181,13 +200,13 @@ def _tensors_of(path: str, file: h5py.File) -> dict[str, Claim]:
     """The datasets of an HDF5 file; `path` names it in messages.
 
     Raises:
-      InputError: one is not plainly in the file: elsewhere, in chunks (as what is compressed), not
-        written, or under two names.
+      InputError: a dataset lies elsewhere, is stored in chunks (as compressed ones are), is not
+        fully written, or has two names.
     """
     tensors: dict[str, Claim] = {}
     addresses: set[int] = set()
     groups: list[h5py.Group] = [file]
-    while groups:  # without recursion: they may be nested deeply
+    while groups:  # no recursion: groups may be nested deeply
         group = groups.pop()
         for name in group:
             place = f"{group.name.rstrip('/')}/{name}"
@@ -205,7 +224,7 @@ def _tensors_of(path: str, file: h5py.File) -> dict[str, Claim]:
 
 
 def _tensor_of(path: str, place: str, dataset: h5py.Dataset) -> Claim:
-    """A dataset; raises `InputError` unless all of it is stored in one piece."""
+    """The claim of a dataset; raises `InputError` unless all of it is stored in one piece."""
     if dataset.shape is None or dataset.external or dataset.is_virtual:
         raise _not_as_saved(path, place, "has no numbers of its own")
     tensor = Claim(dataset.shape, 8 * dataset.dtype.itemsize)
@@ -223,18 +242,18 @@ def _not_as_saved(path: str, place: str, what: str) -> InputError:
 
 
 def _limited_to(most: int, path: str) -> Callable[..., tf.Variable]:
-    """A `tf.variable_creator_scope`'s function that refuses more than so many numbers in all."""
-    made = 0
+    """A function for `tf.variable_creator_scope` that refuses more than `most` numbers in all."""
+    num_created = 0
 
     def create(next_creator: Callable[..., tf.Variable], **options: Any) -> tf.Variable:
-        nonlocal made
+        nonlocal num_created
         value = options["initial_value"]
         if callable(value):
-            with tf.Graph().as_default():  # where it has a shape, and nothing is computed
+            with tf.Graph().as_default():  # gives the shape without computing anything
                 value = value()
         shape = tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
-        made += math.prod(shape)
-        if made > most:
+        num_created += math.prod(shape)
+        if num_created > most:
             received = f"{path}, whose config.json asks for {options.get('name')} of {shape}"
             expected = f"a model of at most {most:,} numbers, by the datasets of its {WEIGHTS}"
             raise InputError(received, expected, "give the file as it was saved")

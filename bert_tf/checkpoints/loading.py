@@ -1,17 +1,17 @@
-"""Weights in, from every format that a BERT comes in; and what belongs to them.
+"""Reads weights of every format, and loads them into models.
 
     open_weights(path)             names, shapes, configuration, vocabulary; tensors when read
-    load_weights(model, weights)   into a model, with a report of every name
+    load_weights(model, weights)   puts them into a model; reports every name
 
-Everything has the original's names and shapes in between (`metadata.Weights`). What a caller gives
+In between everything has the original's names and shapes (`metadata.Weights`). What a caller gives
 is compared with what belongs to the weights:
 
-    config_of, tokenizer_of   configuration and tokenizer: the ones given, else their own
+    config_of, tokenizer_of   configuration and tokenizer: the caller's, else those of the weights
     classes.py                the classes and the task of a head
     matching.py               all of it, with a model that has labels and a tokenizer
 
-The same content is accepted from any file, and the same labels in any order; anything else is an
-`InputError` that names both sides.
+A file with the same content is accepted, and so are the same labels in another order. Anything else
+is an `InputError` that names both sides.
 """
 
 import dataclasses
@@ -48,9 +48,9 @@ from bert_tf.terminal import counted
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
-WEIGHTS_ALONE = ".weights.h5"  # the end of files of Keras without a model
+WEIGHTS_ALONE = ".weights.h5"  # the end of the name of Keras's files without a model
 _MOST_SPARE_ROWS = 1023  # of a word table that was padded to a round number
-# The released models by the case of their text, as the original knows them.
+# Folders of the released models by do_lower_case (original: `validate_case_matches_checkpoint`).
 _RELEASED = {
     True: r"(?:wwm_)?uncased_L-\d+_H-\d+_A-\d+|(?:multilingual|chinese)_L-12_H-768_A-12",
     False: r"(?:wwm_)?cased_L-\d+_H-\d+_A-\d+|multi_cased_L-12_H-768_A-12",
@@ -59,7 +59,7 @@ _RELEASED = {
 
 @dataclasses.dataclass(frozen=True)
 class PretrainedModel:
-    """What fine-tuning and prediction begin with."""
+    """Weights with configuration and tokenizer: what fine-tuning and prediction begin with."""
 
     source: Weights
     config: BertConfig
@@ -74,7 +74,7 @@ def _is_keras(path: str) -> bool:
 
 
 def _is_hugging_face(path: str) -> bool:
-    """Whether it is one of their folders, or a file of weights in one."""
+    """Whether a path is a folder of Hugging Face's, or a file of weights in one."""
     is_file = path.removesuffix(PARTS_INDEX).endswith((".safetensors", ".bin"))
     return is_file or any(tf.io.gfile.exists(os.path.join(path, name)) for name in WEIGHT_FILES)
 
@@ -83,7 +83,7 @@ def _is_tf2(path: str) -> bool:
     return "_CHECKPOINTABLE_OBJECT_GRAPH" in tf1.CheckpointReader(path).shapes
 
 
-# How a path of a format is recognized, where its own file is not enough.
+# By format, how a path is recognized; other formats are recognized by their `Format.file`.
 RECOGNIZED = {
     "hub": lambda path: path.startswith("hf:"),
     "keras": _is_keras,
@@ -93,16 +93,18 @@ RECOGNIZED = {
 
 
 def _is_of(name: str, path: str) -> bool:
-    """Whether a path is of a format: by `RECOGNIZED`, or its folder, or its file."""
+    """Whether a path is of the format with this name."""
     if name in RECOGNIZED:
         return RECOGNIZED[name](path)
     return tf.io.gfile.exists(os.path.join(_folder_of(name, path), FORMATS[name].file))
 
 
 def _folder_of(name: str, path: str) -> str:
-    """The folder of a format's own file; another path as it is."""
+    """The folder of a path that is the file by which a format is recognized; other paths as is."""
     folder, file = os.path.split(path)
-    return folder if name not in RECOGNIZED and file == FORMATS[name].file else path
+    if name not in RECOGNIZED and file == FORMATS[name].file:
+        return folder
+    return path
 
 
 def open_weights(path: str | os.PathLike) -> Weights:
@@ -114,24 +116,29 @@ def open_weights(path: str | os.PathLike) -> Weights:
         their hub, hf:OWNER/NAME or hf:OWNER/NAME@REVISION.
 
     Raises:
-      InputError: there is nothing, it is damaged, or it is not of a BERT.
+      InputError: there are no weights, they are damaged, or they are not of a BERT.
     """
     path = own_path(path)
     with path_errors(path):
         name = next((name for name in FORMATS if _is_of(name, path)), "tf1")
         module, _, function = FORMATS[name].reader.partition(":")
-        opened = getattr(importlib.import_module(module), function)(_folder_of(name, path))
-        return opened.in_scores()
+        open_format = getattr(importlib.import_module(module), function)
+        return open_format(_folder_of(name, path)).in_scores()
 
 
 def pinned(path: str | None, folder: str) -> str | None:
-    """The path; that of a hub with the commit that the run of a folder began with, else the newest.
+    """A path; the name of a repository on the hub is completed by a commit.
+
+    Args:
+      path: as for `open_weights`, or None.
+      folder: of a run. The commit is the one that the run began with, else the newest.
 
     Raises:
-      InputError: the commit cannot be found out.
+      InputError: the commit cannot be looked up.
     """
-    is_named = path and _is_of("hub", path)
-    return importlib.import_module(f"{__package__}.hub").pinned(path, folder) if is_named else path
+    if not path or not _is_of("hub", path):
+        return path
+    return importlib.import_module(f"{__package__}.hub").pinned(path, folder)
 
 
 # ---------------------------------------------------------------------------- loading
@@ -139,18 +146,27 @@ def pinned(path: str | None, folder: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True)
 class LoadReport:
-    """Which variables were loaded from a checkpoint, by the original's names."""
+    """The variables that were loaded from a checkpoint, and those that were not.
+
+    Attributes:
+      path: of the checkpoint.
+      matched: original names of the loaded variables.
+      missing: names in the model that are not taken from the file; they keep their fresh values.
+      unused: names in the file that are not taken.
+      slots: names of an optimizer's values in the file, which are never loaded as weights.
+    """
 
     path: str
     matched: Sequence[str]
-    missing: Sequence[str]  # in the model, not taken from the file: they keep their fresh values
-    unused: Sequence[str]  # in the file, not taken
-    slots: Sequence[str]  # of an optimizer; never loaded as weights
+    missing: Sequence[str]
+    unused: Sequence[str]
+    slots: Sequence[str]
 
     def __repr__(self) -> str:
         lines = [f"{self.path}: {len(self.matched)} variables loaded"]
         for label, names in (("missing (kept fresh)", self.missing), ("unused", self.unused)):
-            lines.append(f"  {label}: {len(names)}" + "".join(f"\n    {name}" for name in names))
+            lines.append(f"  {label}: {len(names)}")
+            lines += [f"    {name}" for name in names]
         lines.append(f"  optimizer state, not loaded: {len(self.slots)}")
         return "\n".join(lines)
 
@@ -160,13 +176,17 @@ def load_weights(
 ) -> LoadReport:
     """Puts weights into a model without labels and a tokenizer of its own, by name.
 
-    Arguments, result and errors as of `matching.load_checkpoint`, which is for other models.
+    Arguments, result and errors as of `matching.load_checkpoint`, which is for models with them.
     """
     return assign(model, weights, report_on(model, weights, required=required, skip=skip))
 
 
 def assign(model: keras.Model, weights: Weights, report: LoadReport) -> LoadReport:
-    """Reads what a report on this model and these weights names, and puts it in; the report."""
+    """Reads the matched weights of a report and puts them into the model; returns the report.
+
+    Raises:
+      InputError: a weight is of no floating-point type. The model is then unchanged.
+    """
     names = counted(report.matched, "load the weights", len(report.matched), "variables")
     values = {name: weights.read(name) for name in names}
     for name, value in values.items():
@@ -182,7 +202,7 @@ def assign(model: keras.Model, weights: Weights, report: LoadReport) -> LoadRepo
 def report_on(
     model: keras.Model, weights: Weights, *, required: str, skip: str | None
 ) -> LoadReport:
-    """What `assign` will load; nothing is read yet.
+    """A report on what `assign` will load; no tensor is read yet.
 
     Raises:
       InputError: a required weight is missing, one has another shape, or nothing matches; the
@@ -202,9 +222,9 @@ def report_on(
     if not report.matched:
         raise claims.lacking_weights(report.path, report.missing, report.unused, "all")
     for name in report.matched:
-        own = tuple(variables[name].shape)
-        if tuple(weights.shapes[name]) != own:
-            raise claims.other_shape(weights, name, own)
+        shape = tuple(variables[name].shape)
+        if tuple(weights.shapes[name]) != shape:
+            raise claims.other_shape(weights, name, shape)
     if config := config_of_model(model):
         _refuse_other_config(weights, config, model.name, names_with(BertConfig, "in_no_shape"))
     return report
@@ -214,7 +234,7 @@ def named_variables(model: keras.Model) -> dict[str, keras.Variable]:
     """Every weight of a model, trainable or frozen, by its name in the original's checkpoints.
 
     Raises:
-      InputError: two have one name, or layers are quantized.
+      InputError: two weights have one name, or layers are quantized.
     """
     refuse_quantized(model)
     return by_name(model.weights, model.name)
@@ -243,17 +263,16 @@ def refuse_quantized(model: keras.Model) -> None:
 def config_of(
     weights: Weights, bert_config_file: str | None = None, *, required: str | None = ENCODER
 ) -> BertConfig:
-    """The configuration of weights: the one given, else their own; a model of it may be made.
+    """The configuration of weights: the caller's, else the one beside them; checked with them.
 
     Args:
-      weights: whose it is.
-      bert_config_file: the one given.
-      required: a pattern of the encoder's weights that must be there; None, where no model is made
-        of it: of none.
+      weights: of the model.
+      bert_config_file: the caller's configuration; None for the one beside the weights.
+      required: a pattern of the encoder's weights that must be there; None if no model is made.
 
     Raises:
-      InputError: there is none, the two differ in more than dropout and initializer, or the weights
-        have other shapes or fewer layers.
+      InputError: there is no configuration, the two differ in more than dropout and initializer, or
+        the weights have other shapes or fewer layers.
     """
     config = weights.config
     if bert_config_file is not None:
@@ -265,7 +284,7 @@ def config_of(
 
 
 def _given_config(weights: Weights, bert_config_file: str) -> BertConfig:
-    """The configuration in a file, which must not be another one than that beside the weights."""
+    """The configuration in a file; raises `InputError` if it differs from that of the weights."""
     given = BertConfig.from_json_file(bert_config_file)
     of_training = names_with(BertConfig, "of_training")
     names = [field.name for field in dataclasses.fields(BertConfig)]
@@ -275,6 +294,7 @@ def _given_config(weights: Weights, bert_config_file: str) -> BertConfig:
 
 
 def _not_beside(weights: Weights, file: str, option: str) -> InputError:
+    """The error for a file that lies not beside weights, and can be named by an option."""
     received = f"{weights.path} without a {file} beside it"
     return InputError(received, f"the {file} of the model", f"name it with {option}= (--{option})")
 
@@ -282,18 +302,30 @@ def _not_beside(weights: Weights, file: str, option: str) -> InputError:
 def _refuse_other_config(
     weights: Weights, given: BertConfig, source: str, keys: Sequence[str]
 ) -> None:
-    both = given, weights.config or given
-    if other := [key for key in keys if len({getattr(config, key) for config in both}) == 2]:
-        mine, theirs = (", ".join(f"{key} {getattr(c, key)}" for key in other) for c in both)
+    """Raises `InputError` if a configuration has other values than that of weights.
+
+    Args:
+      weights: they may have no configuration.
+      given: the configuration to compare.
+      source: its file or model, for messages.
+      keys: names of the compared values.
+    """
+    config = weights.config or given
+    other = [key for key in keys if getattr(given, key) != getattr(config, key)]
+    if other:
+        given_values = ", ".join(f"{key} {getattr(given, key)}" for key in other)
+        values = ", ".join(f"{key} {getattr(config, key)}" for key in other)
+        received = f"{source} with {given_values}"
+        expected = f"{values}, as beside {weights.path}"
         remedy = "use the model's own configuration; a command needs no --bert_config_file for it"
-        raise InputError(f"{source} with {mine}", f"{theirs}, as beside {weights.path}", remedy)
+        raise InputError(received, expected, remedy)
 
 
 def complete_model(source: Weights, given: ModelFiles) -> PretrainedModel:
-    """Weights with the configuration and tokenizer that are given, else their own.
+    """Weights with the caller's configuration and tokenizer, else those beside them.
 
     Raises:
-      InputError: one is missing, or does not fit.
+      InputError: configuration or vocabulary is missing, or does not fit.
     """
     config = config_of(source, given.bert_config_file)
     tokenizer = tokenizer_of(source, config, given.vocab_file, given.do_lower_case)
@@ -309,39 +341,43 @@ def tokenizer_of(
     vocab_file: str | None = None,
     do_lower_case: bool | None = None,
 ) -> FullTokenizer:
-    """The tokenizer of weights: with the vocabulary given, else their own.
+    """The tokenizer of weights: with the caller's vocabulary, else the one beside them.
 
     Args:
-      weights: whose it is.
-      config: their configuration; its table must fit the vocabulary.
-      vocab_file: the vocabulary, or None for the one beside the weights.
+      weights: of the model.
+      config: of the model; the size of its table must fit the vocabulary.
+      vocab_file: the vocabulary; None for the one beside the weights.
       do_lower_case: the case that the user chose; None for that of the model, else the one that
         the vocabulary shows.
 
     Raises:
-      InputError: there is no vocabulary, it is not the model's or not of the table's size, lacks a
-        piece that the model never splits; or the case is unknown, or not that of the model or
-        of the vocabulary.
+      InputError: there is no vocabulary; it is not the model's, not of the table's size, or lacks a
+        piece that the model never splits; or the case is unknown, or not that of the model or of
+        the vocabulary.
     """
     if vocab_file is not None:
         pieces: Sequence[str] = read_vocabulary(vocab_file)
         refuse_other_pieces(weights, pieces, vocab_file)
     elif weights.pieces is not None:
-        vocab_file, pieces = str(weights.vocab_file), weights.pieces
+        vocab_file = str(weights.vocab_file)
+        pieces = weights.pieces
     else:
         raise _not_beside(weights, VOCAB_FILE, "vocab_file")
     config.check_vocabulary_size(len(pieces), vocab_file=vocab_file)
     refuse_other_case(weights, do_lower_case)
+    strip_accents = weights.metadata.strip_accents
     lower, source = _known_case(weights)
     if lower is None:
-        strip_accents = weights.metadata.strip_accents
         lower = choose_case(vocab_file, pieces, do_lower_case, strip_accents=strip_accents)
     elif reason := refuted_case(vocab_file, pieces, lower):
         says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
         logging.warning(says, weights.path, source, lower, reason)
-    kept, strip = weights.metadata.never_split or (), weights.metadata.strip_accents
     tokenizer = FullTokenizer(
-        vocab_file, lower, pieces=pieces, never_split=kept, strip_accents=strip
+        vocab_file,
+        lower,
+        pieces=pieces,
+        never_split=weights.metadata.never_split or (),
+        strip_accents=strip_accents,
     )
     check_spare_rows(tokenizer, config)
     return tokenizer
@@ -351,20 +387,31 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
     """Raises `InputError` if a vocabulary is not that of weights, as far as that is known.
 
     The user's own words may replace the pieces [unusedN], as the original advises.
+
+    Args:
+      weights: they may have no vocabulary.
+      pieces: of the vocabulary to compare.
+      source: its file, for messages.
     """
-    own, given = weights.pieces or tuple(pieces), tuple(pieces)
-    pairs = list(itertools.zip_longest(own, given))
-    other = [number for number, (theirs, mine) in enumerate(pairs) if theirs != mine]
-    is_unused = len(own) == len(given) and all(
-        _UNUSED.fullmatch(own[number]) and given.count(given[number]) == 1 for number in other
+    given = tuple(pieces)
+    known = weights.pieces or given
+    pairs = list(itertools.zip_longest(known, given))  # None behind the end of the shorter one
+    other = [number for number, pair in enumerate(pairs) if pair[0] != pair[1]]
+    if not other:
+        return
+    is_unused = len(known) == len(given) and all(
+        _UNUSED.fullmatch(known[number]) and given.count(given[number]) == 1 for number in other
     )
-    if other and is_unused:
+    if is_unused:
         replaced = "%s replaces %d pieces [unusedN] of %s by other words."
         logging.info(replaced, source, len(other), weights.path)
-    elif other:
-        first, (theirs, mine) = other[0], pairs[other[0]]  # None behind the end of the shorter one
-        received = f"{source}, a vocabulary of {len(given)} pieces, id {first} {mine or ''!r}"
-        expected = f"that of {weights.path}: {len(own)} pieces, id {first} {theirs or ''!r}"
+    else:
+        first = other[0]
+        known_piece, given_piece = pairs[first]
+        known_piece = known_piece or ""
+        given_piece = given_piece or ""
+        received = f"{source}, a vocabulary of {len(given)} pieces, id {first} {given_piece!r}"
+        expected = f"that of {weights.path}: {len(known)} pieces, id {first} {known_piece!r}"
         remedy = "use the model's own vocabulary; only its pieces [unusedN] may be other words"
         raise InputError(received, expected, remedy)
 
@@ -379,12 +426,17 @@ def check_spare_rows(tokenizer: FullTokenizer, config: BertConfig) -> None:
 
 
 def _known_case(weights: Weights) -> tuple[bool | None, str]:
-    """The do_lower_case of a model, as recorded or by its folder's name, and which of the two."""
+    """The do_lower_case of a model, None if it is unknown, and its source, for messages.
+
+    The source is the metadata, else the name of the folder of a released model.
+    """
     if weights.metadata.do_lower_case is not None:
         return weights.metadata.do_lower_case, "whose model says"
     folder = os.path.basename(os.path.dirname(weights.path))
-    named = next((case for case in _RELEASED if re.fullmatch(_RELEASED[case], folder)), None)
-    return named, "by its name a model with"
+    for case, pattern in _RELEASED.items():
+        if re.fullmatch(pattern, folder):
+            return case, "by its name a model with"
+    return None, ""
 
 
 def refuse_other_case(weights: Weights, given: bool | None) -> None:

@@ -1,4 +1,4 @@
-"""Weights into a model that has labels, a tokenizer and a task of its own, which must match."""
+"""Loads weights into a model with labels, a tokenizer and a task, which must be the weights'."""
 
 import os
 import re
@@ -23,19 +23,19 @@ def load_checkpoint(
     """Puts weights into a model, by name.
 
     Args:
-      model: one of `bert_tf.modeling.models`, or any whose layers are named alike.
-      path: as for `open_weights`, or what that gave.
+      model: one of `bert_tf.modeling.models`, or any with the same names of layers.
+      path: as for `open_weights`, or `Weights`.
       required: a pattern of the names that must be there; by default the encoder's, without its
         pooler, which many models leave out.
-      skip: a pattern of the names that are not taken though they may be there.
+      skip: a pattern of names that are not loaded.
 
     Returns:
-      The variables matched, missing and unused. What is missing keeps its fresh weights.
+      The variables matched, missing and unused. Missing ones keep their fresh values.
 
     Raises:
       InputError: it is no Keras model; a required weight is missing, one has another shape, or
-        nothing matches; what the model carries (configuration, labels, tokenizer) is not that of
-        the weights; it is quantized; or model and path are swapped. The model is then unchanged.
+        nothing matches; the model's configuration, labels or tokenizer are not those of the
+        weights; it is quantized; or model and path are swapped. The model is then unchanged.
     """
     loading.refuse_swapped("load_checkpoint", model, path)
     config_of_model(model)  # refuses what is no model

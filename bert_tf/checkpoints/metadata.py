@@ -1,4 +1,4 @@
-"""What every format is read into: weights by the original's names, and what belongs to them."""
+"""`Weights`, into which every format is read: tensors by the original's names, and metadata."""
 
 import contextlib
 import dataclasses
@@ -21,22 +21,25 @@ from bert_tf.heads import NAMES, OUTPUT
 if TYPE_CHECKING:
     from bert_tf.tokenization.wordpiece import FullTokenizer
 
-CONFIG_FILE, VOCAB_FILE, METADATA_FILE = "bert_config.json", "vocab.txt", "model_facts.json"
+CONFIG_FILE = "bert_config.json"
+VOCAB_FILE = "vocab.txt"
+METADATA_FILE = "model_facts.json"
 TF1_INDEX = "bert_model.ckpt.index"
-SAFETENSORS, PICKLE = "model.safetensors", "pytorch_model.bin"  # Hugging Face's weights
-PARTS_INDEX = ".index.json"  # behind the name of a file that is cut into several
+SAFETENSORS = "model.safetensors"  # Hugging Face's weights
+PICKLE = "pytorch_model.bin"  # the same by PyTorch
+PARTS_INDEX = ".index.json"  # the end of the name of an index of several files
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}{PARTS_INDEX}", PICKLE, f"{PICKLE}{PARTS_INDEX}")
 
 
 class Format(NamedTuple):
-    """A format of weights. Its modules are imported at their first use."""
+    """A format of weights. Its modules are imported when they are first used."""
 
-    reader: str  # module:function, which gives `Weights`
-    writer: str = ""  # the module with `texts_of` and `write_tensors`; "" if it is not written
-    file: str = ""  # without which a folder is no model; written last
+    reader: str  # module:function, which returns `Weights`
+    writer: str = ""  # the module with `texts_of` and `write_tensors`; "" if it is only read
+    file: str = ""  # the file that makes a folder a model; written last
 
 
-# In the order in which a path is recognized, by `file` unless `loading.RECOGNIZED` knows better.
+# In the order in which paths are compared with them: by `file`, or as `loading.RECOGNIZED` says.
 FORMATS = {
     "hub": Format("bert_tf.checkpoints.hub:open_hub"),
     "keras": Format("bert_tf.checkpoints.keras_files:open_keras"),
@@ -49,11 +52,11 @@ FORMATS = {
     "tf1": Format("bert_tf.checkpoints.tf1:open_tf1", "bert_tf.checkpoints.saving", TF1_INDEX),
     "bert_tf": Format("bert_tf.checkpoints.tf1:open_tf1", "bert_tf.checkpoints.saving", TF1_INDEX),
 }
-WRITTEN = tuple(name for name, one in FORMATS.items() if one.writer)
-DEFAULT_FORMAT = "hugging_face"  # of what is written
+WRITTEN = tuple(name for name, file_format in FORMATS.items() if file_format.writer)
+DEFAULT_FORMAT = "hugging_face"  # of saved models
 ORIGINAL_EPS = 1e-12  # layer_norm_eps in the original's code
 _OWN_HEAD = "for a head of your own run the program that registers it, else correct task"
-# The original's and ours; and numbers that any optimizer keeps for all weights.
+# Names of what an optimizer or a run keeps: of the original's and ours, and counters of any.
 _SLOTS = re.compile("/adam_[mv]$|^AdamWeightDecayOptimizer|^global_step$|^bert_tf/")
 _COUNTERS = re.compile(
     r"(.*/)?(global_step|local_step|iter(ations)?|beta_?[12](_power)?|learning_rate|decay"
@@ -63,68 +66,71 @@ _COUNTERS = re.compile(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelMetadata:
-    """What belongs to a model beside its sizes and weights; None: unknown.
+    """Facts about a model beside its sizes and weights; None means unknown.
 
-    Roles of fields: `of_part`, a layer, the labels or the tokenizer of a Keras model has it;
-    `of_weights`, it is right for these weights alone, not for those of further training;
-    `of_windows` and `of_sequences`, it says how texts become sequences (by windows).
+    Roles of fields:
+      of_part: a layer, the labels or the tokenizer of a Keras model has the value.
+      of_weights: the value belongs to these weights, and does not hold after further training.
+      of_sequences: it says how texts become sequences.
+      of_windows: it says how long texts become several sequences.
 
     Raises:
-      InputError: a value is not of its kind.
+      InputError: a value has the wrong type or is out of range.
     """
 
-    # Of the text before it is cut into word pieces.
+    # Whether texts are lower-cased before they are cut into word pieces.
     do_lower_case: bool | None = declared(None, of_part=True)
-    # None: as do_lower_case.
+    # Whether accents are stripped; None: as do_lower_case.
     strip_accents: bool | None = declared(None, of_part=True)
-    # Pieces that the tokenizer keeps whole wherever a text has them; None: as far as known, none.
+    # Pieces that the tokenizer keeps whole wherever a text has them; None: none is known.
     never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
-    # Such as BertForMaskedLM.
+    # The class in transformers, such as BertForMaskedLM.
     architecture: str | None = declared(None, filled=True, of_part=True)
-    # Of classes.
+    # Names of the classes, in order.
     labels: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
-    # Of SQuAD v2.0: no answer above these null odds.
+    # For SQuAD v2.0: with higher null odds a question has no answer.
     null_score_diff_threshold: float | None = declared(None, of_weights=True)
-    # Of each of any number of labels: the probability from which on it applies.
+    # For any number of labels: the probability from which on each label applies.
     thresholds: dict[str, float] | None = dataclasses.field(
         default=None, metadata={"low": 0.0, "high": 1.0, "of_weights": True}
     )
     origin: str | None = declared(None, filled=True)  # hf:OWNER/NAME@COMMIT of the first weights
-    # Where the architecture has several.
+    # Which task, where an architecture is used for several.
     task: str | None = declared(None, choices=NAMES, remedy=_OWN_HEAD)
     # As the model was trained:
     pairs: bool | None = None  # on pairs of texts
     # The columns of its texts: names, or positions in files without a header.
     columns: tuple[str | int, ...] | None = declared(None, filled=True, distinct=True)
-    score_mean: float | None = None  # of regression, whose weights give (score - mean) / deviation
+    score_mean: float | None = None  # regression: the weights give (score - mean) / deviation
     score_deviation: float | None = declared(None, above=0)
-    temperature: float | None = declared(None, above=0)  # by which logits of classes are divided
-    num_choices: int | None = size(None)  # sequences of a record of multiple choice
-    # Word pieces of a sequence at most.
+    temperature: float | None = declared(None, above=0)  # logits of classes are divided by it
+    num_choices: int | None = size(None)  # sequences in a record of multiple choice
+    # Maximum number of word pieces of a sequence.
     max_seq_length: int | None = size(None, of_part=True, of_sequences=True)
-    # From the beginning of a window to that of the next.
+    # Word pieces from the beginning of a window to that of the next.
     doc_stride: int | None = size(None, of_windows=True, of_sequences=True)
-    # Sentences in words among the others of their document.
+    # Whether sentences in words are read with other sentences of their document around them.
     document_context: bool | None = declared(None, of_windows=True, of_sequences=True)
-    # Pieces of a question.
+    # Maximum number of word pieces of a question.
     max_query_length: int | None = declared(None, low=0, high=2**31 - 1, of_sequences=True)
-    # On questions that may have no answer.
+    # Whether questions may have no answer.
     version_2_with_negative: bool | None = declared(None, of_sequences=True)
 
     def __post_init__(self):
         check_fields(self)
 
     def known(self) -> dict[str, Any]:
-        """What is known, by name."""
-        return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
+        """The known values by name."""
+        values = dataclasses.asdict(self)
+        return {name: value for name, value in values.items() if value is not None}
 
     def to_json_string(self) -> str:
-        """The text of a model_facts.json: what is known."""
+        """The text of a model_facts.json: the known values."""
         return json_text(self.known())
 
     @classmethod
     def from_json_file(cls, path: str) -> "ModelMetadata":
-        """Reads a model_facts.json; without the file nothing is known."""
+        """Reads a model_facts.json; if there is no file, all values are unknown."""
         values = read_json(path) if gfile().exists(path) else {}
         return typed(cls, values, source=path)
 
@@ -134,16 +140,16 @@ class Weights:
     """Weights by their names in the original's checkpoints, and what belongs to them.
 
     Attributes:
-      path: where they are, for messages.
+      path: of the weights, for messages.
       format: tf1, tf2, keras or hugging_face.
-      shapes: of every tensor, the optimizer's included.
-      read: gives the tensor of a name; only then is it read from the file.
+      shapes: of all tensors by name, the optimizer's included.
+      read: reads the tensor of a name from the file.
       config: sizes of the model, if the files have them.
       pieces: the vocabulary in order, if there is one beside the weights.
-      vocab_file: where that is, for messages.
-      metadata: what else is known.
+      vocab_file: of the vocabulary, for messages.
+      metadata: further facts about the model.
       ignored: names in the file that are no weights, or are copies of others.
-      file_names: how the file names its weights, where not as the original does.
+      file_names: the names in the file by the original's names, where they differ.
     """
 
     path: str
@@ -158,14 +164,15 @@ class Weights:
     file_names: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     def name_in_file(self, name: str) -> str:
-        """How the file names a weight of this original name, for messages."""
+        """The name in the file of a weight with this original name, for messages."""
         return self.file_names.get(name, name)
 
     @property
     def num_classes(self) -> int:
-        """The classes of a classifier's head; without one, its labels, or 2 if it has none."""
-        labels = self.metadata.labels
-        return self.shapes.get("output_weights", (len(labels) if labels else 2,))[0]
+        """The number of classes of a classifier's head; without one, of labels; else 2."""
+        if "output_weights" in self.shapes:
+            return self.shapes["output_weights"][0]
+        return len(self.metadata.labels) if self.metadata.labels else 2
 
     @property
     def names(self) -> list[str]:
@@ -174,40 +181,45 @@ class Weights:
 
     @property
     def slots(self) -> list[str]:
-        """Names of everything else: Adam's moments, the step, the settings of a run."""
+        """Names of all tensors that are no weights: Adam's moments, the step, a run's settings."""
         return sorted(name for name in self.shapes if self._is_slot(name))
 
     def _is_slot(self, name: str) -> bool:
-        """Whether a tensor is a counter, or has the shape of a weight whose name is within its own.
+        """Whether a tensor is a counter, or has the name of a weight within its own, and its shape.
 
-        So any optimizer's moments are named, and means over steps: WEIGHT/Adam_1, SCOPE/WEIGHT/m.
+        Any optimizer's moments are named so, and so are averages: WEIGHT/Adam_1, SCOPE/WEIGHT/m.
         """
         is_number = math.prod(self.shapes[name]) == 1
         if _SLOTS.search(name) or (is_number and _COUNTERS.fullmatch(name)):
             return True
         parts = name.split("/")
-        inside = itertools.combinations(range(len(parts)), 2)  # the last part is of no weight
-        weights = ("/".join(parts[begin:end]) for begin, end in inside)
-        return any(self.shapes.get(weight) == self.shapes[name] for weight in weights)
+        for begin, end in itertools.combinations(range(len(parts)), 2):  # never with the last part
+            weight = "/".join(parts[begin:end])
+            if self.shapes.get(weight) == self.shapes[name]:
+                return True
+        return False
 
     def in_scores(self) -> "Weights":
-        """These weights; those of a head that learned (score - mean) / deviation give scores.
+        """The weights with a head that answers in the units of the labels.
 
-        And those of one that is calibrated give logits divided by its temperature.
+        A head of regression that learned (score - mean) / deviation then gives scores; the logits
+        of a calibrated head are divided by its temperature.
         """
-        mean, deviation = self.metadata.score_mean or 0.0, self.metadata.score_deviation
+        mean = self.metadata.score_mean or 0.0
+        factor = self.metadata.score_deviation
         if temperature := self.metadata.temperature:
-            deviation = 1 / temperature
-        if not deviation:
+            factor = 1 / temperature
+        if not factor:
             return self
 
         def read(name: str) -> np.ndarray:
             value = self.read(name)
-            is_scaled = re.fullmatch(OUTPUT, name)
-            return value * deviation + mean * (name == "output_bias") if is_scaled else value
+            if not re.fullmatch(OUTPUT, name):
+                return value
+            return value * factor + mean * (name == "output_bias")
 
-        done = dict.fromkeys(("score_mean", "score_deviation", "temperature"))
-        metadata = dataclasses.replace(self.metadata, **done)
+        applied = dict.fromkeys(("score_mean", "score_deviation", "temperature"))
+        metadata = dataclasses.replace(self.metadata, **applied)
         return dataclasses.replace(self, read=read, metadata=metadata)
 
 
@@ -221,36 +233,41 @@ def model_files(path: str) -> list[str]:
     """The local files that belong to a model of any format, by their names.
 
     Args:
-      path: a folder, with all that is in it, or a file or prefix, with what lies beside it.
+      path: a folder, which is searched with all folders in it; or a file or prefix, whose folder is
+        searched.
     """
     if is_remote(path):
         return []
+    paths = []
     if os.path.isdir(path):
-        inside = [os.path.join(home, name) for home, _, names in os.walk(path) for name in names]
+        for folder, _, names in os.walk(path):
+            paths += [os.path.join(folder, name) for name in names]
     else:
-        inside = paths_in(os.path.dirname(path) or ".", "")
-    return [file for file in inside if _OF_MODELS.fullmatch(os.path.basename(file))]
+        paths = paths_in(os.path.dirname(path) or ".", "")
+    return [file for file in paths if _OF_MODELS.fullmatch(os.path.basename(file))]
 
 
 def read_model_files(folder: str) -> dict[str, Any]:
     """Reads configuration, vocabulary and metadata of a folder, as arguments of `Weights`."""
     from bert_tf.tokenization.wordpiece import read_vocabulary  # not at the top: loads TensorFlow
 
-    paths = (os.path.join(folder, name) for name in (CONFIG_FILE, VOCAB_FILE))
-    config_file, vocab_file = (path if gfile().exists(path) else None for path in paths)
-    return {
-        "config": config_file and BertConfig.from_json_file(config_file),
-        "pieces": vocab_file and tuple(read_vocabulary(vocab_file)),
-        "vocab_file": vocab_file,
-        "metadata": ModelMetadata.from_json_file(os.path.join(folder, METADATA_FILE)),
-    }
+    fields: dict[str, Any] = {"config": None, "pieces": None, "vocab_file": None}
+    config_file = os.path.join(folder, CONFIG_FILE)
+    if gfile().exists(config_file):
+        fields["config"] = BertConfig.from_json_file(config_file)
+    vocab_file = os.path.join(folder, VOCAB_FILE)
+    if gfile().exists(vocab_file):
+        fields["pieces"] = tuple(read_vocabulary(vocab_file))
+        fields["vocab_file"] = vocab_file
+    fields["metadata"] = ModelMetadata.from_json_file(os.path.join(folder, METADATA_FILE))
+    return fields
 
 
 def vocabulary_text(pieces: Sequence[str]) -> str:
     """The text of a vocab.txt.
 
     Raises:
-      InputError: a word piece cannot stand on a line of its own.
+      InputError: a word piece has a line end, or white space around it.
     """
     for number, piece in enumerate(pieces):
         if piece != piece.strip() or "\n" in piece:
@@ -267,7 +284,7 @@ def json_text(values: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def damage_errors(path: str, expected: str) -> Iterator[None]:
-    """Raises `InputError` for whatever a library raises while it reads a damaged file."""
+    """Turns any error of a library that reads a damaged file into an `InputError`."""
     try:
         yield
     except InputError:
@@ -280,14 +297,14 @@ def damage_errors(path: str, expected: str) -> Iterator[None]:
 def model_texts(
     config: BertConfig, pieces: Sequence[str] | None, metadata: ModelMetadata
 ) -> dict[str, str]:
-    """The files beside a TF1 checkpoint, text by name.
+    """The texts of the files beside a TF1 checkpoint, by the files' names.
 
     Raises:
-      InputError: a word piece cannot stand on a line of its own.
+      InputError: a word piece has a line end, or white space around it.
     """
     values = config.to_dict()
     if config.layer_norm_eps == ORIGINAL_EPS:
-        del values["layer_norm_eps"]  # the original does not know the key
+        del values["layer_norm_eps"]  # a key that the original does not have
     texts = {CONFIG_FILE: json_text(values)}
     if pieces is not None:
         texts[VOCAB_FILE] = vocabulary_text(pieces)
@@ -299,10 +316,10 @@ def model_texts(
 def write_model_files(
     folder: str, config: BertConfig, tokenizer: "FullTokenizer | None", metadata: ModelMetadata
 ) -> None:
-    """Writes what makes a run's folder a whole model, beside its checkpoints.
+    """Writes configuration, vocabulary and metadata into a run's folder, beside its checkpoints.
 
     Raises:
-      InputError: it has another vocabulary, and no checkpoint: the file is the user's.
+      InputError: the folder has another vocabulary and no checkpoint. The file is then the user's.
     """
     pieces = tokenizer and tokenizer.pieces
     path = os.path.join(folder, VOCAB_FILE)

@@ -4,7 +4,7 @@ from bert_tf.options import Options, option
 
 
 class ModelFiles(Options, title="Model"):
-    """Files that belong to weights and may not lie beside them."""
+    """Files that belong to weights, for those that do not lie beside them."""
 
     bert_config_file: str | None = option(
         "The sizes of the model. Default: the configuration beside the weights.",

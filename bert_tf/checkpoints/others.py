@@ -1,4 +1,4 @@
-"""Files of weights that other programs write and this package does not read, by their names."""
+"""Refuses files of weights that only other programs read, with the way to convert them."""
 
 import os
 import re
@@ -12,7 +12,7 @@ _BY_TRANSFORMERS = (
     "with transformers 4: AutoModel, or the class of its head, .from_pretrained({folder!r}, "
     "{option}=True).save_pretrained(NEW); then give NEW"
 )
-# What a file's name shows that it is, and how its model is converted.
+# By a pattern of file names: what the file is, and how its model is converted.
 _KINDS = {
     r"tf_model.*\.h5": (
         "Hugging Face's weights for TensorFlow",
@@ -44,13 +44,18 @@ _KINDS = {
 
 
 def refuse_others(path: str) -> None:
-    """Raises `InputError` if a path is a file of another kind, or a folder with one."""
-    is_folder = tf.io.gfile.isdir(path)
-    files = paths_in(path, "") if is_folder else [path] if tf.io.gfile.exists(path) else []
+    """Raises `InputError` if a path is a file of such a kind, or a folder with one."""
+    if tf.io.gfile.isdir(path):
+        folder = path
+        names = [os.path.basename(file) for file in paths_in(path, "")]
+    elif tf.io.gfile.exists(path):
+        folder = os.path.dirname(path)
+        names = [os.path.basename(path)]
+    else:
+        return
     for pattern, (what, remedy) in _KINDS.items():
-        for file in files:
-            if re.fullmatch(pattern, os.path.basename(file)):
-                folder = path if is_folder else os.path.dirname(path)
-                where = f"{path}, where only {os.path.basename(file)} is" if is_folder else path
+        for name in names:
+            if re.fullmatch(pattern, name):
+                place = f"{path}, where only {name} is" if folder == path else path
                 expected = "model.safetensors, pytorch_model.bin, a TF1 or TF2 checkpoint or .keras"
-                raise InputError(f"{where}: {what}", expected, remedy.format(folder=folder))
+                raise InputError(f"{place}: {what}", expected, remedy.format(folder=folder))

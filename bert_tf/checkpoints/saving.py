@@ -1,11 +1,11 @@
-"""Weights out: edited, written as an original checkpoint, ours or a folder of Hugging Face.
+"""Edits weights, and writes them as a TF1 checkpoint or a folder of Hugging Face.
 
-    without_slots                                   of a checkpoint of a run
-    add_pieces, extend_positions                    longer tables
-    save_weights                                    every format
-    outputs_of, difference_of_outputs               the proof of a conversion
+    without_slots                        drops what an optimizer and a run keep
+    add_pieces, extend_positions         make tables longer
+    save_weights                         writes every format
+    outputs_of, difference_of_outputs    compare models after a conversion
 
-A run in training saves by `tf1.CheckpointFolder`.
+A run in training saves with `tf1.CheckpointFolder`.
 """
 
 import dataclasses
@@ -43,8 +43,8 @@ from bert_tf.heads import head_named
 _PREFIX = TF1_INDEX.removesuffix(tf1.INDEX)
 WORD_TABLE = "bert/embeddings/word_embeddings"
 POSITION_TABLE = "bert/embeddings/position_embeddings"
-COMPARED_LENGTH = 19  # of the longest sequence that two models are compared on
-NEVER = -10000.0  # the output bias of a row that is no word piece: its probability is 0
+COMPARED_LENGTH = 19  # of the longest sequence in a comparison of two models
+NEVER = -10000.0  # the output bias of a row without a word piece: its probability is 0
 
 
 # ---------------------------------------------------------------------------- writing
@@ -56,20 +56,22 @@ def save_weights(
     *,
     format: str = DEFAULT_FORMAT,  # noqa: A002
 ) -> str:
-    """Writes weights and all that belongs to them; nothing appears before it is whole.
+    """Writes weights with configuration, vocabulary and metadata into a new folder.
+
+    The folder appears when it is complete.
 
     Args:
-      model: a model, whose LoRA is merged, or what `open_weights` gave; what the model's attributes
-        `tokenizer`, `labels` and `metadata` say is written too.
-      path: a folder that is not there yet.
-      format: hugging_face; tf1, which the original reads; or bert_tf, the same with configurations
-        that it does not know.
+      model: a model, or what `open_weights` returned. Of a model, the factors of LoRA are merged
+        into its kernels, and its attributes `tokenizer`, `labels` and `metadata` are written too.
+      path: of the folder, which must not exist.
+      format: hugging_face; tf1, which the original reads; or bert_tf, the same file format with
+        configurations that the original does not know.
 
     Returns:
-      The path to give to `open_weights`.
+      The path for `open_weights`.
 
     Raises:
-      InputError: the folder is there or cannot be written, TensorFlow takes its path for a pattern,
+      InputError: the folder exists or cannot be written, TensorFlow takes its path for a pattern,
         the format is unknown or cannot hold the model, a weight is not finite, the model is
         quantized, or model and path are swapped.
     """
@@ -89,46 +91,48 @@ def write_weights(
     """Writes weights as `save_weights` does.
 
     Args:
-      weights: with all that belongs to them.
-      path: a folder that is not there yet.
+      weights: with their configuration, vocabulary and metadata.
+      path: of the folder, which must not exist.
       file_format: one of `WRITTEN`.
-      prove: is called with the folder under a temporary name; what it raises leaves nothing.
+      prove: is called with the complete folder under a temporary name. If it raises an error, the
+        folder is removed.
 
     Returns:
-      The path to give to `open_weights`.
+      The path for `open_weights`.
 
     Raises:
       InputError: as `save_weights`.
     """
     path = new_path(path)
-    how = FORMATS[file_format]
-    if how.file == TF1_INDEX:
+    format_of_files = FORMATS[file_format]
+    is_tf1 = format_of_files.file == TF1_INDEX
+    if is_tf1:
         refuse_pattern(path)
     config = config_of(weights, required=None)
     if weights.pieces is not None:
         config.check_vocabulary_size(len(weights.pieces), vocab_file=str(weights.vocab_file))
     if file_format == "tf1":
         _check_original_can_compute(config, weights.path)
-    writer = importlib.import_module(how.writer)
+    writer = importlib.import_module(format_of_files.writer)
     texts = writer.texts_of(weights)  # raises InputError if the format cannot hold them
     with (
         path_errors(path, "written"),
-        published(path, prove, folder=True, last=how.file) as folder,
+        published(path, prove, folder=True, last=format_of_files.file) as folder,
     ):
         for name, text in texts.items():
             with tf.io.gfile.GFile(os.path.join(folder, name), "w") as file:
                 file.write(text)
         writer.write_tensors(folder, _finite(weights))
-    return os.path.join(path, _PREFIX) if how.file == TF1_INDEX else path
+    return os.path.join(path, _PREFIX) if is_tf1 else path
 
 
 def texts_of(weights: Weights) -> dict[str, str]:
-    """The files beside a TF1 checkpoint, text by name; raises as `model_texts`."""
+    """The texts of the files beside a TF1 checkpoint, as from `model_texts`."""
     return model_texts(config_of(weights, required=None), weights.pieces, weights.metadata)
 
 
 def write_tensors(folder: str, weights: Weights) -> None:
-    """Writes all tensors, an optimizer's too, as a TF1 checkpoint."""
+    """Writes all tensors, with those of an optimizer, as a TF1 checkpoint."""
     tf1.write_checkpoint(
         os.path.join(folder, _PREFIX),
         {name: weights.read(name) for name in weights.shapes},
@@ -137,7 +141,7 @@ def write_tensors(folder: str, weights: Weights) -> None:
 
 
 def _finite(weights: Weights) -> Weights:
-    """The weights; one with NaN or infinity is refused when it is read, by its name in the file."""
+    """The weights; reading NaN or infinity raises `InputError` with the name in the file."""
 
     def read(name: str) -> np.ndarray:
         value = weights.read(name)
@@ -151,12 +155,14 @@ def _finite(weights: Weights) -> Weights:
 
 
 def _check_original_can_compute(config: BertConfig, path: str) -> None:
-    has = {
-        "the exact gelu": config.hidden_act == "gelu_erf",
-        f"layer_norm_eps {config.layer_norm_eps}": config.layer_norm_eps != ORIGINAL_EPS,
-    }
-    if any(has.values()):
-        received = f"{path} with {' and '.join(name for name in has if has[name])}, for tf1"
+    """Raises `InputError` if the original does not have what a configuration asks for."""
+    unknown = []
+    if config.hidden_act == "gelu_erf":
+        unknown.append("the exact gelu")
+    if config.layer_norm_eps != ORIGINAL_EPS:
+        unknown.append(f"layer_norm_eps {config.layer_norm_eps}")
+    if unknown:
+        received = f"{path} with {' and '.join(unknown)}, for tf1"
         remedy = "use bert_tf (--format=bert_tf), the same file format for this package alone"
         raise InputError(received, "a model that the original can compute", remedy)
 
@@ -165,37 +171,38 @@ def _check_original_can_compute(config: BertConfig, path: str) -> None:
 
 
 def without_slots(weights: Weights) -> Weights:
-    """The weights alone: no moments, counters or settings of a run."""
-    return dataclasses.replace(weights, shapes={n: weights.shapes[n] for n in weights.names})
+    """The weights without an optimizer's moments, counters and the settings of a run."""
+    shapes = {name: weights.shapes[name] for name in weights.names}
+    return dataclasses.replace(weights, shapes=shapes)
 
 
 # ---------------------------------------------------------------------------- longer tables
 
 
 def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) -> Weights:
-    """The weights of a vocabulary with these word pieces after its last one.
+    """The weights with further word pieces at the end of the vocabulary.
 
-    Rows that the table has beyond its vocabulary are used first. A new piece's vector is drawn as a
-    fresh model's is; its output bias is 0.
+    Rows that the table has beyond its vocabulary are used first. The vector of a new piece is drawn
+    as in a fresh model; its output bias is 0.
 
     Raises:
-      InputError: there is no vocabulary, or it has a piece already.
+      InputError: there is no vocabulary, it already has a piece, or a piece is given twice.
     """
     known = weights.pieces or ()
     if not known:
         received = f"--extra_tokens for {weights.path} without a vocabulary"
         raise InputError(received, "the vocabulary to add to", "name it with --vocab_file")
-
     if wrong := [piece for piece in pieces if piece in known or pieces.count(piece) > 1]:
         received = f"--extra_tokens with {', '.join(map(repr, wrong))}"
         raise InputError(received, "tokens that are new, each once", "leave them out")
     old_rows, width = weights.shapes[WORD_TABLE]
     stddev = weights.config.initializer_range if weights.config else 0.02
-    own = zlib.crc32("\n".join(pieces).encode(), seed % 2**32)  # a later call draws others
-    draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=own)
-    drawn = np.asarray(draw((len(pieces), width)))
-    rows = max(old_rows, len(known) + len(pieces))
-    longer = _with_rows(weights, rows, dict(enumerate(drawn, len(known))))
+    # Other pieces, of a later call say, get other vectors.
+    seed_of_pieces = zlib.crc32("\n".join(pieces).encode(), seed % 2**32)
+    draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed_of_pieces)
+    vectors = np.asarray(draw((len(pieces), width)))
+    num_rows = max(old_rows, len(known) + len(pieces))
+    longer = _with_rows(weights, num_rows, dict(enumerate(vectors, len(known))))
     return dataclasses.replace(longer, pieces=(*known, *pieces))
 
 
@@ -205,11 +212,11 @@ def extend_positions(weights: Weights, positions: int) -> Weights:
         rows before    p0 p1 p2
         for 8          p0 p1 p2 p0 p1 p2 p0 p1
 
-    New rows are copies of the old ones in their order, as Longformer's began (Beltagy et al.,
-    2020), and are to be trained further. Adam's moments of the new rows are 0.
+    New rows are copies of the old ones in their order, as in Longformer (Beltagy et al., 2020), and
+    must be trained further. Adam's moments of the new rows are 0.
 
     Raises:
-      InputError: there are more positions already.
+      InputError: the table already has more positions.
     """
     old_rows = weights.shapes[POSITION_TABLE][0]
     if positions < old_rows:
@@ -233,7 +240,13 @@ def extend_positions(weights: Weights, positions: int) -> Weights:
 
 
 def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -> Weights:
-    """The word table with so many rows: those of `vectors` filled, other new ones never guessed."""
+    """The weights with `rows` rows in the word table.
+
+    Args:
+      weights: with fewer rows, or as many.
+      rows: of the new table.
+      vectors: rows of new word pieces. Other new rows are 0, and the head never predicts them.
+    """
 
     def grow(name: str, value: np.ndarray) -> np.ndarray:
         filler = NEVER if name == OUTPUT_BIAS else 0.0
@@ -252,45 +265,53 @@ def _grown(
     grow: Callable[[str, np.ndarray], np.ndarray],
     **size: Any,
 ) -> Weights:
-    """The weights with longer tables: `grow` gives them and their moments, `size` their rows."""
+    """The weights with longer tables.
+
+    Args:
+      weights: with shorter ones.
+      tables: names of the tables; names of their moments begin with them.
+      grow: returns the longer table, from its name and the shorter one.
+      **size: the field of the configuration that is the number of rows, and its new value.
+    """
     (rows,) = size.values()
 
     def read(name: str) -> np.ndarray:
         value = weights.read(name)
         return grow(name, value) if name.startswith(tables) else value
 
-    return dataclasses.replace(
-        weights,
-        shapes={
-            n: (rows, *s[1:]) if n.startswith(tables) else s for n, s in weights.shapes.items()
-        },
-        read=read,
-        config=weights.config and dataclasses.replace(weights.config, **size),
-    )
+    shapes = {}
+    for name, shape in weights.shapes.items():
+        shapes[name] = (rows, *shape[1:]) if name.startswith(tables) else shape
+    config = weights.config and dataclasses.replace(weights.config, **size)
+    return dataclasses.replace(weights, shapes=shapes, read=read, config=config)
 
 
 # ---------------------------------------------------------------------------- the proof
 
 
 def difference_of_outputs(
-    one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], *, rows: int | None = None
+    outputs: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray],
+    *,
+    rows: int | None = None,
 ) -> dict[str, float]:
-    """The greatest difference of each output.
+    """The greatest absolute difference of each output.
 
     Args:
-      one: outputs by name.
-      other: the same of another model.
-      rows: how many of the vocabulary are compared; None for those that both have.
+      outputs: of a model, by name.
+      others: the same of another model.
+      rows: the number of compared word pieces; None for those that both models have.
     """
-
-    def difference(name: str) -> float:
-        a, b = one[name], other[name]
+    differences = {}
+    for name in sorted(outputs):
+        output = outputs[name]
+        other = others[name]
         if name == "masked_lm_logits":
-            shared = rows or min(a.shape[-1], b.shape[-1])
-            a, b = a[..., :shared], b[..., :shared]
-        return float(np.max(np.abs(a.astype(np.float64) - b)))
-
-    return {name: difference(name) for name in sorted(one)}
+            shared = rows or min(output.shape[-1], other.shape[-1])
+            output = output[..., :shared]
+            other = other[..., :shared]
+        differences[name] = float(np.max(np.abs(output.astype(np.float64) - other)))
+    return differences
 
 
 def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -300,32 +321,39 @@ def outputs_of(weights: Weights, inputs: Mapping[str, np.ndarray]) -> dict[str, 
       InputError: the weights do not fit their configuration.
     """
     outputs: dict[str, np.ndarray] = {}
-    plain = dataclasses.replace(weights, metadata=ModelMetadata())  # of whatever task the head is
+    # Without metadata a head is accepted whatever task it was trained for.
+    without_task = dataclasses.replace(weights, metadata=ModelMetadata())
     for head in heads_of(weights.shapes):
         model = head_named(head).model(config_of(weights), num_classes=weights.num_classes)
-        load_weights(model, plain)
-        own = {name: inputs[name] for name in model.input}
-        outputs |= {n: np.asarray(v) for n, v in model(own, training=False).items()}
-    needed = {  # without these weights an output says nothing
+        load_weights(model, without_task)
+        model_inputs = {name: inputs[name] for name in model.input}
+        for name, value in model(model_inputs, training=False).items():
+            outputs[name] = np.asarray(value)
+    # Without these weights an output is computed by fresh ones.
+    needed = {
         "pooled_output": POOLER,
         "next_sentence_logits": POOLER,
         "masked_lm_logits": OUTPUT_BIAS,
     }
-    return {n: value for n, value in outputs.items() if needed.get(n, n) in {n, *weights.shapes}}
+    for name, weight in needed.items():
+        if weight not in weights.shapes:
+            outputs.pop(name, None)
+    return outputs
 
 
 def random_inputs(
     config: BertConfig, *, rows: int | None = None, length: int = COMPARED_LENGTH
 ) -> dict[str, np.ndarray]:
-    """The same examples of all lengths at every call.
+    """Random inputs of a model, of several lengths; the same at every call.
 
     Args:
       config: of the model.
-      rows: token ids are below this, if given.
+      rows: token ids are below this; None: below the vocabulary size.
       length: of the longest example; at most the model's positions.
     """
     random = np.random.default_rng(1)
-    batch, length = 3, min(length, config.max_position_embeddings)
+    batch = 3
+    length = min(length, config.max_position_embeddings)
     lengths = random.integers(1, length + 1, (batch, 1))
 
     def ids(high: int, *shape: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Behind which prefix a BERT's names stand in a file of weights: one rule for every format.
+"""The prefix of a BERT's names in a file of weights: one rule for every format.
 
     bert/embeddings/word_embeddings              the original
     embeddings.word_embeddings.weight            the encoder alone, of Hugging Face
@@ -6,8 +6,8 @@
     module.bert.embeddings.word_embeddings...    PyTorch's DataParallel
     model.bert.embeddings.word_embeddings...     Lightning
 
-Names of the encoder show the prefix, which is the same for all of them. What wraps the encoder,
-`module` or `model`, may stand before the names of heads too.
+All names of the encoder have the same prefix. A wrapper, `module` or `model`, may also stand before
+the names of heads.
 """
 
 import re
@@ -19,7 +19,7 @@ _WRAPPERS = r"module(?:_\d+)?|model"
 
 
 def unwrapped(names: Iterable[str], path: str, *, separator: str) -> dict[str, str]:
-    """The names of a file, each with the name that it has without what wraps the model.
+    """The names of a file's tensors without their wrappers, by the names in the file.
 
     Args:
       names: of all tensors of the file.
@@ -27,72 +27,86 @@ def unwrapped(names: Iterable[str], path: str, *, separator: str) -> dict[str, s
       separator: of the parts of a name, "/" or ".".
 
     Returns:
-      The names in their order: those of the encoder begin with `bert` and the separator, those of
-      heads with nothing before them; what belongs to neither is as it was.
+      New names in the order of the old ones. Those of the encoder begin with `bert` and the
+      separator; names of heads begin with no wrapper; other names are unchanged.
 
     Raises:
-      InputError: names of an encoder stand behind several prefixes, as where a file has two
-        encoders, or behind one that is not known; or two names differ in their prefix alone.
+      InputError: names of an encoder have several prefixes, as in a file with two encoders, or one
+        that is not known; or two names differ only in their prefix.
     """
     names = list(names)
+    known = _known_prefix(separator)
+    ends, wrapper = _ends_by_prefix(names, known, separator)
+    _refuse_several(ends, path)
+    _refuse_unknown(ends, known, path, separator)
+    new_names: dict[str, str] = {}
+    old_names: dict[str, str] = {}
+    for name in names:
+        new_name = name.removeprefix(wrapper)
+        if match := known.match(name):
+            new_name = f"bert{separator}{name[match.end() :]}"
+        if new_name in old_names:
+            raise refused_pair(path, old_names[new_name], name)
+        old_names[new_name] = name
+        new_names[name] = new_name
+    return new_names
+
+
+def _known_prefix(separator: str) -> re.Pattern:
+    """A pattern of the prefix of an encoder's name; its group 1 is the wrappers before `bert`."""
     separated = re.escape(separator)
     parts = (
         rf"embeddings{separated}(?:\w+_embeddings|LayerNorm|position_ids)",
         rf"encoder{separated}layer[_.]\d+{separated}",
         rf"pooler{separated}dense",
     )
-    known = re.compile(
-        rf"((?:(?:{_WRAPPERS}){separated})*)(?:bert{separated})?(?={'|'.join(parts)})"
-    )
+    wrappers = rf"((?:(?:{_WRAPPERS}){separated})*)"
+    return re.compile(rf"{wrappers}(?:bert{separated})?(?={'|'.join(parts)})")
+
+
+def _ends_by_prefix(
+    names: Iterable[str], known: re.Pattern, separator: str
+) -> tuple[dict[str, list[str]], str]:
+    """The ends of the encoder's names by their prefixes; and the wrappers in a known prefix.
+
+    A word table shows an encoder behind any prefix.
+    """
+    separated = re.escape(separator)
     table = re.compile(
         rf"((?:.+{separated})?)embeddings{separated}word_embeddings(?:{separated}weight)?"
     )
-    places: dict[str, list[str]] = {}  # behind each prefix
+    ends: dict[str, list[str]] = {}
     wrapper = ""
     for name in names:
-        if of_encoder := known.match(name):
-            places.setdefault(of_encoder[0], []).append(name[of_encoder.end() :])
-            wrapper = of_encoder[1]
-        elif of_table := table.fullmatch(name):
-            places.setdefault(of_table[1], []).append(name[of_table.end(1) :])
-    _refuse_several(places, path)
-    _refuse_unknown(places, known, path, separator)
-
-    def without(name: str) -> str:
-        if of_encoder := known.match(name):
-            return f"bert{separator}{name[of_encoder.end() :]}"
-        return name.removeprefix(wrapper)
-
-    found: dict[str, str] = {}
-    first: dict[str, str] = {}
-    for name in names:
-        found[name] = without(name)
-        if (other := first.setdefault(found[name], name)) != name:
-            raise refused_pair(path, other, name)
-    return found
+        if match := known.match(name):
+            ends.setdefault(match[0], []).append(name[match.end() :])
+            wrapper = match[1]
+        elif match := table.fullmatch(name):
+            ends.setdefault(match[1], []).append(name[match.end(1) :])
+    return ends, wrapper
 
 
-def _refuse_several(places: Mapping[str, list[str]], path: str) -> None:
-    """Raises `InputError` if places of the encoder stand behind several prefixes."""
-    if len(places) > 1:
-        first, second, *_ = places
-        same = next((place for place in places[first] if place in places[second]), None)
-        place, other = (same, same) if same else (places[first][0], places[second][0])
-        raise refused_pair(path, first + place, second + other)
+def _refuse_several(ends: Mapping[str, list[str]], path: str) -> None:
+    """Raises `InputError` if the encoder's names have several prefixes."""
+    if len(ends) < 2:
+        return
+    first, second, *_ = ends
+    for end in ends[first]:
+        if end in ends[second]:
+            raise refused_pair(path, first + end, second + end)
+    raise refused_pair(path, first + ends[first][0], second + ends[second][0])
 
 
 def _refuse_unknown(
-    places: Mapping[str, list[str]], known: re.Pattern, path: str, separator: str
+    ends: Mapping[str, list[str]], known: re.Pattern, path: str, separator: str
 ) -> None:
-    """Raises `InputError` if the prefix is not known."""
-    of_bert = f"bert{separator}"
-    for prefix, (place, *_) in places.items():
-        if not known.match(prefix + place):
-            received = f"{path}, whose encoder's names begin with {prefix}, such as {prefix}{place}"
-            expected = f"names that begin with {of_bert}, such as {of_bert}{place}"
-            remedy = (
-                f"if it is a BERT, write a file whose names have {of_bert} in place of {prefix}"
-            )
+    """Raises `InputError` if the prefix of the encoder's names is not known."""
+    bert = f"bert{separator}"
+    for prefix, (end, *_) in ends.items():
+        if not known.match(prefix + end):
+            received = f"{path}, whose encoder's names begin with {prefix}, such as {prefix}{end}"
+            expected = f"names that begin with {bert}, such as {bert}{end}"
+            remedy = f"if it is a BERT, write a file whose names have {bert} in place of {prefix}"
             raise InputError(received, expected, remedy)
 
 

@@ -1,15 +1,14 @@
-"""The .index file of a TF1 or TF2 checkpoint, checked before TensorFlow opens it.
+"""Checks the .index file of a TF1 or TF2 checkpoint before TensorFlow opens it.
 
-TensorFlow's reader takes the entries as they are: a wrong type, shape or size ends the process,
-without an error to catch, or takes gigabytes. The file is a sorted table in LevelDB's format:
+TensorFlow's reader trusts the entries: a wrong type, shape or size ends the process without an
+error to catch, or takes gigabytes. The file is a sorted table in LevelDB's format:
 
-    blocks     keys and values; a key leaves out what it shares with the one before
-    a block    that lists the places of these blocks
-    footer     the place of that block, and a mark
+    data blocks    keys and values; a key leaves out the beginning that it shares with the last key
+    index block    the places of the data blocks
+    footer         the place of the index block, and a mark
 
-Its values are protocol buffers: a header under the empty key, and for each tensor its type, shape
-and place in a data file. Keys that begin with a 0 byte are parts of tensors that are kept in
-several.
+Values are protocol buffers: a header under the empty key, and for each tensor its type, shape and
+place in a data file. A key that begins with a 0 byte is a part of a tensor that is stored in parts.
 """
 
 import math
@@ -23,10 +22,10 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 from bert_tf.errors import InputError, first_line, printable, shortened
 
 FOOTER_BYTES = 48
-TRAILER_BYTES = 5  # behind a block: a byte for its compression, a checksum
+TRAILER_BYTES = 5  # after a block: a byte for its compression, and a checksum
 MOST_SHARDS = 10_000
 MOST_DIMENSIONS = 64  # of an array in NumPy
-RESTART_INTERVAL = 16  # at least each 16th key of a block is whole
+RESTART_INTERVAL = 16  # at least every 16th key of a block is whole
 MOST_SHOWN = 80  # characters of a name
 Entry = tensor_bundle_pb2.BundleEntryProto
 
@@ -57,7 +56,7 @@ def check_index(prefix: str) -> None:
         header = tensor_bundle_pb2.BundleHeaderProto.FromString(entries.pop(b""))
         if not 0 < header.num_shards <= MOST_SHARDS:
             raise ValueError(f"{header.num_shards} data files")
-    except Exception as error:  # of any kind: the bytes are a stranger's
+    except Exception as error:  # of any kind, as the bytes may be anything
         raise _refused(f"{path}, which cannot be read ({first_line(error)})") from None
     shards = [f"{prefix}.data-{n:05}-of-{header.num_shards:05}" for n in range(header.num_shards)]
     sizes = [tf.io.gfile.stat(shard).length for shard in shards]
@@ -72,12 +71,13 @@ def check_index(prefix: str) -> None:
 
 
 def _refused(received: str) -> InputError:
+    """The error for a damaged index."""
     expected = "types, shapes and places of tensors that are in its .data files"
     return InputError(received, expected, "copy the checkpoint again, or give another one")
 
 
 def flaw_of(entry: Entry, sizes: Sequence[int]) -> str:
-    """What is wrong with an entry; "" if nothing is.
+    """The flaw of an entry, for a message; "" if it has none.
 
     Args:
       entry: of the index.
@@ -99,7 +99,7 @@ def flaw_of(entry: Entry, sizes: Sequence[int]) -> str:
     for part in entry.slices:
         if any(min(extent.start, extent.length) < 0 for extent in part.extent):
             return "a part before its tensor"
-    least = math.prod(shape) * max(dtype.size, 1)  # a text has a byte at least, for its length
+    least = math.prod(shape) * max(dtype.size, 1)  # a text has at least a byte, for its length
     room = sum(sizes) if entry.slices else entry.size
     if least > room or (dtype.size and not entry.slices and least != room):
         return f"the shape {shape} of {dtype.name} and {room} bytes"
@@ -116,7 +116,7 @@ def read_table(content: bytes) -> Iterator[tuple[bytes, bytes]]:
       Exception: of any kind; it is damaged.
     """
     footer = Reader(content, len(content) - FOOTER_BYTES)
-    footer.handle()  # of blocks that TensorFlow does not write
+    footer.handle()  # of a block that TensorFlow does not write
     handles = [Reader(value).handle() for _, value in read_block(content, footer.handle())]
     if sum(handle.size for handle in handles) > len(content):
         raise ValueError("blocks that overlap")
@@ -134,7 +134,7 @@ def read_block(content: bytes, handle: Handle) -> list[tuple[bytes, bytes]]:
     block = content[handle.offset : end]
     (num_restarts,) = struct.unpack("<I", block[-4:])
     reader = Reader(block)
-    last = len(block) - 4 - 4 * num_restarts  # behind the entries: where whole keys begin
+    last = len(block) - 4 - 4 * num_restarts  # the entries end here; places of whole keys follow
     pairs = []
     key = b""
     key_bytes = 0
@@ -144,7 +144,7 @@ def read_block(content: bytes, handle: Handle) -> list[tuple[bytes, bytes]]:
         length = reader.varint()
         key = key[:shared] + reader.bytes(rest)
         key_bytes += len(key)
-        if key_bytes > RESTART_INTERVAL * len(block):  # which a small file can claim
+        if key_bytes > RESTART_INTERVAL * len(block):  # a small file could claim any amount
             raise ValueError("keys that repeat each other")
         pairs.append((key, reader.bytes(length)))
     if reader.place != last:
@@ -153,10 +153,10 @@ def read_block(content: bytes, handle: Handle) -> list[tuple[bytes, bytes]]:
 
 
 class Reader:
-    """Reads numbers and bytes from a place on.
+    """Reads numbers and bytes, one after the other.
 
     Attributes:
-      place: of the next one.
+      place: where the next one begins.
     """
 
     def __init__(self, content: bytes, place: int = 0):
@@ -175,7 +175,7 @@ class Reader:
         raise ValueError("a number of more than 10 bytes")
 
     def bytes(self, size: int) -> bytes:
-        """So many bytes."""
+        """The next `size` bytes."""
         end = self.place + size
         if end > len(self._content):
             raise ValueError("an entry behind the end of its block")

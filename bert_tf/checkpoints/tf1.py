@@ -1,7 +1,7 @@
-"""TF1 checkpoints, the original's format and ours: named tensors in, out, and in a run's folder.
+"""Reads and writes TF1 checkpoints, the original's format and ours; the folder of a run.
 
 Variables have the original's names and shapes, the optimizer's moments are <variable>/adam_m and
-/adam_v, the step is global_step. So either project reads the other's checkpoints.
+/adam_v, the step is global_step. So the original reads our checkpoints, and we read its own.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from bert_tf.errors import NO_MODEL, InputError, first_line, is_system_error, qu
 from bert_tf.options import Settings
 
 GLOBAL_STEP = "global_step"
-RUN_SETTINGS = "bert_tf/run_facts"  # JSON, ours: the settings that a resumed run is compared with
+RUN_SETTINGS = "bert_tf/run_facts"  # JSON: the settings that a resumed run is compared with
 INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint that we write
 
 
@@ -34,12 +34,12 @@ INDEX, DATA = ".index", ".data-00000-of-00001"  # the two files of a checkpoint 
 def find_checkpoint(path: str | os.PathLike) -> str:
     """The prefix of a TF1 checkpoint given as prefix, .index or .data file, or folder.
 
-    In a folder it is the best one, if a run has kept it in best/; else the latest one that the
-    `checkpoint` file names, or the only one there.
+    In a folder it is the best one, if a run left it in best/; else the latest one that the
+    `checkpoint` file names, or the only one.
 
     Raises:
-      InputError: there is none, or another program's weights; or a folder holds several and does
-        not say which is meant.
+      InputError: there is no checkpoint, or another program's weights; or a folder has several
+        checkpoints and no `checkpoint` file.
     """
     path = files.own_path(path)
     prefix = re.sub(r"\.(index|data-\d+-of-\d+|meta)$", "", path)
@@ -47,16 +47,18 @@ def find_checkpoint(path: str | os.PathLike) -> str:
         if tf.io.gfile.exists(prefix + INDEX):
             return prefix
         is_folder = tf.io.gfile.isdir(path)
-    for folder in (os.path.join(path, files.BEST), path) if is_folder else ():
-        named = _read_state(folder)
-        if named and tf.io.gfile.exists(named[-1] + INDEX):
-            return named[-1]
-    found = files.paths_in(path, r"\.index$") if is_folder else []
-    if len(found) == 1:
-        return found[0].removesuffix(INDEX)
-    if found:
-        received = f"{path}, a folder with {len(found)} checkpoints"
-        raise InputError(received, "one, or a file `checkpoint`", "give the path of one of them")
+    if is_folder:
+        for folder in (os.path.join(path, files.BEST), path):
+            named = _read_state(folder)
+            if named and tf.io.gfile.exists(named[-1] + INDEX):
+                return named[-1]
+        indices = files.paths_in(path, r"\.index$")
+        if len(indices) == 1:
+            return indices[0].removesuffix(INDEX)
+        if indices:
+            received = f"{path}, a folder with {len(indices)} checkpoints"
+            expected = "one, or a file `checkpoint`"
+            raise InputError(received, expected, "give the path of one of them")
     from bert_tf.checkpoints.others import refuse_others  # not at the top: for errors alone
 
     refuse_others(path)
@@ -65,7 +67,7 @@ def find_checkpoint(path: str | os.PathLike) -> str:
 
 
 def has_checkpoints(folder: str) -> bool:
-    """Whether a run has left checkpoints in a folder, or its best one in best/."""
+    """Whether a run left checkpoints in a folder, or its best one in best/."""
     names = ("checkpoint", f"{files.BEST}/checkpoint")
     return any(tf.io.gfile.exists(os.path.join(folder, name)) for name in names)
 
@@ -73,8 +75,8 @@ def has_checkpoints(folder: str) -> bool:
 def _read_state(folder: str) -> list[str]:
     """The checkpoints that the `checkpoint` file of a folder names, the latest last.
 
-    If it names a path elsewhere, a checkpoint of the same name in the folder is used instead, so
-    that the copy of a folder is complete. TensorFlow would read the original's.
+    If the file names a path elsewhere, a checkpoint of the same name in the folder is used instead,
+    so that a copied folder does not depend on the first one. TensorFlow would read that one's.
     """
     path = os.path.join(folder, "checkpoint")
     if not tf.io.gfile.exists(path):
@@ -82,16 +84,18 @@ def _read_state(folder: str) -> list[str]:
     files.check_regular(path)
     with contextlib.suppress(ValueError):  # it names no checkpoint
         if state := tf.train.get_checkpoint_state(folder):  # None: it cannot be parsed
-            named = [*state.all_model_checkpoint_paths, state.model_checkpoint_path]
-            both = [(os.path.join(folder, os.path.basename(path)), path) for path in named]
-            found = [copy if tf.io.gfile.exists(copy + INDEX) else path for copy, path in both]
-            return [path for path in found[:-1] if path != found[-1]] + found[-1:]
+            prefixes = []
+            for named in [*state.all_model_checkpoint_paths, state.model_checkpoint_path]:
+                inside = os.path.join(folder, os.path.basename(named))
+                prefixes.append(inside if tf.io.gfile.exists(inside + INDEX) else named)
+            latest = prefixes.pop()
+            return [prefix for prefix in prefixes if prefix != latest] + [latest]
     expected = 'the latest checkpoint, such as model_checkpoint_path: "model.ckpt-900"'
     raise InputError(f"{path}, which cannot be read", expected, "write that into it")
 
 
 class CheckpointReader:
-    """The tensors of one checkpoint; a damaged file is an `InputError`.
+    """The tensors of a checkpoint; methods raise `InputError` for a damaged file.
 
     Attributes:
       prefix: its path, without .index.
@@ -116,12 +120,12 @@ class CheckpointReader:
             self.shapes = {name: tuple(shapes[name]) for name in sorted(shapes)}
 
     def read(self, name: str) -> np.ndarray:
-        """One tensor, from the file."""
+        """Reads a tensor from the file."""
         with self._damage_errors():
             return self._reader.get_tensor(name)
 
     def run_settings(self) -> dict[str, Any]:
-        """The settings of the run that wrote the checkpoint; empty if it was not one of ours."""
+        """The settings of the run that wrote the checkpoint; empty if it was no run of ours."""
         if RUN_SETTINGS not in self.shapes:
             return {}
         with self._damage_errors():
@@ -131,7 +135,7 @@ class CheckpointReader:
                 raise ValueError(f"{RUN_SETTINGS} in it with the steps {quoted(steps)}")
             return settings
 
-    def _damage_errors(self):
+    def _damage_errors(self) -> contextlib.AbstractContextManager[None]:
         return damage_errors(self.prefix, "a complete checkpoint, its .index and all .data files")
 
 
@@ -139,17 +143,17 @@ def open_tf1(path: str | os.PathLike) -> Weights:
     """Opens a checkpoint given as `find_checkpoint` takes it.
 
     Raises:
-      InputError: it is damaged, or of something else than one BERT.
+      InputError: it is damaged, or is not of a single BERT.
     """
     reader = CheckpointReader(path)
     beside = read_model_files(os.path.dirname(reader.prefix))
-    plain = unwrapped(reader.shapes, reader.prefix, separator="/")
-    stored = {name: theirs for theirs, name in plain.items()}
+    new_names = unwrapped(reader.shapes, reader.prefix, separator="/")
+    names_in_file = {name: stored for stored, name in new_names.items()}
     return Weights(
         path=reader.prefix,
         format="tf1",
-        shapes={name: reader.shapes[theirs] for name, theirs in stored.items()},
-        read=lambda name: reader.read(stored[name]),
+        shapes={name: reader.shapes[stored] for name, stored in names_in_file.items()},
+        read=lambda name: reader.read(names_in_file[name]),
         **beside,
     )
 
@@ -158,12 +162,12 @@ def open_tf1(path: str | os.PathLike) -> Weights:
 
 
 def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str) -> None:
-    """Writes a TF1 checkpoint that appears whole or not at all.
+    """Writes a TF1 checkpoint, which appears when it is complete.
 
     Args:
       prefix: its path, without .index.
       tensors: values by name.
-      temporary: a folder on the same file system, empty or still to be made; removed afterwards.
+      temporary: a folder on the same file system, empty or not yet made; it is removed afterwards.
     """
     tf.io.gfile.makedirs(temporary)
     inside = os.path.join(temporary, "checkpoint")
@@ -174,7 +178,7 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
         shape_and_slices=[""] * len(names),
         tensors=[tf.convert_to_tensor(tensors[name]) for name in names],
     )
-    # The index last: a checkpoint is there when its index is.
+    # The index comes last: a checkpoint exists when its index does.
     for suffix in (DATA, INDEX):
         files.synced(inside + suffix)
         tf.io.gfile.rename(inside + suffix, prefix + suffix, overwrite=True)
@@ -185,12 +189,15 @@ def write_checkpoint(prefix: str, tensors: Mapping[str, Any], *, temporary: str)
 class CheckpointFolder:
     """The checkpoints of one run: model.ckpt-<step> in its output folder.
 
-    A checkpoint is written under a temporary name and renamed when it is whole, then the
-    `checkpoint` file is renamed over the old one. A run killed at any moment finds the latest
-    whole one. Of several processes the chief writes, and the others wait for it. Only
+    A checkpoint is written under a temporary name and renamed when it is complete; then a new
+    `checkpoint` file is renamed over the old one. So after a kill at any moment the latest complete
+    checkpoint is found. Of several processes the chief writes, and the others wait for it. Only
     `model.ckpt-<step>` in this folder is ever removed.
 
-    A thread writes, one checkpoint at a time. `latest` waits until it has done so.
+    A thread writes, one checkpoint at a time; `latest` waits for it.
+
+    Attributes:
+      path: of the folder.
     """
 
     def __init__(self, output_dir: str | os.PathLike, *, keep_max: int = 5):
@@ -198,7 +205,7 @@ class CheckpointFolder:
 
         Args:
           output_dir: the folder; local or remote.
-          keep_max: how many checkpoints are kept; 0 keeps all.
+          keep_max: maximum number of checkpoints that are kept; 0 keeps all.
 
         Raises:
           InputError: the folder cannot be made or written, or TensorFlow takes its path for a
@@ -216,15 +223,18 @@ class CheckpointFolder:
         """The prefix of the latest checkpoint, or None.
 
         Raises:
-          InputError: the `checkpoint` file cannot be read, or names a missing checkpoint. To start
-            again would overwrite the run. Or `start_saving` failed.
+          InputError: the `checkpoint` file cannot be read, or names a missing checkpoint (starting
+            again would overwrite the run); or `start_saving` failed.
         """
         self.wait()
         return self._latest()
 
     def _latest(self) -> str | None:
-        prefix = (_read_state(self.path) or [None])[-1]
-        if prefix and not tf.io.gfile.exists(prefix + INDEX):
+        named = _read_state(self.path)
+        if not named:
+            return None
+        prefix = named[-1]
+        if not tf.io.gfile.exists(prefix + INDEX):
             received = f"{self.path}/checkpoint, which names the missing {prefix}"
             remedy = "put the checkpoint back, or remove the folder to start again"
             raise InputError(received, "the checkpoint that it names", remedy)
@@ -236,27 +246,27 @@ class CheckpointFolder:
         named = _read_state(self.path)
         if named and runtime.is_chief():
             tf.io.gfile.remove(os.path.join(self.path, "checkpoint"))
-            self._remove(filter(self._is_own, named))
+            self._remove(filter(self._is_of_run, named))
 
     def save(self, step: int, tensors: Mapping[str, Any]) -> str:
         """Writes model.ckpt-<step> and removes the oldest beyond `keep_max`.
 
         Args:
-          step: number of updates made.
-          tensors: what to write, by name.
+          step: the number of updates.
+          tensors: values by name.
 
         Returns:
           The checkpoint's prefix.
 
         Raises:
-          InputError: it cannot be written; for want of space, say. The earlier ones are whole.
+          InputError: it cannot be written, for lack of space say. Earlier checkpoints are intact.
         """
         self.start_saving(step, tensors)
         self.wait()
         return self._prefix(step)
 
     def start_saving(self, step: int, tensors: Mapping[str, Any]) -> None:
-        """As `save`, but returns at once; `wait`, or what calls it, raises the error.
+        """Begins to save as `save` does; `wait`, and what calls it, raises the error.
 
         The tensors must keep their values until then.
         """
@@ -264,7 +274,7 @@ class CheckpointFolder:
         self._saving = self._thread.submit(self._write, step, tensors)
 
     def wait(self) -> None:
-        """Returns when the checkpoint of `start_saving` is whole, in every process.
+        """Waits until the checkpoint of `start_saving` is complete, in every process.
 
         Raises:
           InputError: as `save`.
@@ -282,17 +292,18 @@ class CheckpointFolder:
           InputError: the checkpoint was not written.
         """
         if self._saving is not None and self._saving.done() and self._saving.exception():
-            saving, self._saving = self._saving, None
+            saving = self._saving
+            self._saving = None
             saving.result()
 
     @contextlib.contextmanager
     def whole_at_end(self) -> Iterator[None]:
-        """At its end the checkpoint of `start_saving` is whole, also where an error ends it."""
+        """Waits for the checkpoint of `start_saving` at the block's end, also after an error."""
         try:
             yield
         except BaseException:
             if self._saving is not None:
-                # Waits for the thread, but for no other process: they may not come here.
+                # Waits for the thread, but for no other process, which may not come here.
                 if error := self._saving.exception():
                     logging.warning("%s", error)
                 self._saving = None
@@ -316,23 +327,24 @@ class CheckpointFolder:
             raise InputError(f"{self.path}, {says}", expected, remedy) from None
 
     def _name_latest(self, prefix: str) -> None:
-        """Names a whole checkpoint as the latest; removes the oldest."""
-        kept = [p for p in _read_state(self.path) if self._is_own(p) and p != prefix]
-        kept.append(prefix)
-        dropped = kept[: -self._keep_max] if self._keep_max else []
-        # Named until they are gone: what a killed run failed to remove, the next save removes.
-        self._write_state(kept)
+        """Names a complete checkpoint as the latest; removes the oldest beyond `keep_max`."""
+        named = [p for p in _read_state(self.path) if self._is_of_run(p) and p != prefix]
+        named.append(prefix)
+        dropped = named[: -self._keep_max] if self._keep_max else []
+        # Named until they are removed, so that after a kill the next save removes them.
+        self._write_state(named)
         self._remove(dropped)
         if dropped:
-            self._write_state(kept[len(dropped) :])
+            self._write_state(named[len(dropped) :])
 
     def _remove(self, prefixes: Iterable[str]) -> None:
-        for path in (prefix + suffix for prefix in prefixes for suffix in (INDEX, DATA)):
-            if tf.io.gfile.exists(path):
-                tf.io.gfile.remove(path)
+        for prefix in prefixes:
+            for path in (prefix + INDEX, prefix + DATA):
+                if tf.io.gfile.exists(path):
+                    tf.io.gfile.remove(path)
 
     def _write_state(self, prefixes: Sequence[str]) -> None:
-        """Writes the `checkpoint` file, as TensorFlow 1 did; the last checkpoint is the latest."""
+        """Writes the `checkpoint` file as TensorFlow 1 did; the last prefix is the latest."""
         names = [json.dumps(os.path.basename(prefix)) for prefix in prefixes]
         lines = [f"model_checkpoint_path: {names[-1]}\n"]
         lines += [f"all_model_checkpoint_paths: {name}\n" for name in names]
@@ -341,24 +353,24 @@ class CheckpointFolder:
     def _prefix(self, step: int) -> str:
         return os.path.join(self.path, f"model.ckpt-{step}")
 
-    def _is_own(self, prefix: str) -> bool:
+    def _is_of_run(self, prefix: str) -> bool:
         return prefix == self._prefix(step_of(prefix))
 
 
 def step_of(prefix: str) -> int:
-    """The number of updates of one of our checkpoints, model.ckpt-<step>; 0 for others."""
+    """The step of a run's checkpoint, model.ckpt-<step>; 0 for other checkpoints."""
     match = re.search(r"-(\d+)$", prefix)
     return int(match[1]) if match else 0
 
 
 def check_of_run(reader: CheckpointReader) -> None:
-    """Raises `InputError` if no run has left a checkpoint: a released one has no step."""
+    """Raises `InputError` if a checkpoint was not left by a run: it has no step then."""
     if GLOBAL_STEP not in reader.shapes:
         raise no_run(os.path.dirname(reader.prefix), reader.prefix)
 
 
 def no_run(folder: str, model: str) -> InputError:
-    """The error for the folder of a run in which another model lies."""
+    """The error for a folder that should be a run's, and has another model."""
     expected = "the folder of a run, or a new one; training begins with --init_checkpoint"
     remedy = f"add --init_checkpoint={model}, and give another --output_dir"
     return InputError(f"{folder}, where {model} is, which no run has left", expected, remedy)
@@ -368,40 +380,42 @@ def no_run(folder: str, model: str) -> InputError:
 
 
 def is_finished(prefix: str) -> bool:
-    """Whether a checkpoint is the last of its run, which has then done all its steps.
+    """Whether a checkpoint is the last of its run, after all steps.
 
     Raises:
-      InputError: it is not that of a run.
+      InputError: it was not left by a run.
     """
-    check_of_run(reader := CheckpointReader(prefix))
+    reader = CheckpointReader(prefix)
+    check_of_run(reader)
     return reader.run_settings().get("num_train_steps") == step_of(prefix)
 
 
 def changed_settings(
     saved: Mapping[str, Any], given: Mapping[str, Any], *, besides: Iterable[str] = ()
 ) -> list[str]:
-    """The names of settings in which a checkpoint's run differs from one that is asked for.
+    """The names of settings in which a new run differs from a checkpoint's.
 
-    Compared are settings that both have, and options that the checkpoint does not record: it was
-    made with their defaults. A path may be spelled in several ways; on another host than the
-    chief's the same initial weights may have another one.
+    Compares the settings that both have, and options that the checkpoint does not record, as their
+    defaults. A path may be spelled in several ways, and on other hosts than the chief's the same
+    initial weights may have another path.
 
     Args:
-      saved: as `CheckpointReader.run_settings` gives them; empty if no run of ours wrote it.
-      given: those of a run that is asked for.
+      saved: as from `CheckpointReader.run_settings`; empty if no run of ours wrote the checkpoint.
+      given: the settings of the new run.
       besides: names that are ignored.
     """
     saved = with_defaults(saved, given)
     names = (saved.keys() & given.keys()) - set(besides)
-    initial = {os.path.realpath(str(of.get("init_checkpoint") or "")) for of in (saved, given)}
-    if not runtime.is_chief() or len(initial) == 1:
+    saved_path = os.path.realpath(str(saved.get("init_checkpoint") or ""))
+    given_path = os.path.realpath(str(given.get("init_checkpoint") or ""))
+    if not runtime.is_chief() or saved_path == given_path:
         names -= {"init_checkpoint"}
     new = json.loads(json.dumps({name: given[name] for name in names}))
     return sorted(name for name in names if saved[name] != new[name])
 
 
 def with_defaults(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a checkpoint's run; of options that it does not record, the defaults."""
+    """The settings of a checkpoint's run, with the defaults of options that it does not record."""
     defaults = given.defaults if saved and isinstance(given, Settings) else {}
     return json.loads(json.dumps(dict(defaults))) | dict(saved)
 
@@ -416,7 +430,7 @@ def check_finished_run(
 
     Args:
       prefix: of the run's last checkpoint.
-      given: the settings of the run that is asked for.
+      given: the settings of the new run.
       besides: names of settings that may differ.
     """
     saved = CheckpointReader(prefix).run_settings()
@@ -441,7 +455,8 @@ def check_finished_run(
 def warn_of_changed_settings(saved: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Logs the settings in which a resumed run differs from its beginning."""
     had = with_defaults(saved, given)
-    for name in changed_settings(saved, given, besides=("data_order",)):  # of train_batch_size
+    # The order of the data follows from train_batch_size, which has a warning of its own.
+    for name in changed_settings(saved, given, besides=("data_order",)):
         what = {"train_records": "other records, whose checksum is"}.get(name, name)
         logging.warning(
             "Resuming with %s %s; the run was started with %s. Training continues from the last "

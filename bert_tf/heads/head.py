@@ -181,6 +181,8 @@ class Head:
     # A line for the model card, and of each answer its type, shape and meaning.
     title: str = ""
     answer_meanings: Mapping[str, str] = {}
+    # Whether answers have a value for each position, [B, S], and so depend on the longest row.
+    has_padded_answers = False
 
     def answers(self, outputs: Batch, labels: Sequence[str]) -> "dict[str, tf.Tensor]":
         """Outputs of the model and the names of its classes -> what a served model answers."""

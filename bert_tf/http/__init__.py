@@ -2,15 +2,15 @@
 
 In the order in which a request meets them:
 
-    server         the port, connections that stall, the end of the process
-    application    paths and errors; what is counted
-    callers        the Host and Origin of those who may ask
-    bodies         bodies and deadlines, within limits
+    server         the port, stalled connections, the end of the process
+    application    paths, errors, counts
+    callers        refuses requests by their Host and Origin
+    bodies         reads bodies, with limits and deadlines
     rest           TensorFlow Serving's REST interface: JSON -> arrays, answers -> JSON
     page           answers the page's requests in JSON: the model, an answer, attention
-    page.html, page.css, page.js    what the browser shows; they load nothing from elsewhere
-    metrics        what an operator looks at, for Prometheus
+    page.html, page.css, page.js    what the browser shows; they load nothing from other hosts
+    metrics        figures for an operator, for Prometheus
     options        limits, as flags
 
-What computes is `bert_tf.serving.batching`.
+`bert_tf.serving.batching` computes the answers.
 """

@@ -1,13 +1,13 @@
 """The application of one model: its paths, limits and errors.
 
-/healthz                  the process lives
-/readyz                   it answers: 503 while it ends
-/metrics                  for Prometheus
-/v1/models/NAME...        TensorFlow Serving's REST interface (rest.py)
-/, /api/...               the page, on a loopback address (page.py)
+    /healthz              200 while the process computes
+    /readyz               200 while the process takes requests, 503 while it ends
+    /metrics              for Prometheus
+    /v1/models/NAME...    TensorFlow Serving's REST interface (rest.py)
+    /, /api/...           the page, on a loopback address (page.py)
 
-Errors are {"error": message}. A fault of the server's is 500: the log has its place, the answer has
-none of it.
+Errors are {"error": message}. A fault of the server is 500: the log shows where, the answer shows
+nothing of it.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ from bert_tf.serving.export import arrays_of
 from bert_tf.serving.options import DEFAULT
 from bert_tf.serving.predictor import ServedModel
 
-PROBES = ("/healthz", "/readyz", "/metrics")  # for every caller, and not counted
-SECONDS_TO_TRIM = 1  # without a request, after which freed memory goes back to the system
+PROBES = ("/healthz", "/readyz", "/metrics")  # open to every caller, and not counted
+SECONDS_TO_TRIM = 1  # without requests, until freed memory is given back to the system
 MOST_SHOWN = 200  # characters of a path in the log
 LEFT = 499  # the status of requests whose client has left
 _HEADERS = [  # of every answer
@@ -69,10 +69,11 @@ _FILES = {
 
 
 class Application:
-    """Answers the requests about one model, by ASGI.
+    """An ASGI application that answers the requests about one model.
 
     Attributes:
-      is_draining: whether the process is to end; set by the server.
+      is_draining: whether the process is about to end; set by the server.
+      metrics: counts of requests.
     """
 
     def __init__(
@@ -85,14 +86,14 @@ class Application:
         page: Page | None = None,
         has_log: bool = False,
     ):
-        """Takes a model, and the name that it has in paths.
+        """Starts the thread that computes.
 
         Args:
-          model: answers.
-          name: of it, in paths.
-          callers: who may ask.
+          model: computes the answers.
+          name: of the model, in paths.
+          callers: the callers that are answered.
           limits: of requests; None: the defaults.
-          page: what the root shows; None: there is none.
+          page: is shown at the root; None: there is no page.
           has_log: whether each request is logged.
         """
         self.is_draining = False
@@ -102,7 +103,7 @@ class Application:
         self._limits = limits or Limits()
         self._has_log = has_log
         self._num_open = 0  # requests that are read, wait or are computed
-        self._trimming: asyncio.TimerHandle | None = None  # while none is
+        self._trimming: asyncio.TimerHandle | None = None  # the timer after the last one
         self.metrics = Metrics(model, lambda: self._num_open)
         self._turns = Turns(model, observe=self.metrics.batch_rows.observe)
         self._deadlines = Deadlines()
@@ -112,7 +113,7 @@ class Application:
         self._asgi.router.redirect_slashes = False
 
     def _routes(self) -> list[Route]:
-        """The paths."""
+        """The paths with their views."""
         views: list[tuple[str, list[str], View]] = [
             ("/v1/{path:path}", ["GET", "POST"], self._rest_request)
         ]
@@ -131,7 +132,7 @@ class Application:
         ]
 
     def _guarded(self, view: "View") -> "View":
-        """The view, for those who may ask."""
+        """The view, which then refuses other callers."""
 
         async def guarded(request: Request) -> Response:
             self._callers.check(request.headers)
@@ -140,7 +141,7 @@ class Application:
         return guarded
 
     def give_up(self) -> None:
-        """Ends what is not answered yet, with 503."""
+        """Answers all open requests with 503."""
         self._deadlines.end()
 
     def close(self) -> None:
@@ -154,7 +155,7 @@ class Application:
         begin = end = time.perf_counter()
         status = LEFT
 
-        async def send_noted(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal status, end
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -164,11 +165,11 @@ class Application:
             await send(message)
             end = time.perf_counter()
 
-        if scope["path"][:4].lower() == "/v1/":  # which TensorFlow Serving takes in any case
+        if scope["path"][:4].lower() == "/v1/":  # TensorFlow Serving ignores upper and lower case
             scope["path"] = f"/v1/{scope['path'][4:]}"
         try:
-            await self._asgi(scope, receive, send_noted)
-        except Exception as error:  # it has been answered by `_failed`
+            await self._asgi(scope, receive, send_and_note)
+        except Exception as error:  # `_failed` has answered the request
             lines = "".join(traceback.format_exception(error))
             logging.error("A request failed.\n%s", printable(lines, besides="\n"))
         if scope["path"] not in PROBES:
@@ -179,7 +180,7 @@ class Application:
 
     @contextlib.contextmanager
     def _admitted(self) -> Iterator[None]:
-        """Counts a request that has a body, if there are not too many."""
+        """Counts a request with a body as open; refuses it if there are too many."""
         if self._num_open >= self._limits.max_waiting:
             raise unavailable("too many requests wait")
         self._num_open += 1
@@ -197,23 +198,24 @@ class Application:
     # ------------------------------------------------------------------------ for an operator
 
     async def _health(self, _: Request) -> Response:
-        """Whether the process computes, or would."""
+        """Whether the thread that computes is alive."""
         is_alive = self._turns.is_alive
         return PlainTextResponse("ok\n" if is_alive else "ended\n", 200 if is_alive else 500)
 
     async def _readiness(self, _: Request) -> Response:
-        """Whether requests should be sent here."""
+        """Whether the process takes requests."""
         if self.is_draining or not self._turns.is_alive:
             return PlainTextResponse("ends\n", 503)
         return PlainTextResponse("ready\n")
 
     async def _measures(self, _: Request) -> Response:
+        """The metrics."""
         return Response(await run_in_threadpool(self.metrics.text), media_type=CONTENT_TYPE)
 
     # ------------------------------------------------------------------------ REST
 
     async def _rest_request(self, request: Request) -> Response:
-        """What TensorFlow Serving would answer."""
+        """The answer that TensorFlow Serving would give."""
         path = request.scope["raw_path"].decode("ascii", "backslashreplace")
         if request.method != "POST":
             return _json_response(await run_in_threadpool(self._rest.get, path))
@@ -224,7 +226,7 @@ class Application:
             return await run_in_threadpool(self._reply, question, outputs)
 
     def _question(self, path: str, body: bytes) -> Question:
-        """What a request asks, of rows that are not too many."""
+        """The question of a request; refuses too many rows."""
         question = self._rest.question(path, body)
         if question.num_rows > self._limits.max_rows:
             says = f"{question.num_rows:,} rows, expected at most {self._limits.max_rows:,}"
@@ -232,19 +234,25 @@ class Application:
         return question
 
     def _reply(self, question: Question, outputs: Arrays) -> Response:
-        """The answer; at times all tokens are counted behind it."""
+        """The answer; once in a while tokens are counted after it is sent."""
         is_due = self.metrics.note_answered(question.arrays, question.signature)
         counting = BackgroundTask(self.metrics.count_tokens) if is_due else None
         content = _json(question.reply(outputs))
         return Response(content, media_type="application/json", background=counting)
 
     async def _computed(self, request: Request, arrays: Arrays, signature: str) -> Arrays:
-        """The answers to arrays, unless the client leaves before."""
+        """The answers to arrays.
+
+        Raises:
+          HTTPException: 400 if the signature refuses them, 503 at the end of the process, or 504
+            after the deadline.
+          ClientDisconnect: the client has left.
+        """
         limit = self._limits.timeout_seconds
         async with self._deadlines.within(limit, 504, f"there was no answer within {limit} s"):
             try:
-                asked = await run_in_threadpool(self._turns.ask, arrays, signature)
-                return await _unless_left(request, asked)
+                answers = await run_in_threadpool(self._turns.ask, arrays, signature)
+                return await _unless_left(request, answers)
             except ClosedError:
                 raise unavailable("the server ends") from None
             except tf.errors.InvalidArgumentError as error:
@@ -255,28 +263,34 @@ class Application:
     # ------------------------------------------------------------------------ the page
 
     async def _describe(self, _: Request) -> Response:
+        """The model's task, texts and sizes."""
         return _json_response(self._page.describe())
 
     async def _answer(self, request: Request) -> Response:
+        """The answer to texts, and how long it took."""
         with self._admitted():
             row = await _of_page(self._page.row, await self._object(request))
             begin = time.perf_counter()
             outputs = await self._computed(request, arrays_of([row]), DEFAULT)
             seconds = time.perf_counter() - begin
-            told = await _of_page(self._page.answer, row, outputs)
-        return _json_response(told | {"milliseconds": round(seconds * 1000, 1)})
+            answer = await _of_page(self._page.answer, row, outputs)
+        return _json_response(answer | {"milliseconds": round(seconds * 1000, 1)})
 
     async def _attention(self, request: Request) -> Response:
-        """One at a time, beside the thread that answers."""
+        """A layer's attention, computed one request at a time, beside the thread that answers."""
         limit = self._limits.timeout_seconds
         with self._admitted():
-            asked = await self._object(request)
+            content = await self._object(request)
             deadline = self._deadlines.within(limit, 504, f"not within {limit} s")
             async with deadline, self._attention_lock:
-                return _json_response(await _of_page(self._page.attention, asked))
+                return _json_response(await _of_page(self._page.attention, content))
 
     async def _object(self, request: Request) -> Mapping[str, Any]:
-        """The JSON object that the page sends: with a type for which a browser asks first."""
+        """The JSON object of a request of the page.
+
+        Its content type must be application/json: from a page of another site, a browser sends that
+        only after it has asked this server.
+        """
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
             raise HTTPException(415, f"received {kind or 'no type'}, expected application/json")
@@ -299,9 +313,13 @@ async def _file(request: Request) -> Response:
     return Response(content, media_type=kind)
 
 
-async def _unless_left(request: Request, asked: concurrent.futures.Future[Arrays]) -> Arrays:
-    """The answers; what a client has left, or what is given up, is not computed."""
-    answers = asyncio.wrap_future(asked)
+async def _unless_left(request: Request, future: concurrent.futures.Future[Arrays]) -> Arrays:
+    """The answers of a future, which is cancelled if the client leaves or the deadline passes.
+
+    Raises:
+      ClientDisconnect: the client has left.
+    """
+    answers = asyncio.wrap_future(future)
     leaving = asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({answers, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -309,14 +327,14 @@ async def _unless_left(request: Request, asked: concurrent.futures.Future[Arrays
             raise ClientDisconnect
         return answers.result()
     finally:
-        asked.cancel()  # at once: the other one's would wait for its turn in the loop
+        future.cancel()  # not `answers`, which would pass it on only later, in the event loop
         leaving.cancel()
 
 
-async def _of_page(view: Callable[..., Any], *asked: Any) -> Any:
-    """What the page answers; a request that it cannot use is refused."""
+async def _of_page(view: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a method of the page; its `InputError` becomes the status 400."""
     try:
-        return await run_in_threadpool(view, *asked)
+        return await run_in_threadpool(view, *arguments)
     except InputError as error:
         raise HTTPException(400, str(error)) from None
 
@@ -328,24 +346,24 @@ _REFUSALS = re.compile(r"assertion failed: \[.*|Could not parse example input")
 
 
 def _refusal_of(error: tf.errors.InvalidArgumentError) -> str | None:
-    """What a signature says of a request that does not fit it; None: it is another error."""
+    """The message of a signature that refuses a request; None if this is another error."""
     refusal = _REFUSALS.search(str(error))
     return refusal[0] if refusal else None
 
 
 async def _refused(_: Request, error: HTTPException) -> Response:
-    """A request that cannot be answered, by its HTTPException."""
+    """The answer for an HTTPException."""
     detail = printable(error.detail, besides="\n")
     return _json_response({"error": detail}, error.status_code, error.headers)
 
 
 async def _left(_: Request, __: Exception) -> Response:
-    """Nobody reads this answer but the log."""
+    """The answer after the client has left: only the log shows its status."""
     return Response(status_code=LEFT)
 
 
 async def _failed(_: Request, __: Exception) -> Response:
-    """A fault of the server's; it is logged where it ends."""
+    """The answer for a fault of the server, which `__call__` logs."""
     return _json_response({"error": "the server failed; its log says where"}, 500)
 
 
@@ -360,7 +378,7 @@ def _json(value: Any) -> bytes:
 
 
 def _log(scope: Scope, status: int, seconds: float) -> None:
-    """A line of the access log."""
+    """Writes a line of the access log."""
     client, *_ = scope.get("client") or ("-",)
     path = printable(scope["raw_path"].decode("ascii", "backslashreplace"))
     what = f"{scope['method']} {shortened(path, MOST_SHOWN)}"

@@ -1,4 +1,4 @@
-"""What is read and waited for within limits: the body of a request, and deadlines of all kinds."""
+"""Reads the body of a request within limits; deadlines."""
 
 import asyncio
 import contextlib
@@ -11,12 +11,12 @@ from starlette.requests import Request
 
 from bert_tf.http.options import Limits
 
-SECONDS_TO_STALL = 20  # in which a client sends or reads something
-GZIP = 31  # zlib's window bits of the format
+SECONDS_TO_STALL = 20  # in which a client must send or read something
+GZIP = 31  # zlib's number for this format, `wbits`
 
 
 class Deadlines:
-    """Ends what takes too long, with an answer; and all at once at the end of the process."""
+    """Deadlines of blocks of code; at the end of the process all of them pass at once."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Timeout] = set()
@@ -24,10 +24,15 @@ class Deadlines:
 
     @contextlib.asynccontextmanager
     async def within(self, seconds: float, status: int, says: str) -> AsyncIterator[None]:
-        """What takes longer is refused.
+        """Limits the time of a block.
+
+        Args:
+          seconds: until the deadline.
+          status: of the refusal.
+          says: its message.
 
         Raises:
-          HTTPException: with that status and message, or 503 at the end of the process.
+          HTTPException: with this status and message, or 503 at the end of the process.
         """
         try:
             async with asyncio.timeout(0 if self._is_over else seconds) as deadline:
@@ -42,7 +47,7 @@ class Deadlines:
             raise HTTPException(status, says) from None
 
     def end(self) -> None:
-        """Refuses all that runs or begins. To be called in the server's loop."""
+        """Ends all blocks with 503, those too that begin later. Call it in the server's loop."""
         self._is_over = True
         now = asyncio.get_running_loop().time()
         for deadline in self._running:
@@ -51,15 +56,16 @@ class Deadlines:
 
 
 def unavailable(says: str) -> HTTPException:
-    """The refusal of what may be asked again."""
+    """The refusal of a request that the client may send again."""
     return HTTPException(503, says, headers={"Retry-After": "1"})
 
 
 async def read_body(request: Request, limits: Limits, deadlines: Deadlines) -> bytes:
-    """The body of a request, unpacked.
+    """Reads the body of a request, and unpacks gzip.
 
     Raises:
-      HTTPException: 408, 413, 415, or 400 for what is not gzip.
+      HTTPException: 408 after a deadline, 413 for too many bytes, 415 for another coding than gzip,
+        400 for gzip that is damaged.
       ClientDisconnect: the client has left.
     """
     most = limits.max_body_bytes
@@ -93,7 +99,7 @@ async def read_body(request: Request, limits: Limits, deadlines: Deadlines) -> b
 
 
 def _unpacked(unpacker: Any, part: bytes, most: int) -> bytes:
-    """The next bytes of a gzip body, so many at most."""
+    """The next bytes of a gzip body, at most `most`."""
     try:
         content = unpacker.decompress(part, most)
     except zlib.error as error:

@@ -1,7 +1,8 @@
-"""Whose requests are answered: by the names in the headers Host and Origin.
+"""Refuses requests by the hosts in their headers Host and Origin.
 
-A page of another site in a browser of this machine can send requests to a server here. Its Origin
-is another, and so is its Host where the site's name leads to this machine (DNS rebinding).
+A page of another site, in a browser on this machine, can send requests to a server here. Their
+Origin is the other site; where that site's name is resolved to this machine (DNS rebinding), their
+Host is the other site, too.
 """
 
 import contextlib
@@ -18,22 +19,22 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Callers:
-    """Those who may ask a server.
+    """The callers that a server answers.
 
     Attributes:
       names: hosts that a request may name; None: any.
     """
 
     def __init__(self, address: Address, allowed: Iterable[str] = ()):
-        """Takes who may ask a server on an address.
+        """Collects the names of hosts.
 
         Args:
-          address: a loopback address has names of its own; on others any name is good unless some
-            are allowed.
+          address: of the server. On a loopback address its names are accepted; on others any name
+            is, unless `allowed` has some.
           allowed: further names.
 
         Raises:
-          InputError: one is no name of a host.
+          InputError: one is not the name of a host.
         """
         names = {host_named(name) for name in allowed}
         if address.is_loopback:
@@ -41,10 +42,10 @@ class Callers:
         self.names = names if names else None
 
     def check(self, headers: Mapping[str, str]) -> None:
-        """Looks at a request.
+        """Checks the headers of a request.
 
         Raises:
-          HTTPException: 421 for its Host, 403 for its Origin.
+          HTTPException: 421 for another Host, 403 for another Origin.
         """
         if self.names is None:
             return
@@ -57,13 +58,13 @@ class Callers:
 
 
 def host_named(name: str) -> str:
-    """A host by its name or address, with a port or without, as `host_of` writes it.
+    """The host in a name or address, with a port or without; spelled as `host_of` does.
 
     >>> host_named("Models.Example:80"), host_named("::2"), host_named("[::2]:80")
     ('models.example', '::2', '::2')
 
     Raises:
-      InputError: it is something else.
+      InputError: it is not the name or address of a host.
     """
     with contextlib.suppress(ValueError):
         return str(ipaddress.ip_address(name))
@@ -75,7 +76,7 @@ def host_named(name: str) -> str:
 
 
 def host_of(url: str) -> str:
-    """The host of an address, written as it always is; "" if there is none.
+    """The host of a URL, in its normal spelling; "" if there is none.
 
     >>> host_of("//LOCALHOST.:80"), host_of("http://[0:0::1]:9"), host_of("null")
     ('localhost', '::1', '')

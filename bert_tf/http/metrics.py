@@ -1,4 +1,4 @@
-"""What an operator looks at, in the text format of Prometheus."""
+"""Figures for an operator, in the text format of Prometheus."""
 
 import threading
 from collections.abc import Callable
@@ -19,21 +19,22 @@ from bert_tf.serving.predictor import ServedModel
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 ROWS = (1, 2, 4, 8, 16, 32)
-REQUESTS_TO_COUNT = 1000  # of which the tokens are counted together: one by one takes 100 times
-BYTES_TO_COUNT = 1 << 20  # of texts and ids, likewise
+# Tokens of so many requests are counted together; one by one it would take 100 times as long.
+REQUESTS_TO_COUNT = 1000
+BYTES_TO_COUNT = 1 << 20  # the same by the bytes of texts and the number of ids
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-disable_created_metrics()  # a series beside each other one, of no use
+disable_created_metrics()  # they would double the series
 
 
 class Metrics:
     """The counts and times of one server."""
 
     def __init__(self, model: ServedModel, num_waiting: Callable[[], int]):
-        """Begins at zero.
+        """Starts all counts at zero.
 
         Args:
-          model: whose tokens are counted.
-          num_waiting: says how many requests wait.
+          model: its tokenizer counts tokens.
+          num_waiting: returns the number of open requests.
         """
         self._model = model
         self._uncounted: list[tuple[Arrays, str]] = []
@@ -69,28 +70,28 @@ class Metrics:
         waiting.set_function(num_waiting)
 
     def note_answered(self, arrays: Arrays, signature: str) -> bool:
-        """Counts the rows of a request; whether it is time for `count_tokens`, once."""
+        """Counts the rows of a request; returns whether the caller should call `count_tokens`."""
         self.rows.inc(len(next(iter(arrays.values()))))
         with self._lock:
             self._uncounted.append((arrays, signature))
             self._bytes_uncounted += sum(sizes_of(arrays))
-            many = len(self._uncounted) >= REQUESTS_TO_COUNT
-            is_due = many or self._bytes_uncounted >= BYTES_TO_COUNT
+            are_many = len(self._uncounted) >= REQUESTS_TO_COUNT
+            is_due = are_many or self._bytes_uncounted >= BYTES_TO_COUNT
             if is_due and not self._is_counting:
                 self._is_counting = True
                 return True
             return False
 
     def count_tokens(self) -> None:
-        """Counts the word pieces of what has been answered since the last time."""
+        """Counts the word pieces of the requests that were answered since the last call."""
         with self._lock:
-            asked = self._uncounted
+            requests = self._uncounted
             self._uncounted = []
             self._bytes_uncounted = 0
             self._is_counting = False
-        self.tokens.inc(num_tokens(self._model, asked))
+        self.tokens.inc(num_tokens(self._model, requests))
 
     def text(self) -> bytes:
-        """All of it."""
+        """All metrics in Prometheus's text format."""
         self.count_tokens()
         return generate_latest(self._registry)

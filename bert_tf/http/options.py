@@ -4,7 +4,7 @@ from bert_tf.options import Options, option
 
 
 class Limits(Options, title="Limits"):
-    """How much is taken, and how long is waited."""
+    """Limits of sizes, numbers and times."""
 
     max_rows: int = option("Most rows of a request; beyond it 413.", default=10_000, low=1)
     max_body_bytes: int = option(

@@ -1,13 +1,15 @@
 """Answers the page's requests in JSON: the model, the answer to texts, attention to look at.
 
-GET  /api/model       describe    task, texts to ask for, sizes
-POST /api/answer      answer      {"texts": ...} -> the answer, and names of the sequences
-POST /api/attention   attention   {"texts": ..., "part": 1, "layer": 0} -> the pieces of the
-                                  second of these sequences, and the first layer's attention
+    GET  /api/model      describe     task, texts to ask for, sizes
+    POST /api/answer     answer       {"texts": ...} -> the answer, and names of the sequences
+    POST /api/attention  attention    {"texts": ..., "part": 1, "layer": 0} -> the pieces of the
+                                      second of these sequences, and the first layer's attention
 
 Most requests are one input sequence of the model. A question or a text with token labels has one
 for each window, a multiple choice one for each ending. The exported function makes them inside the
 graph and does not return them, so they are made again here.
+
+Shapes: N heads, S sequence.
 """
 
 import base64
@@ -23,7 +25,7 @@ from bert_tf.heads.head import Head
 from bert_tf.serving.inference import encode
 from bert_tf.serving.options import ServingOptions
 from bert_tf.serving.predictor import ServedModel
-from bert_tf.serving.rows import Row, RowReader, answers_of, size_of
+from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of
 from bert_tf.serving.signatures import class_of
 
 MOST_BYTES = 200_000  # of the texts of a request: seconds of work, not minutes
@@ -35,13 +37,15 @@ class Page:
     """Answers the page's requests about one model. Several threads may ask."""
 
     def __init__(self, model: ServedModel):
-        """Takes a model."""
+        """Connects a model with the makers of its sequences."""
         self._model = model
         self._metadata = model.metadata
         self._rows = RowReader(model.metadata)
-        name, options = self._metadata["task"], ServingOptions(**self._metadata["options"])
-        head = head_named(name) if name in NAMES else Head()  # one that this process does not know
-        self._task = class_of(head)(head, None, self._model.tokenizer, self._model.config, options)
+        name = self._metadata["task"]
+        options = ServingOptions(**self._metadata["options"])
+        # The process that exported the model may have had a head of its own.
+        head = head_named(name) if name in NAMES else Head()
+        self._task = class_of(head)(head, None, model.tokenizer, model.config, options)
         self._piece_names = self._task.sequences.piece_names()
 
     def describe(self) -> Json:
@@ -67,15 +71,17 @@ class Page:
             expected = '{"texts": {...}}, with a string, or a list of strings, for each text'
             raise InputError("a request without texts", expected, "correct the request")
         row = self._rows.read(texts, "the request")
-        endings = max((len(v) for v in row.values() if isinstance(v, list)), default=0)
-        if size_of(row) > MOST_BYTES or endings > MOST_ENDINGS:
-            received = f"texts of {size_of(row):,} bytes" + f", {endings} endings" * bool(endings)
+        num_endings = max(shape_of(row), default=0)
+        if size_of(row) > MOST_BYTES or num_endings > MOST_ENDINGS:
+            received = f"texts of {size_of(row):,} bytes"
+            if num_endings:
+                received += f", {num_endings} endings"
             expected = f"at most {MOST_BYTES:,} bytes and {MOST_ENDINGS} endings on this page"
             raise InputError(received, expected, "shorten it; bert-tf predict takes any text")
         return row
 
     def answer(self, row: Row, outputs: Mapping[str, np.ndarray]) -> Json:
-        """What the model answers to a row -> the answer, and the names of its sequences."""
+        """The model's outputs for a row -> the answer, and the names of the row's sequences."""
         (answer,) = answers_of(outputs)
         texts = _tensors(row)
         count = len(self._sequences(texts))
@@ -89,7 +95,7 @@ class Page:
     def attention(self, request: Mapping[str, Any]) -> Json:
         """{"texts", "part", "layer"} -> the pieces of a sequence, and a layer's attention.
 
-        The probabilities of attention are bytes in base64, [N, S, S], each in 255ths.
+        The probabilities of attention are bytes in base64, [N, S, S], in units of 1/255.
 
         Raises:
           InputError: the request lacks something, or a number is out of range.
@@ -99,26 +105,29 @@ class Page:
         layer = _whole(request, "layer", self._model.config.num_hidden_layers)
         features = {"input_ids": tf.constant([ids]), "segment_ids": tf.constant([segments])}
         features["input_mask"] = tf.ones_like(features["input_ids"])
-        with tf.device("CPU:0"):  # a few thousand small products are no work for a GPU
+        with tf.device("CPU:0"):  # one sequence is too little work for a GPU
             _, probabilities = encode(self._model.model, self._model.config, features)
-        found = probabilities[layer][0].numpy()  # [N, S, S]
+        attention = probabilities[layer][0].numpy()  # [N, S, S]
+        in_bytes = np.rint(attention * 255).astype(np.uint8)
         return {
             "pieces": [self._piece_names[i] for i in ids],
             "ids": ids,
             "segments": segments,
-            "attention": base64.b64encode(np.rint(found * 255).astype(np.uint8)).decode(),
+            "attention": base64.b64encode(in_bytes).decode(),
         }
 
     def _sequences(self, texts: Mapping[str, tf.Tensor]) -> list[tuple[list[int], list[int]]]:
         """The ids and segment ids of each sequence, without padding; at least one sequence."""
         features = self._task.features(**texts)
-        if not len(features["input_ids"]):  # the context has no piece: the model is not run
+        if not len(features["input_ids"]):  # the context has no piece, so there is no window
             features = self._task.sequences.of_texts(tf.constant([""]))
-        ids, mask, segments = (
-            features[name].numpy() for name in ("input_ids", "input_mask", "segment_ids")
-        )
-        lengths = mask.sum(axis=1)
-        return [(ids[i, :n].tolist(), segments[i, :n].tolist()) for i, n in enumerate(lengths)]
+        ids = features["input_ids"].numpy()
+        segments = features["segment_ids"].numpy()
+        lengths = features["input_mask"].numpy().sum(axis=1)
+        sequences = []
+        for number, length in enumerate(lengths):
+            sequences.append((ids[number, :length].tolist(), segments[number, :length].tolist()))
+        return sequences
 
 
 def _tensors(row: Row) -> dict[str, tf.Tensor]:
@@ -126,7 +135,7 @@ def _tensors(row: Row) -> dict[str, tf.Tensor]:
 
 
 def _whole(request: Mapping[str, Any], name: str, size: int) -> int:
-    """The number of that name in a request, 0 to size - 1."""
+    """The number of this name in a request, from 0 to size - 1."""
     value = request.get(name)
     if type(value) is not int or not 0 <= value < size:
         expected = f"a number from 0 to {size - 1}"

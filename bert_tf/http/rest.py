@@ -1,16 +1,16 @@
 """TensorFlow Serving's REST interface of one model: requests in JSON -> arrays, answers -> JSON.
 
-GET  /v1/models/NAME                         status of its version
-GET  /v1/models/NAME/metadata                types and shapes of its signatures
-POST /v1/models/NAME:predict                 {"instances": [...]}, or {"inputs": {...}}
-     .../versions/1 behind the name          the same of a version, of which there is one
-     .../labels/NAME, :classify, :regress    refused: a model has neither labels of versions nor
+    GET  /v1/models/NAME                     status of its version
+    GET  /v1/models/NAME/metadata            types and shapes of its signatures
+    POST /v1/models/NAME:predict             {"instances": [...]}, or {"inputs": {...}}
+         .../versions/1 after the name       the same of a version; there is only one
+         .../labels/NAME, :classify, :regress
+                                             refused: a model has neither labels of versions nor
                                              such signatures
 
 Paths, forms, order of checks, statuses and messages are those of TensorFlow Serving 2 ("RESTful
-API"; http_rest_api_handler.cc, json_tensor.cc). What differs: the details of broken JSON, keys that
-are there twice, and the messages of what TensorFlow refuses there while it runs (ranks, batch
-sizes).
+API"; http_rest_api_handler.cc, json_tensor.cc). Differences: the details of broken JSON, repeated
+keys, and messages about ranks and batch sizes, which TensorFlow Serving finds while the model runs.
 """
 
 import base64
@@ -48,12 +48,12 @@ _METHOD = "tensorflow/serving/predict"
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What a request asks.
+    """The inputs of a request.
 
     Attributes:
-      arrays: of the signature, [B, ...].
+      arrays: inputs of the signature, [B, ...].
       signature: its name.
-      by_rows: whether the answers are listed by rows.
+      by_rows: whether the reply lists answers by rows.
     """
 
     arrays: Arrays
@@ -67,21 +67,23 @@ class Question:
 
     def reply(self, outputs: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The answer, in the form of the request."""
-        values = {name: plain(output) for name, output in outputs.items()}
+        columns = {name: plain(output) for name, output in outputs.items()}
         if not self.by_rows:
-            return {"outputs": _alone(values)}
-        rows = zip(*values.values(), strict=True)
-        return {"predictions": [_alone(dict(zip(values, row, strict=True))) for row in rows]}
+            return {"outputs": _alone(columns)}
+        predictions = []
+        for values in zip(*columns.values(), strict=True):
+            predictions.append(_alone(dict(zip(columns, values, strict=True))))
+        return {"predictions": predictions}
 
 
 class RestModel:
     """Answers the requests about one model. Several threads may ask."""
 
     def __init__(self, model: ServedModel, name: str):
-        """Takes a model, and the name that it has in paths."""
+        """Names a model; `name` is its name in paths."""
         self.name = name
         self._model = model
-        # An export is a version of its folder; weights have none.
+        # The folder of an export is named by its version; weights have none.
         last = model.path.rstrip("/").rsplit("/", 1)[-1]
         self.version = last if last.isdecimal() else "1"
         self._inputs: dict[str, dict[str, Any]] = model.metadata["signatures"]
@@ -92,13 +94,12 @@ class RestModel:
         Raises:
           HTTPException: there is no such model or path.
         """
-        found = _parts_of(path, "GET")
-        self._check(found, "GET")
-        if found["what"]:
+        parts = _parts_of(path, "GET")
+        self._check(parts, "GET")
+        if parts["what"]:
             signatures = {name: self._described(name) for name in self._inputs}
-            spec = {"name": self.name, "signature_name": "", "version": self.version}
             return {
-                "model_spec": spec,
+                "model_spec": {"name": self.name, "signature_name": "", "version": self.version},
                 "metadata": {"signature_def": {"signature_def": signatures}},
             }
         ok = {"error_code": "OK", "error_message": ""}
@@ -106,7 +107,7 @@ class RestModel:
         return {"model_version_status": [status]}
 
     def question(self, path: str, body: bytes) -> Question:
-        """What a POST asks.
+        """The inputs of a POST.
 
         Raises:
           HTTPException: there is no such model or path, or the request cannot be used.
@@ -116,88 +117,97 @@ class RestModel:
             request = _parsed(body)
             signature = self._signature_of(request, parts)
             by_rows = "instances" in request
-            arrays = (of_rows if by_rows else of_columns)(request, self._inputs[signature])
+            read = of_rows if by_rows else of_columns
+            arrays = read(request, self._inputs[signature])
         except RecursionError as error:
             raise HTTPException(400, f"JSON Parse error: {error}") from None
         return Question(arrays, signature, by_rows)
 
-    def _signature_of(self, request: Any, found: re.Match) -> str:
-        """The signature that a request asks for; checks all but its values."""
+    def _signature_of(self, request: Any, parts: re.Match) -> str:
+        """The name of the signature of a request; checks everything but its values."""
         if not isinstance(request, dict):
             raise _refusal(request, "Is not object")
         name = request.get("signature_name", "")
         if not isinstance(name, str):
             says = "not formatted correctly. 'signature_name' key must be a string value."
             raise _refusal(request, says)
-        self._check(found, "POST")
-        if (kind := found["what"].lower()) != "predict":
+        self._check(parts, "POST")
+        if (kind := parts["what"].lower()) != "predict":
             if "examples" not in request:
                 says = "When method is classify, key 'examples' is expected and was not found"
                 raise _refusal(request, says)
-            name = {"classify": "classification", "regress": "regression"}[kind]
-            says = f"Expected {name} signature method_name to be tensorflow/serving/{kind}"
+            method = {"classify": "classification", "regress": "regression"}[kind]
+            says = f"Expected {method} signature method_name to be tensorflow/serving/{kind}"
             raise HTTPException(400, f"{says}. Was: {_METHOD}")
-        if (name := name or DEFAULT) not in self._inputs:
+        name = name or DEFAULT
+        if name not in self._inputs:
             shown = f"{name:.{MOST_SHOWN}}"
             says = f'Serving signature name: "{shown}" not found in signature def'
             raise HTTPException(400, says)
-        if (given := request.keys() & {"instances", "inputs"}) and len(given) > 1:
+        keys = request.keys() & {"instances", "inputs"}
+        if len(keys) > 1:
             says = "Not formatted correctly expecting only one of 'inputs' or 'instances' keys"
             raise _refusal(request, f"{says} to exist ")
-        if not given:
+        if not keys:
             raise HTTPException(400, "Missing 'inputs' or 'instances' key")
         return name
 
-    def _check(self, found: re.Match, method: str) -> None:
+    def _check(self, parts: re.Match, method: str) -> None:
         """Raises `HTTPException` for another model or version."""
-        if found["name"] is None:
+        if parts["name"] is None:
             raise HTTPException(400, "Missing model name in request.")
-        name, version = urllib.parse.unquote(found["name"]), found["version"]
+        name = urllib.parse.unquote(parts["name"])
+        version = parts["version"]
         if version and (len(version) > 19 or int(version) >= 2**63):
             raise HTTPException(400, f"Failed to convert version: {version} to numeric.")
-        if name == self.name and found["label"]:
-            label = urllib.parse.unquote(found["label"])
+        if name == self.name and parts["label"]:
+            label = urllib.parse.unquote(parts["label"])
             raise HTTPException(400, f"Unrecognized servable version label: {label}")
         if name == self.name and (version is None or int(version) == int(self.version)):
             return
-        if method == "POST" or found["what"]:
+        if method == "POST" or parts["what"]:
             which = f"Specific({name}, {version})" if version else f"Latest({name})"
             raise HTTPException(404, f"Servable not found for request: {which}")
         which = f"version {version}" if version else "any versions"
         raise HTTPException(404, f"Could not find {which} of model {name}")
 
     def _described(self, signature: str) -> dict[str, Any]:
-        """A signature as its protocol buffer is in JSON; a checkpoint's is traced first."""
-
-        def tensor(name: str, dtype: Any, shape: Any) -> dict[str, Any]:
-            sizes = [{"size": str(-1 if n is None else n), "name": ""} for n in shape]
-            kind = types_pb2.DataType.Name(tf.as_dtype(dtype).as_datatype_enum)
-            shape = {"dim": sizes, "unknown_rank": False}
-            return {"dtype": kind, "tensor_shape": shape, "name": name}
-
-        outputs = {
-            name: tensor(f"StatefulPartitionedCall:{number}", spec.dtype, spec.shape)
-            for number, (name, spec) in enumerate(sorted(self._model.outputs_of(signature).items()))
-        }
-        inputs = {
-            name: tensor(f"{signature}_{name}:0", spec["dtype"], spec["shape"])
-            for name, spec in self._inputs[signature].items()
-        }
+        """A signature in the JSON form of its protocol buffer; a checkpoint's is traced first."""
+        outputs = {}
+        specs = sorted(self._model.outputs_of(signature).items())
+        for number, (name, spec) in enumerate(specs):
+            key = f"StatefulPartitionedCall:{number}"
+            outputs[name] = _described_tensor(key, spec.dtype, spec.shape)
+        inputs = {}
+        for name, listed in self._inputs[signature].items():
+            key = f"{signature}_{name}:0"
+            inputs[name] = _described_tensor(key, listed["dtype"], listed["shape"])
         return {"inputs": inputs, "outputs": outputs, "method_name": _METHOD, "defaults": {}}
+
+
+def _described_tensor(name: str, dtype: Any, shape: Any) -> dict[str, Any]:
+    """A tensor in the JSON form of its protocol buffer, `TensorInfo`."""
+    sizes = [{"size": str(-1 if size is None else size), "name": ""} for size in shape]
+    return {
+        "dtype": types_pb2.DataType.Name(tf.as_dtype(dtype).as_datatype_enum),
+        "tensor_shape": {"dim": sizes, "unknown_rank": False},
+        "name": name,
+    }
 
 
 # ---------------------------------------------------------------------------- JSON and arrays
 
 
 def _parts_of(path: str, method: str) -> re.Match:
-    """The parts of a path."""
-    if not (found := _PATHS[method].fullmatch(path)):
+    """The parts of a path; raises `HTTPException` for an unknown one."""
+    parts = _PATHS[method].fullmatch(path)
+    if not parts:
         raise HTTPException(400, f"Malformed request: {method} {path}")
-    return found
+    return parts
 
 
 def _parsed(body: bytes) -> Any:
-    """The JSON of a body."""
+    """The value of a body in JSON; raises `HTTPException` if it is no JSON."""
     if not body:
         raise HTTPException(400, "JSON Parse error: The document is empty")
     try:
@@ -216,14 +226,16 @@ def of_rows(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
     if not _is_object(rows[0]) and len(specs) > 1:
         says = "instances is a plain list, but expecting list of objects as multiple input"
         raise HTTPException(400, f"{says} tensors required as per tensorinfo_map")
-    are_named, shapes = _is_object(rows[0]), dict[str, list[int]]()
+    are_named = _is_object(rows[0])
+    shapes: dict[str, list[int]] = {}
     leaves: dict[str, list] = {name: [] for name in specs}
     for number, row in enumerate(rows):
         if _is_object(row) != are_named:
             says = "object but got list" if are_named else "value/list but got object"
             raise HTTPException(400, f"Expecting {says} at item {number} of input list")
         at = f"Failed to process element: {number}"
-        for name, value in row.items() if are_named else [(next(iter(specs)), row)]:
+        values = row if are_named else {next(iter(specs)): row}
+        for name, value in values.items():
             try:
                 if name not in specs:
                     says = f"JSON object: does not have named input: {name:.{MOST_SHOWN}}"
@@ -242,31 +254,38 @@ def of_rows(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
 
 
 def of_columns(request: Mapping[str, Any], specs: Mapping[str, Any]) -> Arrays:
-    """The inputs of {"inputs": ...}: the only one, or an object with all, and others to ignore."""
-    given = request["inputs"]
-    if not _is_object(given) and len(specs) > 1:
+    """The inputs of {"inputs": ...}: the only one, or an object with all; others are ignored."""
+    inputs = request["inputs"]
+    if not _is_object(inputs) and len(specs) > 1:
         says = "inputs is a plain value/list, but expecting an object as multiple input tensors"
         raise HTTPException(400, f"{says} required as per tensorinfo_map")
-    values = given if _is_object(given) else dict.fromkeys(specs, given)
+    values = inputs if _is_object(inputs) else dict.fromkeys(specs, inputs)
     for name in specs:
         if name not in values:
             raise HTTPException(400, f"Missing named input: {name} in 'inputs' object.")
     shapes = {name: _shape_of(values[name]) for name in specs}
-    leaves = {n: [*_leaves(values[n], specs[n]["dtype"], shapes[n])] for n in specs}
+    leaves = {}
+    for name, spec in specs.items():
+        leaves[name] = list(_leaves(values[name], spec["dtype"], shapes[name]))
     return _arrays(leaves, shapes, specs)
 
 
 def _arrays(
     leaves: Mapping[str, list], shapes: Mapping[str, list[int]], specs: Mapping[str, Any]
 ) -> Arrays:
-    """The inputs, with as many dimensions as the signature has, and all of one batch size."""
+    """The inputs as arrays; raises `HTTPException` for other ranks or different batch sizes."""
     for name, shape in shapes.items():
-        if len(shape) != (rank := len(specs[name]["shape"])):
+        rank = len(specs[name]["shape"])
+        if len(shape) != rank:
             raise HTTPException(400, f"{name} has {len(shape)} dimensions, expected {rank}")
     if len({shape[0] for shape in shapes.values()}) > 1:
         raise HTTPException(400, "inputs of different batch sizes")
-    types = {n: object if specs[n]["dtype"] == "string" else specs[n]["dtype"] for n in shapes}
-    return {name: np.array(leaves[name], types[name]).reshape(shapes[name]) for name in shapes}
+    arrays = {}
+    for name, shape in shapes.items():
+        dtype = specs[name]["dtype"]
+        array = np.array(leaves[name], object if dtype == "string" else dtype)
+        arrays[name] = array.reshape(shape)
+    return arrays
 
 
 def _shape_of(value: Any) -> list[int]:
@@ -279,6 +298,7 @@ def _shape_of(value: Any) -> list[int]:
 
 
 def _leaves(value: Any, dtype: str, shape: Sequence[int], level: int = 0) -> Iterator[bytes | int]:
+    """Yields the elements of nested lists; raises `HTTPException` if they have another shape."""
     if not isinstance(value, list):
         if level != len(shape):
             says = f"found at incorrect level: {level + 1} in the JSON DOM. Expected at level: "
@@ -291,15 +311,16 @@ def _leaves(value: Any, dtype: str, shape: Sequence[int], level: int = 0) -> Ite
     if len(value) != shape[level]:
         says = f"Encountered list at unexpected size: {len(value)} at level: {level}"
         raise HTTPException(400, f"{says} expected size: {shape[level]}")
-    for one in value:
-        yield from _leaves(one, dtype, shape, level + 1)
+    for element in value:
+        yield from _leaves(element, dtype, shape, level + 1)
 
 
 def _leaf(value: Any, dtype: str) -> bytes | int:
+    """A text in UTF-8, decoded base64, or an int32; raises `HTTPException` for anything else."""
     if dtype == "string" and isinstance(value, dict):
         if _is_object(value):
             raise _refusal(value, "not formatted correctly for base64 data")
-        coded = "".join(value["b64"].split()).rstrip("=")  # some break its lines
+        coded = "".join(value["b64"].split()).rstrip("=")  # some clients break its lines
         try:
             return base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True)
         except ValueError:
@@ -313,21 +334,26 @@ def _leaf(value: Any, dtype: str) -> bytes | int:
 
 
 def _check_alike(first: Sequence[int], other: Sequence[int]) -> None:
-    """Raises `HTTPException` if an input has another shape in another row."""
-    if (size := math.prod(first)) != math.prod(other):
-        raise HTTPException(400, f"Expecting tensor size: {size} but got: {math.prod(other)}")
+    """Raises `HTTPException` if a row has another shape than the first row."""
+    first_size = math.prod(first)
+    other_size = math.prod(other)
+    if first_size != other_size:
+        raise HTTPException(400, f"Expecting tensor size: {first_size} but got: {other_size}")
     if first != other:
-        one, two = (f"[{','.join(map(str, shape))}]" for shape in (first, other))
-        raise HTTPException(400, f"Expecting shape {one} but got: {two}")
+        expected = ",".join(map(str, first))
+        received = ",".join(map(str, other))
+        raise HTTPException(400, f"Expecting shape [{expected}] but got: [{received}]")
 
 
 def _is_object(value: Any) -> bool:
-    """Whether it is an object, but not {"b64": text}."""
-    is_coded = isinstance(value, dict) and value.keys() == {"b64"} and type(value["b64"]) is str
-    return isinstance(value, dict) and not is_coded
+    """Whether a value is an object other than {"b64": text}, which is a text."""
+    if not isinstance(value, dict):
+        return False
+    return not (value.keys() == {"b64"} and type(value["b64"]) is str)
 
 
 def _refusal(value: Any, says: str) -> HTTPException:
+    """The error for a value in a request."""
     return HTTPException(400, f"JSON Value: {_json(value)} {says}")
 
 
@@ -339,5 +365,5 @@ def _json(value: Any) -> str:
 
 
 def _alone(values: dict[str, Any]) -> Any:
-    """The value of the only output, or all by name."""
+    """The value if there is only one, else all values by name."""
     return next(iter(values.values())) if len(values) == 1 else values

@@ -1,7 +1,7 @@
-"""The process that serves an application: its port, connections that stall, its end.
+"""The process that serves an application: its port, stalled connections, its end.
 
-SIGTERM or Ctrl-C: new connections are refused; what runs and waits is answered within a limit; the
-exit code is 0. After a second one what is left is refused.
+After SIGTERM or Ctrl-C new connections are refused, open requests are answered within a limit, and
+the exit code is 0. After a second signal open requests are refused.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from bert_tf.http.bodies import SECONDS_TO_STALL
 from bert_tf.http.callers import Address
 from bert_tf.http.options import Limits
 
-SECONDS_TO_REFUSE = 2  # what is not answered within its limit
+SECONDS_TO_REFUSE = 2  # for the answers to requests that are refused at the end
 
 
 class Connection(H11Protocol):
-    """A connection that ends when its client stalls: in its headers, or in reading its answer."""
+    """A connection that ends if its client stalls while it sends headers or reads an answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Notes when the client came."""
+        """Notes when the connection began."""
         super().connection_made(transport)
         self._stalls_at: object = None
         self._stalls_since = self.loop.time()
 
     def end_if_stalled(self) -> None:
-        """Ends it if nothing has changed for so long at a place where the client has to act."""
+        """Ends the connection if the client has made no progress for SECONDS_TO_STALL."""
         place = self._place()
         now = self.loop.time()
         if place is None or place != self._stalls_at:
@@ -48,17 +48,17 @@ class Connection(H11Protocol):
             self.transport.abort()
 
     def _place(self) -> object:
-        """Where the client has to act; None: it has not."""
+        """How far the client has come in what it has to do; None if the server has to act."""
         if self.transport.get_write_buffer_size():
             return "reads", self._unread()
         if self.cycle is None:
             return "sends", None
-        # Between two requests a timer of uvicorn's runs until the client sends something.
+        # Between two requests uvicorn has its own timer, until the client sends something.
         has_begun = self.cycle.response_complete and self.timeout_keep_alive_task is None
         return ("sends", self.cycle) if has_begun else None
 
     def _unread(self) -> tuple[int, ...]:
-        """The bytes that the client has not read, of this process and of the system."""
+        """The bytes that the client has not read: those in this process, and in the system."""
         connection = self.transport.get_extra_info("socket")
         of_system = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, b"\0\0\0\0")
         return self.transport.get_write_buffer_size(), int.from_bytes(of_system, sys.byteorder)
@@ -82,11 +82,11 @@ class Server(uvicorn.Server):
         limits: Limits | None = None,
         started: Callable[[], None] = lambda: None,
     ):
-        """Takes what is to be served.
+        """Configures uvicorn.
 
         Args:
-          application: answers.
-          listener: a bound socket, as of `bound`.
+          application: answers requests.
+          listener: a bound socket, as from `bound`.
           limits: of connections and of the end; None: the defaults.
           started: is called once the port is open.
         """
@@ -101,9 +101,9 @@ class Server(uvicorn.Server):
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="error",  # what clients do wrong is not logged
+            log_level="error",  # mistakes of clients are not logged
             access_log=False,
-            proxy_headers=False,  # anybody could write them
+            proxy_headers=False,  # any client could write them
             server_header=False,
             timeout_keep_alive=self._limits.keep_alive_seconds,
             timeout_graceful_shutdown=self._limits.drain_seconds + SECONDS_TO_REFUSE,
@@ -133,12 +133,12 @@ class Server(uvicorn.Server):
         self._started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Ends, once all is answered."""
+        """Ends the server once all requests are answered."""
         await super().shutdown(sockets)
         self._watching.cancel()
 
     async def _end_stalled(self) -> None:
-        """Looks after the connections, once a second."""
+        """Checks the connections once a second."""
         while True:
             await asyncio.sleep(1)
             for connection in [*self.server_state.connections]:
@@ -146,7 +146,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Drains at signals; uvicorn's own would raise them again at the end."""
+        """Drains at signals; uvicorn's own handlers would raise them again at the end."""
         if threading.current_thread() is threading.main_thread():
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -155,7 +155,7 @@ class Server(uvicorn.Server):
         yield
 
     def drain(self) -> None:
-        """Begins the end; the second time all is refused. To be called in the server's loop."""
+        """Begins to end; the second call refuses open requests. Call it in the server's loop."""
         loop = asyncio.get_running_loop()
         if self.should_exit:
             self._application.give_up()
@@ -166,14 +166,14 @@ class Server(uvicorn.Server):
 
 
 def bound(host: str, port: int) -> tuple[socket.socket, Address]:
-    """A socket that has its port, and is not open yet; and its address.
+    """A socket that is bound to a port and does not listen yet, and its address.
 
     Args:
       host: an address of this machine.
-      port: 0 for any that is free.
+      port: 0 for any free one.
 
     Raises:
-      InputError: this is no such address, or the port is taken.
+      InputError: the host is no address of this machine, or the port is taken.
     """
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
@@ -184,7 +184,7 @@ def bound(host: str, port: int) -> tuple[socket.socket, Address]:
     family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
     listener = None
     try:
-        # By this name of the protocol asyncio knows that small packets must not wait.
+        # Only where the protocol is named does asyncio send small packets at once (TCP_NODELAY).
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # after a restart
         listener.bind((str(address), port))
@@ -196,13 +196,13 @@ def bound(host: str, port: int) -> tuple[socket.socket, Address]:
 
 
 def refused_address(host: str, port: int, error: Exception) -> InputError:
-    """The error of a port that cannot be had."""
+    """The error for an address and port that cannot be bound."""
     received = f"--host={host} with port {port} ({error})"
     expected = "an address of this machine and a free port"
     return InputError(received, expected, "give another --port; 0: any free one")
 
 
 def url_of(listener: socket.socket, address: Address) -> str:
-    """The root of what is served on a socket."""
+    """The URL of the root of a server on a socket."""
     shown = f"[{address}]" if address.version == 6 else str(address)
     return f"http://{shown}:{listener.getsockname()[1]}/"

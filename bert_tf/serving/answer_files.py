@@ -1,11 +1,11 @@
-"""Inputs of a model -> its answers -> JSON lines, or the columns of a table and more.
+"""Inputs of a model -> its answers -> JSON lines, or a table with further columns.
 
-read_texts    texts of a file or standard input
-num_rows      how many rows a file has, for progress
+read_texts    the texts of a file or standard input
+num_rows      the number of rows of a file, for progress
 answered      the answer to each row, with its `id`
-open_output   where the answers go
-write_lines   a line of JSON for each answer
-write_table   the columns that were read, and behind them what is answered
+open_output   the file or standard output for the answers
+write_lines   writes a line of JSON for each answer
+write_table   writes the columns that were read, and columns of answers after them
 """
 
 import codecs
@@ -107,7 +107,7 @@ def _text_of(row: TableRow, kind: str, columns: Columns) -> str | InputError:
 
 
 def num_rows(questions: Questions, path: str | None, reading: Reading | None = None) -> int | None:
-    """How many rows a local file has; None for sentences, a remote file, or a pipe, read once."""
+    """The number of rows of a local file; None for sentences, remote files and pipes."""
     form = questions.table.format
     if not path or not os.path.isfile(path) or form.kind == CONLL:
         return None
@@ -120,7 +120,7 @@ def num_rows(questions: Questions, path: str | None, reading: Reading | None = N
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Asked:
-    """A question that was read: its texts, and whether it cannot be answered."""
+    """A question whose texts were read; `is_bad` if they cannot be read, and are empty here."""
 
     question: Question
     row: Row
@@ -135,21 +135,21 @@ def answered(
     id_key: str = "id",
     skip_bad_rows: bool = False,
 ) -> Iterator[tuple[Question, dict[str, Any]]]:
-    """Each row and the answer to it, with its `id` if it has one.
+    """Yields each row with its answer, and the row's `id` if it has one.
 
-    Empty texts have no answer: all values are None; so have bad rows that are skipped.
+    All values of the answer are None for empty texts, and for bad rows that are skipped.
 
     Args:
       predictor: the model.
       questions: the rows of a file.
-      min_probability: the label of a less probable answer is UNSURE.
+      min_probability: the label of an answer with a lower probability is UNSURE.
       id_key: of the id in objects that are not rows of a table.
       skip_bad_rows: whether rows that cannot be read have an empty answer, with a warning.
 
     Raises:
-      InputError: some rows cannot be read, all of which are named, of a pipe the first; an object
-        lacks an `id_key` that is not "id"; the model's answers have no single probability; or as of
-        `Predictor.stream`.
+      InputError: some rows cannot be read (the message names all of them, of a pipe the first); an
+        object lacks an `id_key` that is not "id"; the model's answers have no single probability;
+        or as from `Predictor.stream`.
     """
     if min_probability and predictor.task != "classification":
         received = f"--min_probability={min_probability} for a model of {predictor.task}"
@@ -173,7 +173,7 @@ def answered(
 
 
 def _read(reader: RowReader, questions: Questions, skip_bad_rows: bool) -> Iterator[Asked]:
-    """The texts of each question; bad ones are skipped, or the file is refused at its end."""
+    """Yields each question's texts; bad ones are skipped, or the file is refused at its end."""
     table = questions.table
     flaws: list[InputError] = []
     for question in questions.rows:
@@ -188,7 +188,7 @@ def _read(reader: RowReader, questions: Questions, skip_bad_rows: bool) -> Itera
             if skip_bad_rows:
                 yield Asked(question, reader.empty_row(), is_bad=True)
             continue
-        if skip_bad_rows or not flaws:  # else nothing is answered any more
+        if skip_bad_rows or not flaws:  # after a flaw, rows are only read for the message
             yield Asked(question, row)
     hint = "; --text_a_column and --text_b_column name the columns of the texts"
     skipped = "answered by empty values"
@@ -196,7 +196,7 @@ def _read(reader: RowReader, questions: Questions, skip_bad_rows: bool) -> Itera
 
 
 def has_cells(predictor: Predictor) -> bool:
-    """Whether a model's answers are cells of a table; empty texts then have empty ones."""
+    """Whether a model's answers fit into cells of a table; empty texts then have empty cells."""
     return not predictor.outputs.keys().isdisjoint(CELLS)
 
 
@@ -222,7 +222,7 @@ def _id_of(asked: Asked, id_key: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_output(path: str | None, source: str | None, model: str) -> Iterator[BinaryIO]:
-    """Gives a file that appears when it is whole; without a path, standard output.
+    """Opens a file that appears when it is complete; without a path, standard output.
 
     Args:
       path: of the file.
@@ -230,8 +230,8 @@ def open_output(path: str | None, source: str | None, model: str) -> Iterator[Bi
       model: the path of the model.
 
     Raises:
-      InputError: it is one that is read, no file can be made there, or another process is writing
-        it.
+      InputError: the path is that of an input or of the model, no file can be made there, or
+        another process is writing it.
     """
     if not path:
         yield sys.stdout.buffer
@@ -242,9 +242,10 @@ def open_output(path: str | None, source: str | None, model: str) -> Iterator[Bi
 
 
 def write_lines(file: BinaryIO, answers: Iterable[Mapping[str, Any]]) -> int:
-    """Writes answers as they come, a line of JSON each; returns how many there were."""
+    """Writes answers as they come, a line of JSON each; returns their number."""
     count = 0
-    is_awaited = file is getattr(sys.stdout, "buffer", None)  # none in a notebook
+    # Whoever reads standard output waits for each line. (A notebook's has no buffer.)
+    is_awaited = file is getattr(sys.stdout, "buffer", None)
     for count, answer in enumerate(answers, 1):  # noqa: B007
         line = json.dumps(answer, ensure_ascii=False) + "\n"
         # A lone surrogate, which JSON may hold and UTF-8 may not, becomes its JSON escape.
@@ -265,22 +266,22 @@ def write_table(
     encoding: str = "",
     probabilities: bool = False,
 ) -> int:
-    """Writes the columns of a table, and behind them what is answered; returns the rows.
+    """Writes a table's columns, and columns of answers after them; returns the number of rows.
 
     Args:
       file: where it is written.
       predictor: the model.
       questions: the rows of the table.
-      answers: as of `answered`.
+      answers: as from `answered`.
       kind: csv or tsv. Line ends are those of the input; so are the separator of a csv and the
         quotes of a tsv. A csv has a mark of UTF-8 unless the input was plain UTF-8.
       output_file: names the output in messages.
-      encoding: that was given for the input.
-      probabilities: also write a column for the probability of each label.
+      encoding: the one that was given for the input.
+      probabilities: whether to add a column for the probability of each label.
 
     Raises:
-      InputError: the input is no table or has no row, or the answers are no cells; or a cell of a
-        tsv without quotes has a tab or a line end.
+      InputError: the input is no table or has no row; the answers do not fit into cells; or a cell
+        of a tsv without quotes has a tab or a line end.
     """
     table = questions.table
     received = f"{output_file} for answers of {predictor.task} to {table.source}"
@@ -298,22 +299,25 @@ def write_table(
         if count == 1:
             added = [_new_name(name, table.names) for name in cells]
             file.write(line_of([*table.names, *added]))
-        read = question.cells or [""] * len(table.names)
-        file.write(line_of([*read, *cells.values()]))
+        cells_of_input = question.cells or [""] * len(table.names)
+        file.write(line_of([*cells_of_input, *cells.values()]))
     if count == 0:
         raise refused
     return count
 
 
 def _line_writer(form: Format, kind: str, path: str) -> Callable[[Iterable[Any]], bytes]:
-    """What makes lines of an output of cells, in the form of the input."""
+    """A function from cells to a line of the output, with the input's separator and quotes."""
     is_quoted_tsv = form.kind == "tsv" and form.quoted and form.is_sure
     if kind == "csv" or is_quoted_tsv:
-        separator = "\t" if kind == "tsv" else form.separator
-        quoting = csv.QUOTE_ALL if form.are_all_quoted else csv.QUOTE_MINIMAL
-        ends = {"separator": separator, "line_end": form.line_end}
-        return functools.partial(csv_line, **ends, quoting=quoting)
-    no_cell = "\t\n" if form.kind == "tsv" else "\t\r\n"  # a return may stand in the cells of one
+        return functools.partial(
+            csv_line,
+            separator="\t" if kind == "tsv" else form.separator,
+            line_end=form.line_end,
+            quoting=csv.QUOTE_ALL if form.are_all_quoted else csv.QUOTE_MINIMAL,
+        )
+    # In a tsv without quotes a carriage return may be part of a cell.
+    no_cell = "\t\n" if form.kind == "tsv" else "\t\r\n"
     return functools.partial(tsv_line, path=path, line_end=form.line_end, no_cell=no_cell)
 
 
@@ -325,24 +329,29 @@ def cells_of(
     Args:
       answer: to one item.
       labels: the model's.
-      probabilities: also give the probability of each label.
+      probabilities: whether to add the probability of each label.
     """
     cells = {name: answer[name] for name in ("label", "probability", "score") if name in answer}
     if "applies" in answer:
         cells = {"labels": ";".join(itertools.compress(labels, answer["applies"] or ()))}
     if probabilities:
-        shares = answer.get("probabilities") or [None] * len(labels)
-        cells |= {f"probability_{name}": share for name, share in zip(labels, shares, strict=True)}
+        values = answer.get("probabilities") or [None] * len(labels)
+        for label, value in zip(labels, values, strict=True):
+            cells[f"probability_{label}"] = value
     return cells
 
 
 def _new_name(name: str, columns: Collection[str]) -> str:
-    """The name of a column of answers; another one where the table has a column of this name."""
+    """The name of a column of answers: `name`, else predicted_`name`, else that with a number."""
     if name not in columns:
         return name
-    name = f"predicted_{name}"
-    numbered = (f"{name}_{number}" for number in itertools.count(2))
-    return next(new for new in itertools.chain([name], numbered) if new not in columns)
+    predicted = f"predicted_{name}"
+    new_name = predicted
+    number = 1
+    while new_name in columns:
+        number += 1
+        new_name = f"{predicted}_{number}"
+    return new_name
 
 
 def csv_line(
@@ -350,7 +359,7 @@ def csv_line(
 ) -> bytes:
     """A line of a table with quotes where they are needed; None is an empty cell."""
     line = io.StringIO(newline="")
-    # It puts cells with these characters, either of which may end a line, in quotes.
+    # The writer quotes cells with a character of its line end: here both that may end a line.
     writer = csv.writer(line, delimiter=separator, lineterminator="\r\n", quoting=quoting)
     writer.writerow(_texts(cells))
     return (line.getvalue().removesuffix("\r\n") + line_end).encode()
@@ -360,7 +369,7 @@ def tsv_line(cells: Iterable[Any], *, path: str, line_end: str, no_cell: str = "
     """A line of a .tsv, where quotes are text; None is an empty cell.
 
     Raises:
-      InputError: a cell has a tab or a line end; `path` names the file.
+      InputError: a cell has a character of `no_cell`; `path` names the file.
     """
     texts = _texts(cells)
     for text in texts:

@@ -13,7 +13,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import math
-import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,19 +25,21 @@ from bert_tf.data.grouping import batches_by_length
 from bert_tf.serving.options import FROM_EXAMPLES, FROM_IDS
 
 BATCH_SIZE = 32  # rows
-BYTES_OF_A_BATCH = 1 << 20  # of text, unless a single text has more: tokens take many times that
-BYTES_OF_A_TURN = 1 << 14  # likewise: what a short request waits for
-MOST_ALIKE = 2  # rows of requests share a batch if none is more than so many times as long
-SHORT = 32  # bytes; what is shorter counts as so long
+# Bytes of text in a batch, unless a single text has more: its tokens take many times that.
+BYTES_OF_A_BATCH = 1 << 20
+BYTES_OF_A_TURN = 1 << 14  # the same for a turn: a short request waits for it
+# Requests share a batch if no row is more than this many times as long as another.
+MOST_ALIKE = 2
+SHORT = 32  # bytes; a shorter row counts as this long
 Arrays = dict[str, np.ndarray]
 
 
 class ClosedError(Exception):
-    """Nothing is computed any more."""
+    """The model no longer computes."""
 
 
 class Model(Protocol):
-    """What is asked: a `predictor.ServedModel`."""
+    """A model that answers batches: a `predictor.ServedModel`."""
 
     metadata: Mapping[str, Any]
 
@@ -55,13 +56,13 @@ def batches(
     batch_size: int = BATCH_SIZE,
     most_bytes: int = BYTES_OF_A_BATCH,
 ) -> Iterator[list[int]]:
-    """Batches of row numbers: of one shape, similar size, and bounded number and bytes.
+    """Yields the row numbers of each batch: rows of one shape and similar size.
 
     Args:
-      sizes: of the rows: bytes of texts.
-      shapes: of the rows, of which a batch has one; none: all are alike.
-      batch_size: rows of a batch, at most.
-      most_bytes: its rows times their greatest size, at most, unless a single row has more.
+      sizes: of the rows, in bytes of text.
+      shapes: of the rows; all rows of a batch have one shape. Empty: all rows are alike.
+      batch_size: maximum number of rows in a batch.
+      most_bytes: maximum of a batch's rows times their greatest size, unless a single row has more.
     """
     numbers = {shape: number for number, shape in enumerate(sorted(set(shapes)))}
     groups = [numbers[shape] for shape in shapes] or None
@@ -69,31 +70,39 @@ def batches(
 
 
 def sizes_of(arrays: Mapping[str, np.ndarray]) -> list[int]:
-    """The size of each row of arrays [B, ...]: bytes of texts, or how many ids."""
+    """The size of each row of arrays [B, ...]: the bytes of its texts, or the number of its ids."""
     num_rows = len(next(iter(arrays.values())))
-    sizes = np.zeros(num_rows, np.int64)
+    sizes = np.zeros(num_rows, np.int64)  # [B]
     for array in arrays.values():
-        rows = array.reshape(num_rows, math.prod(array.shape[1:]))
-        lengths = np.vectorize(len, otypes=[np.int64])(rows) if rows.dtype == object else rows != 0
+        values = array.reshape(num_rows, math.prod(array.shape[1:]))
+        if values.dtype == object:
+            lengths = np.vectorize(len, otypes=[np.int64])(values)
+        else:
+            lengths = values != 0
         sizes += lengths.sum(1)
     return sizes.tolist()
 
 
 def joined(parts: Sequence[tuple[Sequence[int], Arrays]], num_rows: int) -> Arrays:
-    """The answers of all rows, of those of some rows each; what is narrower is padded by zeros."""
+    """Joins the answers to batches of a request; narrower ones are padded with zeros.
+
+    Args:
+      parts: for each batch its row numbers and its answers.
+      num_rows: of the request.
+    """
     if len(parts) == 1:
-        (rows, outputs), *_ = parts
+        rows, outputs = parts[0]
         order = np.argsort(rows)
         return {name: array[order] for name, array in outputs.items()}
     answers = {}
     for name, first in parts[0][1].items():
         widths = np.max([outputs[name].shape[1:] for _, outputs in parts], axis=0).astype(int)
         filler = b"" if first.dtype == object else 0
-        whole = np.full((num_rows, *widths), filler, first.dtype)
+        answer = np.full((num_rows, *widths), filler, first.dtype)
         for rows, outputs in parts:
             array = outputs[name]
-            whole[(np.array(rows), *map(slice, array.shape[1:]))] = array
-        answers[name] = whole
+            answer[(np.array(rows), *map(slice, array.shape[1:]))] = array
+        answers[name] = answer
     return answers
 
 
@@ -102,14 +111,15 @@ def joined(parts: Sequence[tuple[Sequence[int], Arrays]], num_rows: int) -> Arra
 
 @dataclasses.dataclass(eq=False)
 class Job:
-    """What is asked at once, and what has been computed of it.
+    """A request, with the batches that are left and the answers that there are.
 
     Attributes:
-      arrays: of the signature, [B, ...].
-      batches: numbers of the rows that are not computed yet.
-      sizes: of the rows, as of `sizes_of`.
-      answers: of the signature, [B, ...], once all are there.
-      parts: rows and their answers.
+      arrays: inputs of the signature, [B, ...].
+      signature: its name.
+      batches: row numbers of each batch that is not computed yet.
+      sizes: of the rows, as from `sizes_of`.
+      answers: of the signature, [B, ...], once all rows are computed.
+      parts: row numbers and answers of each computed batch.
     """
 
     arrays: Arrays
@@ -123,25 +133,26 @@ class Job:
 
     @property
     def kind(self) -> tuple:
-        """What jobs have in common that can share a batch."""
+        """Signature and shapes of a row; only jobs of one kind can share a batch."""
         return self.signature, *((name, x.shape[1:]) for name, x in self.arrays.items())
 
     @property
-    def is_left(self) -> bool:
-        """Whether nobody waits for it any more."""
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answers any more."""
         return self.answers.cancelled()
 
     def add(self, rows: Sequence[int], outputs: Arrays) -> None:
-        """Takes the answers to some rows; after the last ones all are there."""
+        """Adds the answers to some rows; with the last rows it sets `answers`."""
         self.parts.append((rows, outputs))
-        if sum(len(rows) for rows, _ in self.parts) < len(self.sizes):
+        num_computed = sum(len(rows) for rows, _ in self.parts)
+        if num_computed < len(self.sizes):
             return
         answers = joined(self.parts, len(self.sizes))
-        with contextlib.suppress(concurrent.futures.InvalidStateError):  # it is left
+        with contextlib.suppress(concurrent.futures.InvalidStateError):  # cancelled
             self.answers.set_result(answers)
 
     def fail(self, error: Exception) -> None:
-        """Ends it with an error."""
+        """Ends the job with an error."""
         self.batches.clear()
         with contextlib.suppress(concurrent.futures.InvalidStateError):
             self.answers.set_exception(error)
@@ -160,35 +171,33 @@ class Share(NamedTuple):
 
 
 class Turns:
-    """A thread that computes what several ask of one model, a batch at a time, in turn."""
+    """A thread that computes the requests to one model, a batch of each in turn."""
 
     def __init__(self, model: Model, *, observe: Callable[[int], None] | None = None):
         """Starts the thread.
 
         Args:
           model: answers a batch.
-          observe: is told the rows of each batch; None: nobody is.
+          observe: is called with the number of rows of each batch.
         """
         self._model = model
         self._observe = observe
         self._waiting: deque[Job] = deque()
         self._changed = threading.Condition()
         self._is_open = True
-        self._alone = {
-            signature
-            for signature, answers in model.metadata["answers"].items()
-            if any(is_as_wide_as_its_batch(name, what) for name, what in answers.items())
-        }
+        # Their answers depend on the batch's longest row, so each request gets batches of its own.
+        self._unshared = frozenset(model.metadata["padded"])
         self._thread = threading.Thread(target=self._work, name="turns", daemon=True)
         self._thread.start()
 
     def ask(self, arrays: Arrays, signature: str) -> concurrent.futures.Future[Arrays]:
-        """The answers that a signature gives to arrays [B, ...], once they are computed.
+        """Returns a future of the answers that a signature gives to arrays [B, ...].
 
-        Cancelled, what is left of it is not computed. It fails as `ServedModel.run` does.
+        Once the future is cancelled, no further batch of the request is computed. It fails with
+        what `ServedModel.run` raises.
 
         Raises:
-          ClosedError: nothing is computed any more.
+          ClosedError: `close` was called.
         """
         sizes = sizes_of(arrays)
         job = Job(arrays, signature, deque(batches(sizes, most_bytes=BYTES_OF_A_TURN)), sizes)
@@ -203,11 +212,11 @@ class Turns:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it computes, or would."""
+        """Whether the thread runs."""
         return self._thread.is_alive()
 
     def close(self, seconds: float = 2) -> None:
-        """Refuses what waits, and waits so long at most for the batch that is computed."""
+        """Refuses the waiting requests; waits at most `seconds` for the batch that is computed."""
         with self._changed:
             self._is_open = False
             self._refuse_all()
@@ -215,13 +224,13 @@ class Turns:
         self._thread.join(seconds)
 
     def _refuse_all(self) -> None:
-        """Ends what waits."""
+        """Fails the waiting jobs."""
         for job in self._waiting:
             job.fail(ClosedError())
         self._waiting.clear()
 
     def _work(self) -> None:
-        """What the thread does."""
+        """Computes turn after turn until `close`; the thread runs this."""
         while True:
             with self._changed:
                 while self._is_open and not self._waiting:
@@ -232,23 +241,25 @@ class Turns:
             if shares:
                 self._compute(shares)
             with self._changed:
-                # Not before: a job has one batch computed at a time; and behind those that came.
+                # Only now, as one batch of a job is computed at a time; and behind newer jobs.
                 self._waiting.extend(job for job, _ in shares if job.batches)
                 if not self._is_open:
                     self._refuse_all()
 
     def _next_turn(self) -> list[Share]:
-        """A batch of the job that waits longest, and those of others that fit beside it."""
+        """A batch of the job that waits longest, with batches of other jobs that fit beside it."""
         first = self._waiting.popleft()
-        if first.is_left:
+        if first.is_cancelled:
             return []
         shares = [Share(first, first.batches.popleft())]
         sizes = shares[0].sizes
-        if not sizes or first.signature in self._alone:
+        if not sizes or first.signature in self._unshared:
             return shares
         for job in [*self._waiting]:
+            if job.kind != first.kind or job.is_cancelled:
+                continue
             share = Share(job, job.batches[0])
-            if job.kind == first.kind and not job.is_left and are_alike([*sizes, *share.sizes]):
+            if are_alike([*sizes, *share.sizes]):
                 job.batches.popleft()
                 self._waiting.remove(job)
                 shares.append(share)
@@ -259,10 +270,7 @@ class Turns:
         """Answers a turn; jobs that fail together are computed one by one."""
         first = shares[0].job
         try:
-            arrays = {
-                name: np.concatenate([job.arrays[name][rows] for job, rows in shares])
-                for name in first.arrays
-            }
+            arrays = {name: _rows_of(shares, name) for name in first.arrays}
             outputs = self._model.run(arrays, first.signature)
             begin = 0
             for job, rows in shares:
@@ -281,30 +289,29 @@ class Turns:
             self._observe(begin)
 
 
+def _rows_of(shares: Sequence[Share], name: str) -> np.ndarray:
+    """The rows of a turn in the array of this name, [B, ...]."""
+    return np.concatenate([job.arrays[name][rows] for job, rows in shares])
+
+
 def are_alike(sizes: Sequence[int]) -> bool:
     """Whether rows of these sizes, of several jobs, may share a batch."""
     longest = max(sizes)
-    is_short = len(sizes) <= BATCH_SIZE and len(sizes) * longest <= BYTES_OF_A_TURN
-    return is_short and longest <= MOST_ALIKE * max(SHORT, min(sizes))
+    if len(sizes) > BATCH_SIZE or len(sizes) * longest > BYTES_OF_A_TURN:
+        return False
+    return longest <= MOST_ALIKE * max(SHORT, min(sizes))
 
 
-def is_as_wide_as_its_batch(name: str, what: str) -> bool:
-    """Whether an answer's width depends on all rows of a batch, by its name and its description.
+def num_tokens(model: Any, requests: Iterable[tuple[Arrays, str]]) -> int:
+    """The number of word pieces in requests; of texts without [CLS] and [SEP].
 
-    >>> is_as_wide_as_its_batch("sequence_output", "float [B, S, D]: the vector of each piece")
-    True
-    >>> is_as_wide_as_its_batch("num_words", "int [B]"), is_as_wide_as_its_batch("mean", "[B, D]")
-    (True, False)
+    Args:
+      model: with a tokenizer.
+      requests: inputs, and the name of their signature.
     """
-    shape = what.partition("]")[0]
-    return name.startswith("num_") or bool(re.search(r"\bS\b", shape))
-
-
-def num_tokens(model: Any, asked: Iterable[tuple[Arrays, str]]) -> int:
-    """The word pieces of what signatures of a model are asked, without special ones for texts."""
     number = 0
     texts: list[bytes] = []
-    for arrays, signature in asked:
+    for arrays, signature in requests:
         if signature == FROM_IDS:
             number += int(np.count_nonzero(arrays["input_mask"]))
         elif signature == FROM_EXAMPLES:
@@ -312,5 +319,6 @@ def num_tokens(model: Any, asked: Iterable[tuple[Arrays, str]]) -> int:
                 features = tf.train.Example.FromString(record).features.feature
                 number += np.count_nonzero(features["input_mask"].int64_list.value)
         else:
-            texts.extend(text for array in arrays.values() for text in array.ravel().tolist())
+            for array in arrays.values():
+                texts.extend(array.ravel().tolist())
     return number + sum(map(len, model.tokenizer.iter_ids(texts)))

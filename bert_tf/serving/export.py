@@ -1,16 +1,16 @@
 """A checkpoint -> EXPORT_DIR/1, a SavedModel in the layout of TF Serving.
 
-    EXPORT_DIR/1/saved_model.pb                              signatures
+    EXPORT_DIR/1/saved_model.pb                              the signatures
                  variables/                                  the weights, once
                  assets/vocab.txt                            the vocabulary
                  assets.extra/tf_serving_warmup_requests     run when TF Serving loads the model
                  README.md, export.json                      for people and for programs
-                 SHA256SUMS                                  checksums of the files but README.md
+                 SHA256SUMS                                  checksums of all files but README.md
 
-EXPORT_DIR/<number> appears only when it is complete, was loaded and gave the model's answers: TF
-Serving loads what it finds. One process at a time makes a version. (Remote file systems have no
-locks and move folders file by file: there saved_model.pb comes last.) Files for LiteRT and ONNX
-Runtime are laid out in the same way.
+TF Serving loads every version that it finds, so EXPORT_DIR/<number> appears only when it is
+complete, was loaded and gave the model's answers. One process at a time makes a version. (Remote
+file systems have no locks and move folders file by file: there saved_model.pb comes last.) Files
+for LiteRT and ONNX Runtime are laid out in the same way.
 """
 
 import contextlib
@@ -56,11 +56,13 @@ from bert_tf.serving.signatures import (
 from bert_tf.terminal import Progress
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
-WARM_UP_BATCHES = (1, 4)  # rows of the requests that TF Serving begins with
+WARM_UP_BATCHES = (1, 4)  # rows of the warm-up requests
 WARM_UP_FILE = "assets.extra/tf_serving_warmup_requests"
-METADATA_FILE, MODEL_CARD, CHECKSUMS = "export.json", "README.md", "SHA256SUMS"
+METADATA_FILE = "export.json"
+MODEL_CARD = "README.md"
+CHECKSUMS = "SHA256SUMS"
 Answered = tuple[Arrays, Arrays]  # a request and its answers, by name
-# The file that makes a folder a model of its format.
+# The file that makes a folder a model of a format.
 MODEL_FILES = {SAVED_MODEL: "saved_model.pb"} | {
     name: file_format.file_name for name, file_format in portable.FORMATS.items()
 }
@@ -81,7 +83,7 @@ def export_run(
 
     Args:
       output_dir: the folder of the run.
-      source: what the run began with.
+      source: the weights that the run began with.
       config, tokenizer, export_dir, options: as for `export_checkpoint`.
 
     Returns:
@@ -112,53 +114,47 @@ def export_checkpoint(
     file_format: str = SAVED_MODEL,
     int8: bool = False,
 ) -> str:
-    """Writes a checkpoint, as the task that it was trained for, as the next version in a folder.
+    """Writes the next version in a folder: a checkpoint with the task that it was trained for.
 
     Args:
       source: the checkpoint; its metrics are in the eval_results.txt of its folder.
       config: of its model.
       tokenizer: with its vocabulary.
-      export_dir: of all versions of this model; TF Serving's base path.
+      export_dir: the folder of all versions of this model; TF Serving's base path.
       options: what is not in the checkpoint.
       file_format: one of `options.EXPORT_FORMATS`.
-      int8: weights as int8; not for a SavedModel.
+      int8: whether weights are stored as int8; not for a SavedModel.
 
     Returns:
       The folder of the version, export_dir/1 or the next free number.
 
     Raises:
-      InputError: the checkpoint is of no such task, cannot be converted or written, its answers
-        are NaN or infinite, or others once it is written, the folder has versions of another
-        format, another process is exporting into it, or TensorFlow takes its path for a pattern.
+      InputError: the checkpoint was trained for another task, or cannot be converted or written;
+        its answers are NaN or infinite, or change when it is written; the folder has versions of
+        another format, another process is exporting into it, or TensorFlow takes its path for a
+        pattern.
     """
-    if int8 and file_format == SAVED_MODEL:
-        expected = f"--format={' or '.join(portable.FORMATS)}"
-        raise InputError(f"--int8 with --format={SAVED_MODEL}", expected, "leave out one of both")
-    if options.precision == BFLOAT16 and file_format != SAVED_MODEL:
-        received = f"--precision={BFLOAT16} with --format={file_format}"
-        raise InputError(
-            received, f"--format={SAVED_MODEL}", "leave out one of both, or try --int8"
-        )
-    activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
+    _refuse_options(options, file_format, int8=int8)
     export_dir = files.own_path(export_dir)
     if file_format == SAVED_MODEL:
         files.refuse_pattern(export_dir)
+    activations = ACTIVATIONS if file_format == SAVED_MODEL else PORTABLE_ACTIVATIONS
     task = make_task(source, config, tokenizer, options, activations)
     answered: list[Answered] = []
+
+    def prove(folder: str) -> None:
+        _prove(folder, answered)
+
     with contextlib.ExitStack() as stack:
         stack.enter_context(files.locked(export_dir, folder=True))
         with files.path_errors(export_dir, "written"):
             final = tf.io.gfile.join(export_dir, str(_next_version(export_dir, file_format)))
         folder = stack.enter_context(
-            files.published(
-                final,
-                lambda folder: _prove(folder, answered),
-                folder=True,
-                last=MODEL_FILES[file_format],
-            )
+            files.published(final, prove, folder=True, last=MODEL_FILES[file_format])
         )
         if file_format == SAVED_MODEL:
-            signatures, facts = task.signatures(), {}
+            signatures = task.signatures()
+            facts = {}
             if options.precision == BFLOAT16:
                 with Progress("compare with float32"), without_chatter():
                     facts = _beside_float32(source, config, tokenizer, options, signatures)
@@ -177,6 +173,17 @@ def export_checkpoint(
     return final
 
 
+def _refuse_options(options: ServingOptions, file_format: str, *, int8: bool) -> None:
+    """Raises `InputError` for numbers that a format does not have."""
+    if int8 and file_format == SAVED_MODEL:
+        expected = f"--format={' or '.join(portable.FORMATS)}"
+        raise InputError(f"--int8 with --format={SAVED_MODEL}", expected, "leave out one of both")
+    if options.precision == BFLOAT16 and file_format != SAVED_MODEL:
+        received = f"--precision={BFLOAT16} with --format={file_format}"
+        remedy = "leave out one of both, or try --int8"
+        raise InputError(received, f"--format={SAVED_MODEL}", remedy)
+
+
 def _beside_float32(
     source: Weights,
     config: BertConfig,
@@ -184,51 +191,66 @@ def _beside_float32(
     options: ServingOptions,
     signatures: Mapping[str, Signature],
 ) -> dict[str, float]:
-    """How far the answers of a model in bfloat16 are from those in float32, for export.json.
+    """The differences between a model's answers in bfloat16 and in float32, for export.json.
 
     Raises:
-      InputError: they are not finite, or of other shapes.
+      InputError: answers are NaN or infinite, or of other shapes.
     """
     exact = make_task(source, config, tokenizer, dataclasses.replace(options, precision=FLOAT32))
-    of_ids, exact_of_ids = signatures[FROM_IDS].traced(), exact.signatures()[FROM_IDS].traced()
+    of_ids = signatures[FROM_IDS].traced()
+    exact_of_ids = exact.signatures()[FROM_IDS].traced()
     names = [name for name, spec in of_ids.structured_outputs.items() if spec.dtype != tf.string]
 
-    def numbers_of(**features: tf.Tensor) -> Answers:
+    def exact_numbers(**features: tf.Tensor) -> Answers:
         answers = exact_of_ids(**features)
         return {name: answers[name] for name in names}
 
-    far = portable.beside(partial(_answers_of, of_ids), numbers_of, exact, fixed=False)
-    if not np.isfinite([*far.values()]).all():
+    figures = portable.beside(partial(_answers_of, of_ids), exact_numbers, exact, fixed=False)
+    if not np.isfinite([*figures.values()]).all():
         received = (
             "answers in bfloat16 that are NaN or infinite, or of other shapes than in float32"
         )
         remedy = f"export with --precision={FLOAT32}, and report this; nothing was left"
         raise InputError(received, "answers near those in float32", remedy)
-    return far
+    return figures
 
 
 def _write_description(folder: str, metadata: Mapping[str, Any], title: str) -> None:
+    """Writes export.json and README.md."""
     text = json.dumps(metadata, indent=1, ensure_ascii=False) + "\n"
     files.write_text(tf.io.gfile.join(folder, METADATA_FILE), text)
     files.write_text(tf.io.gfile.join(folder, MODEL_CARD), model_card(metadata, title))
 
 
 def _next_version(export_dir: str, file_format: str) -> int:
-    """The next number; refuses versions of another format: TF Serving loads the greatest."""
-    found = versions(export_dir)
-    others = [file for name, file in MODEL_FILES.items() if name != file_format]
-    for path in (tf.io.gfile.join(one, file) for one in found.values() for file in others):
-        if tf.io.gfile.exists(path):
-            received = f"--format={file_format} for a folder with {path}"
-            raise InputError(received, "versions of one format", "choose another --export_dir")
-    return max(found, default=0) + 1
+    """The number of the next version.
+
+    Raises:
+      InputError: there is a version of another format. TF Serving loads the greatest version, and
+        could not read it.
+    """
+    folders = versions(export_dir)
+    for name, file in MODEL_FILES.items():
+        if name == file_format:
+            continue
+        for folder in folders.values():
+            path = tf.io.gfile.join(folder, file)
+            if tf.io.gfile.exists(path):
+                received = f"--format={file_format} for a folder with {path}"
+                raise InputError(received, "versions of one format", "choose another --export_dir")
+    return max(folders, default=0) + 1
 
 
 def versions(export_dir: str) -> dict[int, str]:
     """The folders of an export's versions, by their numbers."""
-    names = tf.io.gfile.listdir(export_dir) if tf.io.gfile.isdir(export_dir) else ()
-    numbers = [name.rstrip("/") for name in names]
-    return {int(name): tf.io.gfile.join(export_dir, name) for name in numbers if name.isdecimal()}
+    if not tf.io.gfile.isdir(export_dir):
+        return {}
+    folders = {}
+    for name in tf.io.gfile.listdir(export_dir):
+        number = name.rstrip("/")
+        if number.isdecimal():
+            folders[int(number)] = tf.io.gfile.join(export_dir, number)
+    return folders
 
 
 def _write_saved_model(
@@ -237,15 +259,17 @@ def _write_saved_model(
     """Writes the files that TensorFlow reads; returns requests with the model's own answers."""
     with Progress("trace the signatures"), without_chatter():
         functions = {name: signature.traced() for name, signature in signatures.items()}
-    requests = [arrays_of([row] * count) for count in WARM_UP_BATCHES for row in task.samples]
+    requests = []
+    for num_rows in WARM_UP_BATCHES:
+        requests += [arrays_of([row] * num_rows) for row in task.samples]
     answered = []
     for arrays in requests[: len(task.samples)]:
         answers = _answers_of(functions[DEFAULT], arrays)
         refuse_not_finite(answers)
         answered.append((arrays, answers))
-    # Errors up to here are the model's, not the folder's.
+    # Errors above come from the model, not from the folder.
     with files.path_errors(folder, "written"), tempfile.TemporaryDirectory() as local:
-        exported = tf.Module()  # what a SavedModel holds besides its functions
+        exported = tf.Module()  # what the SavedModel holds besides its functions
         exported.model = task.model
         exported.vocabulary = tf.saved_model.Asset(_write_vocabulary(task, local))
         with Progress("write the SavedModel"), without_chatter():
@@ -265,25 +289,28 @@ def _answers_of(function: Callable[..., Answers], arrays: Arrays) -> Arrays:
 
 
 def _prove(folder: str, answered: Sequence[Answered]) -> None:
-    """Loads a SavedModel, unless nothing was asked, and compares its answers.
+    """Loads a SavedModel and compares its answers.
 
     Args:
       folder: of the SavedModel.
-      answered: requests, with the answers of the model that it was made of.
+      answered: requests, with the answers of the model that it was made of. Empty: the folder has
+        a file of another format, which was compared when it was converted.
 
     Raises:
-      InputError: they differ by more than rounding explains.
+      InputError: answers differ by more than rounding explains.
     """
-    if not answered:  # a file of another format was compared where it was converted
+    if not answered:
         return
     with Progress("load the SavedModel, and compare its answers"), without_chatter():
         loaded = tf.saved_model.load(folder)
         for arrays, wanted in answered:
-            found = _answers_of(loaded.signatures[DEFAULT], arrays)
-            difference, others = portable.differences(found, wanted)
-            if not difference <= portable.TOLERANCE or any(others):
+            answers = _answers_of(loaded.signatures[DEFAULT], arrays)
+            difference, is_other = portable.differences(answers, wanted)
+            num_other = sum(is_other)
+            if not difference <= portable.TOLERANCE or num_other:
                 received = f"answers of the written model that differ by {difference:.1e}"
-                received += f", and {sum(others)} that are no numbers" if any(others) else ""
+                if num_other:
+                    received += f", and {num_other} that are no numbers"
                 expected = f"the model's own, with differences up to {portable.TOLERANCE:.0e}"
                 raise InputError(received, expected, "report this; nothing was left")
 
@@ -292,15 +319,16 @@ def _write_vocabulary(task: ServingTask, folder: str) -> str:
     """Writes assets/vocab.txt; returns its path."""
     text = vocabulary_text(task.sequences.tokenizer.pieces)
     assets = tf.io.gfile.join(folder, "assets")
+    path = tf.io.gfile.join(assets, VOCAB_FILE)
     with files.path_errors(folder, "written"):
         tf.io.gfile.makedirs(assets)
-        files.write_text(path := tf.io.gfile.join(assets, VOCAB_FILE), text)
+        files.write_text(path, text)
     return path
 
 
 @contextlib.contextmanager
 def without_chatter(level: int = logging.WARNING) -> Iterator[None]:
-    """Suppresses what TensorFlow logs below a level while it saves or loads."""
+    """Suppresses TensorFlow's messages below a level while it saves or loads."""
     verbosity = logging.get_verbosity()
     logging.set_verbosity(level)
     try:
@@ -314,14 +342,17 @@ def without_chatter(level: int = logging.WARNING) -> Iterator[None]:
 
 def arrays_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Rows of texts by name, of one shape -> arrays [B] or [B, C] by name."""
-    return {name: np.array([row[name] for row in rows], object) for name in rows[0]}
+    arrays = {}
+    for name in rows[0]:
+        arrays[name] = np.array([row[name] for row in rows], object)
+    return arrays
 
 
 def warm_up_record(inputs: Mapping[str, np.ndarray], *, model_name: str) -> bytes:
     """A serialized `PredictionLog` message, which TF Serving runs when it loads a model.
 
-    Written in the wire format, so that an export needs no tensorflow-serving-api (field numbers as
-    in tensorflow_serving/apis; a test reads them with that package):
+    It is written byte by byte, so that an export needs no tensorflow-serving-api (field numbers as
+    in tensorflow_serving/apis; a test reads the message with that package):
 
         PredictionLog.predict_log = 6 > PredictLog.request = 1 > PredictRequest
         PredictRequest: model_spec = 1 {name = 1, signature_name = 3},
@@ -340,7 +371,8 @@ def warm_up_record(inputs: Mapping[str, np.ndarray], *, model_name: str) -> byte
 
 def _field(number: int, content: bytes) -> bytes:
     """A field of bytes: its number and type, its length as a varint, its content."""
-    length, size = bytearray(), len(content)
+    length = bytearray()
+    size = len(content)
     while size > 127:
         length.append(size & 127 | 128)
         size >>= 7
@@ -359,70 +391,84 @@ def metadata_of(
       task: that is exported.
       source: its checkpoint.
       signatures: of the export.
-      **facts: what was measured of the model; of a file of another format what
-        `portable.write_portable` says of it.
+      **facts: figures of the comparison with the model; of a file of another format also what
+        `portable.write_portable` returns.
     """
-    options, tokenizer = task.listed_options(), task.sequences.tokenizer
+    metadata: dict[str, Any] = {"task": task.head.name, **facts}
     if "file" not in facts:
-        facts |= {"texts": dict(task.texts), "outputs": dict(task.outputs)}
-    return {
-        "task": task.head.name,
-        **facts,
-        "signatures": specs_of({name: one.inputs for name, one in signatures.items()}),
-        "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
-        "options": options,
-        **{name: value for name, value in tokenizer.case.items() if value is not None},
-        **({"never_split": list(tokenizer.never_split)} if tokenizer.never_split else {}),
-        "config": task.sequences.config.to_dict(),
-        "source": os.path.basename(source.path.rstrip("/")),
-        **({"origin": source.metadata.origin} if source.metadata.origin else {}),
-        **({"columns": columns} if (columns := source.metadata.columns) else {}),
-        **({"thresholds": thresholds} if (thresholds := source.metadata.thresholds) else {}),
-        "metrics": metrics_of(source.path),
-        "versions": {
-            "bert-tf": __version__,
-            "tensorflow": tf.__version__,
-            "tensorflow-text": import_tensorflow_text().__version__,
-            "keras": keras.__version__,
-        },
+        metadata["texts"] = dict(task.texts)
+        metadata["outputs"] = dict(task.outputs)
+    inputs = {name: signature.inputs for name, signature in signatures.items()}
+    metadata["signatures"] = specs_of(inputs)
+    metadata["answers"] = {name: dict(s.outputs) for name, s in signatures.items()}
+    metadata["padded"] = [name for name, s in signatures.items() if s.is_padded]
+    metadata["options"] = task.listed_options()
+    tokenizer = task.sequences.tokenizer
+    metadata |= {name: value for name, value in tokenizer.case.items() if value is not None}
+    if tokenizer.never_split:
+        metadata["never_split"] = list(tokenizer.never_split)
+    metadata["config"] = task.sequences.config.to_dict()
+    metadata["source"] = os.path.basename(source.path.rstrip("/"))
+    for name in ("origin", "columns", "thresholds"):
+        if value := getattr(source.metadata, name):
+            metadata[name] = value
+    metadata["metrics"] = metrics_of(source.path)
+    metadata["versions"] = {
+        "bert-tf": __version__,
+        "tensorflow": tf.__version__,
+        "tensorflow-text": import_tensorflow_text().__version__,
+        "keras": keras.__version__,
     }
+    return metadata
 
 
 def specs_of(signatures: Mapping[str, Mapping[str, tf.TensorSpec]]) -> dict[str, Any]:
     """The types and shapes of the inputs of signatures, for JSON."""
-    return {
-        name: {k: {"dtype": v.dtype.name, "shape": v.shape.as_list()} for k, v in inputs.items()}
-        for name, inputs in signatures.items()
-    }
+    listed: dict[str, Any] = {}
+    for signature, inputs in signatures.items():
+        listed[signature] = {}
+        for name, spec in inputs.items():
+            listed[signature][name] = {"dtype": spec.dtype.name, "shape": spec.shape.as_list()}
+    return listed
 
 
 def metrics_of(path: str) -> dict[str, str]:
     """Reads the eval_results.txt of a checkpoint: beside it, or above the folder `best`.
 
-    Empty if there is none, or if its step is another checkpoint's.
+    Empty if there is no such file, or if it has the step of another checkpoint.
     """
     folder = path if tf.io.gfile.isdir(path) else os.path.dirname(path)
-    is_best = os.path.basename(folder) == files.BEST
-    folders = [folder, *([os.path.dirname(folder)] * is_best)]
-    paths = [os.path.join(one, files.EVAL_RESULTS) for one in folders]
-    found = next(filter(tf.io.gfile.exists, paths), None)
-    lines = files.read_text_lines(found) if found else ()
-    pairs = (line.rstrip("\r\n").partition(" = ") for line in lines)
-    metrics = {name: value for name, separator, value in pairs if separator}
+    folders = [folder]
+    if os.path.basename(folder) == files.BEST:
+        folders.append(os.path.dirname(folder))
+    paths = [os.path.join(folder, files.EVAL_RESULTS) for folder in folders]
+    results_file = next(filter(tf.io.gfile.exists, paths), None)
+    if results_file is None:
+        return {}
+    metrics = {}
+    for line in files.read_text_lines(results_file):
+        name, separator, value = line.rstrip("\r\n").partition(" = ")
+        if separator:
+            metrics[name] = value
     step = tf1.step_of(path)
-    is_other = step and metrics.get(tf1.GLOBAL_STEP) not in (None, str(step))
-    return {} if is_other else metrics
+    if step and metrics.get(tf1.GLOBAL_STEP) not in (None, str(step)):
+        return {}
+    return metrics
 
 
 # ---------------------------------------------------------------------------- README.md
 
 
 def _card(kind: str = "") -> str:
+    """A part of the model card, from a file beside this one."""
     return pathlib.Path(__file__).with_name(f"card{kind}.md").read_text(encoding="utf-8")
 
 
-CARD, SAVED_MODEL_CARD, PORTABLE_CARD = _card(), _card("_saved_model"), _card("_portable")
-BFLOAT16_CARD, BATCHES_CARD = _card("_bfloat16"), _card("_batches")
+CARD = _card()
+SAVED_MODEL_CARD = _card("_saved_model")
+PORTABLE_CARD = _card("_portable")
+BFLOAT16_CARD = _card("_bfloat16")
+BATCHES_CARD = _card("_batches")
 INT8_CARDS = {MODEL_FILES[name]: _card(f"_int8_{name}") for name in portable.FORMATS}
 
 
@@ -430,8 +476,8 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
     """The README.md of an export.
 
     Args:
-      metadata: as of `metadata_of`.
-      title: one line: what the model does.
+      metadata: as from `metadata_of`.
+      title: a line that says what the model does.
     """
     parts = [SAVED_MODEL_CARD]
     if metadata["options"].get("precision") == BFLOAT16:
@@ -453,8 +499,8 @@ def model_card(metadata: Mapping[str, Any], title: str) -> str:
 def write_checksums(folder: str) -> None:
     """Writes the checksums of the files in a folder, for `sha256sum -c SHA256SUMS` there.
 
-    They show damage and files of another export, not intent: who can change a file can change the
-    list.
+    They show damage and files of another export, but are no protection: whoever can change a file
+    can change the list.
 
     Raises:
       InputError: a file cannot be read, or the list not written.
@@ -464,19 +510,17 @@ def write_checksums(folder: str) -> None:
 
 
 def _digests(folder: str) -> dict[str, str]:
-    """The checksums of the files in a folder and its folders by their names in it.
+    """The checksums of the files in a folder and the folders in it, by their relative paths.
 
-    Without the list itself and the model card, which people may edit.
+    The list itself is left out, and so is the model card, which people may edit.
     """
+    paths = []
     with files.path_errors(folder):
-        paths = [
-            tf.io.gfile.join(inside, name)
-            for inside, _, found in tf.io.gfile.walk(folder)
-            for name in found
-        ]
-    named = {path.removeprefix(folder).lstrip("/"): path for path in paths}
-    return {
-        name: files.digest_of(path)
-        for name, path in named.items()
-        if name not in (CHECKSUMS, MODEL_CARD)
-    }
+        for inner_folder, _, names in tf.io.gfile.walk(folder):
+            paths += [tf.io.gfile.join(inner_folder, name) for name in names]
+    digests = {}
+    for path in paths:
+        name = path.removeprefix(folder).lstrip("/")
+        if name not in (CHECKSUMS, MODEL_CARD):
+            digests[name] = files.digest_of(path)
+    return digests

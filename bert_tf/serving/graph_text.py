@@ -1,6 +1,6 @@
-"""Requests -> the batch that a model takes, as TensorFlow operations: texts, and records.
+"""Texts and records of a request -> the batch that a model takes, as TensorFlow operations.
 
-Texts by `bert_tf.layers.Tokenizer`. Shapes: N rows, S the longest sequence.
+`bert_tf.layers.Tokenizer` makes sequences of texts. Shapes: N rows, S the longest sequence.
 """
 
 from collections.abc import Callable
@@ -33,11 +33,14 @@ class Sequences:
         if max_seq_length < LEAST_LENGTH:
             received = f"--max_seq_length={max_seq_length}"
             raise InputError(received, f"{LEAST_LENGTH} or more", "use a greater one")
-        self.tokenizer, self.config = tokenizer, config
+        self.tokenizer = tokenizer
+        self.config = config
         self.max_seq_length = max_seq_length
         layer = Tokenizer(tokenizer, max_length=max_seq_length)
-        self.of_texts, self.of_pairs = layer.call, layer.of_pairs
-        self.of_runs, self.join = layer.of_runs, layer.join
+        self.of_texts = layer.call
+        self.of_pairs = layer.of_pairs
+        self.of_runs = layer.of_runs
+        self.join = layer.join
 
     def piece_names(self) -> list[str]:
         """The word piece of each row of the embedding table, `#row` beyond the vocabulary."""
@@ -53,8 +56,8 @@ def parse_records(
     """Serialized tf.Examples [N] -> features int64 [N, (length of the record)].
 
     Raises (at run time):
-      InvalidArgumentError: one is no tf.Example, has no input_ids, a mask or segments of another
-        length, or numbers beyond int32.
+      InvalidArgumentError: one is no tf.Example, has no input_ids, has a mask or segments of
+        another length, or has numbers beyond int32.
     """
     spec = {name: tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64) for name in names}
     parsed = tf.io.parse_example(serialized, spec)
@@ -81,12 +84,12 @@ def parse_examples(serialized: tf.Tensor, names: tuple[str, ...] = FEATURE_NAMES
 def accepted(features: Features, config: BertConfig) -> Features:
     """Checks a request's features, and removes columns that are padding in every row.
 
-    A mask is 0 for padding and anything else for word pieces, as in the models; then 1.
+    A mask may have any number but 0 for word pieces, as in the models; here it becomes 1.
 
     Raises (at run time):
       InvalidArgumentError: they do not fit each other or the model.
     """
-    # Not left to the look-up, as a GPU's accepts any number.
+    # Checked here because look-ups on a GPU accept any number.
     for name, size in (("input_ids", config.vocab_size), ("segment_ids", config.type_vocab_size)):
         fits = tf.reduce_all((features[name] >= 0) & (features[name] < size))
         features = checked(features, fits, f"{name} must be 0 or more and below {size}")
@@ -120,11 +123,12 @@ def without_padding(features: Features, *, most: int, least: int | tf.Tensor = 1
     longest = tf.reduce_max(tf.concat([tf.reshape(ends, [-1]), [least]], 0))
     fits = longest <= most
     features = checked(features, fits, f"a row has more than {most} pieces, the most of this model")
-    return {n: v[..., :longest] if n in FEATURE_NAMES else v for n, v in features.items()}
+    shorter = {name: features[name][..., :longest] for name in FEATURE_NAMES}
+    return features | shorter
 
 
 def checked(features: dict, condition: tf.Tensor, message: str) -> dict:
-    """The same tensors, also ragged; where the condition fails, the request is refused."""
+    """The same tensors, dense or ragged; a request that fails the condition is refused."""
     check = tf.raw_ops.Assert(condition=condition, data=[message])
     with tf.control_dependencies([check]):
         return tf.nest.map_structure(tf.identity, features, expand_composites=True)
@@ -132,13 +136,13 @@ def checked(features: dict, condition: tf.Tensor, message: str) -> dict:
 
 # ---------------------------------------------------------------------------- many sequences
 
-TOKENS_AT_ONCE = 16384  # of the windows of a long document that run through the model together
+TOKENS_AT_ONCE = 16384  # of the windows of a long document that the model computes together
 
 
 def in_chunks(
     compute: Callable[[Features], list[tf.Tensor]], features: Features, *, dtypes: list[tf.DType]
 ) -> list[tf.Tensor]:
-    """Runs `compute` on some rows at a time: any number of rows in bounded memory.
+    """Runs `compute` on some rows at a time, so that any number of rows needs bounded memory.
 
     Args:
       compute: features [n, S] -> tensors [n, ...].
@@ -150,13 +154,15 @@ def in_chunks(
     """
     rows, length = tf.unstack(tf.shape(features["input_ids"]))
     at_once = tf.maximum(TOKENS_AT_ONCE // length, 1)
-    num_chunks = tf.maximum((rows + at_once - 1) // at_once, 1)  # of no rows: one, for the shapes
+    # At least one chunk: without rows it gives the shapes.
+    num_chunks = tf.maximum((rows + at_once - 1) // at_once, 1)
     arrays = [tf.TensorArray(dtype, size=num_chunks, infer_shape=False) for dtype in dtypes]
 
     def body(i, arrays):
-        chunk = {n: v[i * at_once : (i + 1) * at_once] for n, v in features.items()}
+        chunk = {name: x[i * at_once : (i + 1) * at_once] for name, x in features.items()}
         values = compute(chunk)
-        return i + 1, [array.write(i, value) for array, value in zip(arrays, values, strict=True)]
+        arrays = [array.write(i, value) for array, value in zip(arrays, values, strict=True)]
+        return i + 1, arrays
 
     _, arrays = tf.while_loop(lambda i, _: i < num_chunks, body, [0, arrays], parallel_iterations=1)
     return [array.concat() for array in arrays]

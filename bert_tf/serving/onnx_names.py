@@ -1,8 +1,8 @@
-"""Names in an ONNX file: the same model gives the same bytes, and any size has a name.
+"""Names in an ONNX file, so that a model always gives the same bytes, and free sizes have names.
 
-The converter numbers nodes and tensors, which it names, sorts and keeps by the hashes of strings
-and by all that the process has converted before. Here nodes are ordered by what they compute:
-those that an output needs, in the order of inputs; and all names are given in that order.
+The converter's names, numbers and order depend on hashes of strings and on what the process
+converted before. Here nodes are ordered by what they compute: only those that an output needs, each
+after the nodes that it reads from; and all names are given in that order.
 """
 
 import itertools
@@ -13,11 +13,11 @@ Dimensions = Mapping[str, Sequence[str]]  # of inputs and outputs
 
 
 def write_named(path: str, dimensions: Dimensions) -> None:
-    """Names what an ONNX file has, in place.
+    """Renames everything in an ONNX file, in place.
 
     Args:
       path: of the file.
-      dimensions: a name for each dimension of inputs and outputs, for those of any size.
+      dimensions: of each input and output, a name for each dimension; used where the size is free.
     """
     import onnx
 
@@ -40,10 +40,11 @@ def name_in_order(graph: Any, names: dict[str, str], numbers: Iterator[int]) -> 
 
     Args:
       graph: an onnx.GraphProto, changed in place.
-      names: new names by old ones, of tensors that have one; those of this graph are added.
-      numbers: of the names to come.
+      names: new names of tensors by their old ones; the names of this graph are added.
+      numbers: for the new names.
     """
-    nodes, needed = nodes_in_order(graph), []
+    nodes = nodes_in_order(graph)
+    needed = []
     tensors = {tensor.name: tensor for tensor in graph.initializer}
 
     def need(name: str) -> None:
@@ -76,7 +77,7 @@ def name_in_order(graph: Any, names: dict[str, str], numbers: Iterator[int]) -> 
 
 
 def nodes_in_order(graph: Any) -> list[Any]:
-    """The nodes that the outputs of a graph need, each behind those that it reads from."""
+    """The nodes that the outputs of a graph need, each after the nodes that it reads from."""
     makers = {name: node for node in graph.node for name in node.output if name}
     ordered: dict[int, Any] = {}
     waiting = [(makers[end.name], False) for end in reversed(graph.output) if end.name in makers]
@@ -94,7 +95,7 @@ def nodes_in_order(graph: Any) -> list[Any]:
 
 
 def names_read(node: Any) -> list[str]:
-    """The tensors that a node reads, in order; those that its branches read from outside too."""
+    """The tensors that a node reads, in order, with those that its branches read from outside."""
     names = [*node.input]
     for graph in inner_graphs(node):
         for inner in nodes_in_order(graph):
@@ -105,5 +106,5 @@ def names_read(node: Any) -> list[str]:
 
 def inner_graphs(node: Any) -> list[Any]:
     """The graphs among a node's attributes, such as the branches of an If, by their names."""
-    found = sorted(node.attribute, key=lambda attribute: attribute.name)
-    return [attribute.g for attribute in found if attribute.HasField("g")]
+    attributes = sorted(node.attribute, key=lambda attribute: attribute.name)
+    return [attribute.g for attribute in attributes if attribute.HasField("g")]

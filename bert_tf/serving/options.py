@@ -1,4 +1,4 @@
-"""What can be chosen when a model is exported or asked. Loads no TensorFlow."""
+"""The options of exports and predictions. Loads no TensorFlow."""
 
 import dataclasses
 import math
@@ -24,7 +24,7 @@ FLOAT32, BFLOAT16 = ANSWER_PRECISIONS = ("float32", "bfloat16")
 
 
 class AnswerFiles(Options):
-    """What a model is asked, and where its answers go."""
+    """The files with a model's inputs and its answers."""
 
     input_file: str | None = option(
         "The inputs, one a line; default: standard input.", default=None, path=True, original=True
@@ -57,7 +57,7 @@ class InputRows(Options):
 
 
 class AnswerPrecision(Options):
-    """What a command computes answers in, from weights."""
+    """The precision of answers that a command computes from weights."""
 
     precision: str = option(
         "What answers are computed in. bfloat16 is faster on CPUs that multiply it.",
@@ -100,10 +100,10 @@ class WeightsOptions(ModelFiles):
 
 
 class ServingOptions(Options):
-    """Choices at export, of the command `export` too.
+    """Choices at export, which are also options of the command `export`.
 
-    None means not chosen: the value then comes from the checkpoint's files or, if they have none or
-    belong to another task, is the default that the option names. Task, labels and pairs that
+    None means not chosen: the value then comes from the checkpoint's files. If they have none or
+    belong to another task, it is the default that the option names. Task, labels and pairs that
     contradict the files are refused.
 
     Attributes:

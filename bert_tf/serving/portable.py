@@ -5,12 +5,13 @@
                  README.md, export.json         its description, for people and programs
                  SHA256SUMS                     checksums of the files but README.md
 
-The `ids` signature without strings: features in, every numeric answer out. The caller tokenizes.
-Before a file is published it is compared with the model it was converted from. Most whole numbers
-must be the same, not all: of two equally likely pieces either may come first.
+The file has the `ids` signature without strings: features in, every numeric answer out. The caller
+tokenizes. Before a file is published, its answers are compared with those of the model that it was
+converted from. Half of the whole numbers may differ, as of two equally likely pieces either may
+come first.
 
-A LiteRT file takes one row of fixed length, the shape that its kernels are made for; an ONNX file
-any number of rows of any length, and names these sizes.
+A LiteRT file takes one row of fixed length, the shape that its kernels are made for. An ONNX file
+takes any number of rows of any length, and names these sizes.
 
 Shapes: B rows, S sequence, C choices, P masked positions.
 """
@@ -42,13 +43,16 @@ Answer = Callable[[Arrays], Arrays]
 Shapes = Mapping[str, tuple[int | None, ...]]
 MASKED = "masked_lm_positions"
 MASKED_POSITIONS = 20  # P of a LiteRT file
-THREADS = 2  # for the comparison
-TOLERANCE = 1e-4  # between a file of float32 and the model
-# Words of the compared texts, as fractions of S.
+THREADS = 2  # of the comparison
+TOLERANCE = 1e-4  # of the answers of a float32 file
+# Lengths of the compared texts, in words, as fractions of S.
 SAMPLE_LENGTHS = (1.0, 0.4, 0.2, 0.1, 0.1, 0.05, 0.05, 0.02)
-GREATEST, OTHERS, IN_BATCHES = "greatest_difference", "other_whole_numbers", "_in_batches"
+# Names of figures in export.json.
+GREATEST = "greatest_difference"
+OTHERS = "other_whole_numbers"
+IN_BATCHES = "_in_batches"
 BATCH, CHOICES, MASKS, SEQUENCE = "batch", "choices", "masks", "sequence"  # in an ONNX file
-# All different, and none beyond a model's: they show which of them an answer's dimension is.
+# Sizes that every model can take. As all differ, an answer's size shows which dimension it is.
 TOLD_APART = {BATCH: 2, CHOICES: 3, MASKS: 4, SEQUENCE: LEAST_LENGTH}
 
 
@@ -58,8 +62,8 @@ class PortableFormat(NamedTuple):
     Attributes:
       file_name: in the folder of the export.
       fixed: whether shapes are fixed.
-      modules: that converting and running need.
-      load: the file's path, number of threads -> a function of features.
+      modules: what converting and running import.
+      load: the file's path, number of threads -> a function from features to answers.
     """
 
     file_name: str
@@ -69,11 +73,14 @@ class PortableFormat(NamedTuple):
 
 
 class AnswersOfIds(keras.Model):
-    """Features [B, S] -> the answers of a task that are numbers; as Keras exports models."""
+    """Features [B, S] -> the numeric answers of a task, as a model that Keras can export."""
 
     def __init__(self, task: ServingTask, names: Sequence[str]):
         super().__init__()
-        self.served, self._task, self._names, self.built = task.model, task, names, True
+        self.served = task.model
+        self._task = task
+        self._names = names
+        self.built = True
 
     def call(self, features: Mapping[str, tf.Tensor]) -> Answers:
         """The answers by name, each [B, ...]."""
@@ -90,11 +97,11 @@ def write_portable(
       task: with the trained model.
       folder: an existing one; local or remote.
       name: one of FORMATS.
-      int8: weights as int8 with a scale for each channel.
+      int8: whether weights are int8 with a scale for each channel.
 
     Returns:
-      The signature, and its part of export.json: the file, and how far its answers are from those
-      of the model in float32, as `beside` has it.
+      The signature, and its part of export.json: the file's name, and the differences between its
+      answers and those of the model in float32, as from `beside`.
 
     Raises:
       InputError: the extra is not installed, the file's answers differ from the model's, or it
@@ -104,44 +111,60 @@ def write_portable(
     for module in file_format.modules:
         package = module.replace("_", "-")
         import_extra(module, package=package, extra=name, needed_by=f"--format={name}")
-    told = task.id_outputs or task.outputs
-    outputs = {name: what for name, what in told.items() if not what.startswith("string")}
+    meanings = task.id_outputs or task.outputs
+    outputs = {name: what for name, what in meanings.items() if not what.startswith("string")}
     shapes = input_shapes(task, fixed=file_format.fixed)
     specs = {name: tf.TensorSpec(shape, tf.int32, name) for name, shape in shapes.items()}
     model = AnswersOfIds(task, tuple(outputs))
-    signature = Signature(specs, lambda **features: model.call(features), outputs)
+    is_padded = FROM_IDS in task.padded
+    signature = Signature(specs, lambda **features: model.call(features), outputs, is_padded)
     with tempfile.TemporaryDirectory() as local:
         path = os.path.join(local, file_format.file_name)
         with files.path_errors(path, "written"):
             convert(model, path, specs, name=name, int8=int8)
         answer = file_format.load(path, THREADS)
-        far = beside(answer, signature.traced(), task, fixed=file_format.fixed)
+        figures = beside(answer, signature.traced(), task, fixed=file_format.fixed)
         size = os.path.getsize(path) / 1e6
-        figures = ", ".join(f"{figure} {value:.2g}" for figure, value in far.items())
-        logging.info("%s: %.1f MB; %s", file_format.file_name, size, figures)
-        most = sys.float_info.max if int8 else TOLERANCE
-        difference = max(value for figure, value in far.items() if figure.startswith(GREATEST))
-        other = max(value for figure, value in far.items() if figure.startswith(OTHERS))
-        if not difference <= most or (other > 0.5 and not int8):
-            raise InputError(
-                f"answers of the converted model that differ by {difference:.1e}, and in "
-                f"{other:.0%} of the whole numbers",
-                f"at most {TOLERANCE:.0e} and half; of int8 weights finite numbers of these shapes",
-                "take --format=saved_model, and report it with the versions of the converter",
-            )
+        listed = ", ".join(f"{figure} {value:.2g}" for figure, value in figures.items())
+        logging.info("%s: %.1f MB; %s", file_format.file_name, size, listed)
+        _refuse_differences(figures, int8=int8)
         with files.path_errors(folder, "written"):
             tf.io.gfile.copy(path, tf.io.gfile.join(folder, file_format.file_name))
-    return {FROM_IDS: signature}, {"file": file_format.file_name, "int8_weights": int8, **far}
+    return {FROM_IDS: signature}, {"file": file_format.file_name, "int8_weights": int8, **figures}
+
+
+def _refuse_differences(figures: Mapping[str, float], *, int8: bool) -> None:
+    """Raises `InputError` if the answers of a file differ too much from the model's."""
+    difference = max(value for name, value in figures.items() if name.startswith(GREATEST))
+    share = max(value for name, value in figures.items() if name.startswith(OTHERS))
+    most = sys.float_info.max if int8 else TOLERANCE
+    if not difference <= most or (share > 0.5 and not int8):
+        raise InputError(
+            f"answers of the converted model that differ by {difference:.1e}, and in "
+            f"{share:.0%} of the whole numbers",
+            f"at most {TOLERANCE:.0e} and half; of int8 weights finite numbers of these shapes",
+            "take --format=saved_model, and report it with the versions of the converter",
+        )
 
 
 def convert(
     model: AnswersOfIds, path: str, specs: Mapping[str, tf.TensorSpec], *, name: str, int8: bool
 ) -> None:
-    """Writes a model of inputs by name as a file of a format."""
-    more = {"optimizations": [tf.lite.Optimize.DEFAULT]} if int8 and name == LITERT else {}
+    """Writes a model as a file of a format.
+
+    Args:
+      model: to write.
+      path: of the file.
+      specs: of the model's inputs, by name.
+      name: of the format, one of FORMATS.
+      int8: whether weights are int8.
+    """
+    options = {}
+    if int8 and name == LITERT:
+        options["optimizations"] = [tf.lite.Optimize.DEFAULT]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # Keras asks for a name that NumPy had
-        model.export(path, format=name, input_signature=[specs], verbose=False, **more)
+        warnings.simplefilter("ignore", FutureWarning)  # Keras uses a name that NumPy deprecates
+        model.export(path, format=name, input_signature=[specs], verbose=False, **options)
     if name != ONNX:
         return
     if int8:
@@ -174,15 +197,16 @@ def named_dimensions(
 ) -> onnx_names.Dimensions:
     """Names for the dimensions of a model's features and answers.
 
-    Of an answer each is called as the one of the features that has its size; another size, of the
-    answer and its place.
+    A dimension of an answer is named like the dimension of the features that has its size;
+    otherwise it gets the answer's name and its place.
     """
     names = {name: dimensions_of(name, spec) for name, spec in specs.items()}
-    shapes = {name: _shape(dimensions, TOLD_APART) for name, dimensions in names.items()}
-    asked = {name: tf.zeros(shape, tf.int32) for name, shape in shapes.items()}
+    features = {}
+    for name, dimensions in names.items():
+        features[name] = tf.zeros(_shape(dimensions, TOLD_APART), tf.int32)
     of_size = {size: dimension for dimension, size in TOLD_APART.items()}
-    for name, value in model.call(asked).items():
-        places = enumerate(value.shape)
+    for name, answer in model.call(features).items():
+        places = enumerate(answer.shape)
         names[name] = tuple(of_size.get(size, f"{name}_{place}") for place, size in places)
     return names
 
@@ -192,34 +216,37 @@ def _shape(dimensions: Sequence[str], sizes: Mapping[str, int]) -> tuple[int, ..
 
 
 def beside(answer: Answer, signature: Any, task: ServingTask, *, fixed: bool) -> dict[str, float]:
-    """How far answers are from a model's, for export.json: of texts alone, and of batches of them.
+    """Compares answers to sample texts with a model's, for export.json: one by one, and in a batch.
 
     Args:
       answer: features -> the answers to compare.
-      signature: the model's own, from features as keyword arguments.
+      signature: the model's, from features as keyword arguments.
       task: whose texts are asked about.
-      fixed: they are padded to the maximum length, and there are no batches.
+      fixed: whether texts are padded to the maximum length, and there are no batches.
 
     Returns:
-      What `compare` returns, by name; of batches, where there are any, under a name of its own.
+      What `compare` returns, by name; for a batch the names end with IN_BATCHES.
     """
-    rows, length = sample_rows(task), task.sequences.max_seq_length if fixed else 0
+    rows = sample_rows(task)
+    length = task.sequences.max_seq_length if fixed else 0
     requests = {"": [joined([row], length) for row in rows]}
-    requests |= {} if fixed else {IN_BATCHES: [joined(rows)]}
-    far = {}
-    for how, batches in requests.items():
-        difference, other = compare(answer, signature, batches)
-        far |= {f"{GREATEST}{how}": difference, f"{OTHERS}{how}": other}
-    return far
+    if not fixed:
+        requests[IN_BATCHES] = [joined(rows)]
+    figures = {}
+    for ending, batches in requests.items():
+        difference, share = compare(answer, signature, batches)
+        figures[f"{GREATEST}{ending}"] = difference
+        figures[f"{OTHERS}{ending}"] = share
+    return figures
 
 
 def compare(answer: Answer, signature: Any, requests: Iterable[Arrays]) -> tuple[float, float]:
-    """Answers beside a model's, to some requests.
+    """Compares answers to requests with a model's.
 
     Returns:
-      The greatest difference of floating-point answers, of an answer beyond 10 for each 10 of its
-      size; infinite if shapes differ or an answer is missing or NaN. And the share of other whole
-      numbers among the rest.
+      The greatest difference of floating-point answers, divided by a tenth of the answer's
+      greatest number where that is more than 10; infinite if shapes differ or an answer is missing
+      or NaN. And the share of the other numbers that differ.
     """
     greatest = 0.0
     is_other: list[bool] = []
@@ -227,60 +254,63 @@ def compare(answer: Answer, signature: Any, requests: Iterable[Arrays]) -> tuple
         answers = signature(**{name: tf.constant(value) for name, value in features.items()})
         wanted = {name: value.numpy() for name, value in answers.items()}
         refuse_not_finite(wanted)
-        difference, others = differences(answer(features), wanted)
+        difference, is_other_here = differences(answer(features), wanted)
         greatest = max(greatest, difference)
-        is_other += others
+        is_other += is_other_here
     return greatest, float(np.mean(is_other or [False]))
 
 
 def differences(answers: Mapping[str, Any], wanted: Arrays) -> tuple[float, list[bool]]:
-    """Answers beside those that are wanted, by name.
+    """Compares answers with the wanted ones, by name.
 
     Returns:
-      The greatest difference of floating-point answers, as `compare` has it, and of each other
-      value whether it is another one.
+      The greatest difference of floating-point answers, as from `compare`; and for each value that
+      is not of floating point whether it differs.
     """
-    greatest, is_other = 0.0, []
+    greatest = 0.0
+    is_other: list[bool] = []
     for name, value in wanted.items():
-        found = np.asarray(answers.get(name))
-        is_wrong = found.dtype.kind == "f" and not np.isfinite(found).all()
-        if found.shape != value.shape or is_wrong:
+        answer = np.asarray(answers.get(name))
+        has_nan = answer.dtype.kind == "f" and not np.isfinite(answer).all()
+        if answer.shape != value.shape or has_nan:
             greatest = np.inf
         elif value.dtype.kind == "f":
-            size = max(1.0, np.abs(value).max(initial=0) / MOST_USUAL)  # of prices, say
-            greatest = max(greatest, float(np.abs(found - value).max(initial=0) / size))
+            scale = max(1.0, np.abs(value).max(initial=0) / MOST_USUAL)  # of prices, say
+            greatest = max(greatest, float(np.abs(answer - value).max(initial=0) / scale))
         else:
-            is_other += (found != value).ravel().tolist()
+            is_other += (answer != value).ravel().tolist()
     return greatest, is_other
 
 
 def sample_rows(task: ServingTask) -> list[Arrays]:
-    """Texts of words of the vocabulary, for each of SAMPLE_LENGTHS the features [1, (C,) S]."""
-    rng, shapes = np.random.default_rng(0), input_shapes(task, fixed=True)
+    """Features [1, (C,) S] of texts of random words, one for each of SAMPLE_LENGTHS."""
+    rng = np.random.default_rng(0)
+    shapes = input_shapes(task, fixed=True)
+    shape = shapes["input_ids"]
+    num_sequences = shape[1] if len(shape) == 3 else 1
     pieces = [piece for piece in task.sequences.tokenizer.pieces if piece.isalnum()]
     words = np.array(pieces or ["?"])
-    shape = shapes["input_ids"]
     rows = []
     for share in SAMPLE_LENGTHS:
-        most = max(1, round(share * shape[-1]))
+        num_words = max(1, round(share * shape[-1]))
         request = {}
         for name, spec in task.text_specs().items():
             count = shape[1] if spec.shape.rank == 2 else 1  # endings of a context
-            texts = [" ".join(rng.choice(words, most)) for _ in range(count)]
+            texts = [" ".join(rng.choice(words, num_words)) for _ in range(count)]
             request[name] = tf.reshape(texts, [1, count][: spec.shape.rank])
         row = {}
         for name, value in task.features(**request).items():
-            of_one = value[: shape[1] if len(shape) == 3 else 1]  # of windows the first
-            row[name] = of_one.numpy().reshape(*shape[:-1], -1)
+            first = value[:num_sequences]  # of several windows only the first
+            row[name] = first.numpy().reshape(*shape[:-1], -1)
         if MASKED in shapes:
-            real = row["input_mask"].sum()
-            row[MASKED] = rng.integers(0, real, shapes[MASKED]).astype(np.int32)
+            num_tokens = row["input_mask"].sum()
+            row[MASKED] = rng.integers(0, num_tokens, shapes[MASKED]).astype(np.int32)
         rows.append(row)
     return rows
 
 
 def joined(rows: Sequence[Arrays], length: int = 0) -> Arrays:
-    """Rows [1, (C,) S] as a batch, padded with 0 to the longest, or further to a length."""
+    """Joins rows [1, (C,) S] to a batch, padded with 0 to the longest row, or to `length`."""
     longest = max(length, *(row["input_ids"].shape[-1] for row in rows))
     batch = {}
     for name in rows[0]:

@@ -1,15 +1,19 @@
-"""An export or a checkpoint, loaded once and asked any number of times, in Python.
+"""Predictions in Python: loads an export or a checkpoint, and answers any number of items.
 
-predictor = bert_tf.Predictor("/serving/mrpc")
-predictor.predict([("He left.", "He went away."), ("It rains.", "I am hungry.")])
+    predictor = bert_tf.Predictor("/serving/mrpc")
+    predictor.predict([("He left.", "He went away."), ("It rains.", "I am hungry.")])
 
-EXPORT_DIR/1, /2, ...    the greatest version, or the one asked for
-EXPORT_DIR/2             this version
-a folder with weights    the functions that an export of it would have, without writing one
+What can be loaded:
 
-items     in the order of the caller; a window of them is in memory, not all
-batches   rows of similar length, as a batch is as wide as its longest row
-answers   in the order of the caller again, each as soon as its window is done
+    EXPORT_DIR               the greatest version in it, or the one asked for
+    EXPORT_DIR/2             this version
+    a folder with weights    the functions that an export of it would have, without writing one
+
+How items are answered:
+
+    items     come in the caller's order; a window of them is in memory, not all
+    batches   have rows of similar length, as a batch is as wide as its longest row
+    answers   are in the caller's order again, each as soon as its window is done
 """
 
 import contextlib
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
     from bert_tf.keywords import PredictorOptions
 
 IN_WINDOWS = ("question_answering", "token_labels")  # tasks that read long texts whole
-BATCHES_OF_A_WINDOW = 16  # at most; a window is sorted by length
+BATCHES_OF_A_WINDOW = 16  # at most; the rows of a window are sorted by length
 BYTES_OF_A_WINDOW = 16 << 20  # of text, unless a single text has more
 
 # ---------------------------------------------------------------------------- loaded models
@@ -62,7 +66,7 @@ class ServedModel:
       model: holds the weights under the names of `inference.InferenceModel`.
       function: returns the concrete function of a signature: arrays by name -> answers by name.
       make_tokenizer: returns the model's tokenizer.
-      keep: an object that must live as long as this one.
+      keep: an object that must live as long as this one; TensorFlow holds its variables weakly.
     """
 
     path: str
@@ -71,13 +75,20 @@ class ServedModel:
     function: Callable[[str], Any]
     make_tokenizer: Callable[[], FullTokenizer]
     keep: Any = None
-    # One thread traces a function or reads a vocabulary.
+    # Only one thread at a time traces a function or reads the vocabulary.
     _lock: threading.Lock = dataclasses.field(default_factory=threading.Lock, repr=False)
 
     def run(
         self, arrays: Mapping[str, np.ndarray], signature: str = DEFAULT
     ) -> dict[str, np.ndarray]:
-        """Runs a signature; arrays of objects hold bytes. The answers come in the order of names.
+        """Runs a signature.
+
+        Args:
+          arrays: its inputs by name, [B, ...]; texts as objects, which are bytes.
+          signature: its name.
+
+        Returns:
+          The answers, [B, ...], sorted by name.
 
         Raises:
           KeyError: there is no such signature.
@@ -119,13 +130,13 @@ def open_model(
       path: of an export, of the folder of its versions, or of weights; local or remote.
       version: of the export; None: the greatest.
       **options: what the files of a checkpoint do not say: bert_config_file, vocab_file,
-        do_lower_case, and fields of `ServingOptions`. None counts as not given.
+        do_lower_case, and fields of `ServingOptions`. None means not given.
 
     Raises:
       InputError: there is no model, or something does not fit.
     """
     path = files.own_path(path)
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    chosen: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     with files.path_errors(path):
         versions = _versions(path)
     if version is not None and version not in versions:
@@ -133,33 +144,47 @@ def open_model(
         remedy = "name an existing version, or none for the greatest"
         raise InputError(f"version {version} of {path}", expected, remedy)
     if versions:
-        if given:
-            received = f"{', '.join(given)} for the export {path}"
+        if chosen:
+            received = f"{', '.join(chosen)} for the export {path}"
             expected = "no such options: they were chosen when it was made"
             raise InputError(received, expected, "leave them out, or give the checkpoint's folder")
         return open_export(versions[max(versions) if version is None else version])
+    return _open_checkpoint(path, **chosen)
+
+
+def _open_checkpoint(
+    path: str,
+    *,
+    bert_config_file: str | None = None,
+    vocab_file: str | None = None,
+    do_lower_case: bool | None = None,
+    **options: Any,
+) -> ServedModel:
+    """Loads a checkpoint; `options` are fields of `ServingOptions`."""
     source = open_weights(path)
-    config_file, vocab_file, lower = (
-        given.pop(name, None) for name in ("bert_config_file", "vocab_file", "do_lower_case")
-    )
-    chosen = ServingOptions(**given)
-    config = config_of(source, config_file)
-    return of_weights(source, config, tokenizer_of(source, config, vocab_file, lower), chosen)
+    serving_options = ServingOptions(**options)
+    config = config_of(source, bert_config_file)
+    tokenizer = tokenizer_of(source, config, vocab_file, do_lower_case)
+    return of_weights(source, config, tokenizer, serving_options)
 
 
 def _versions(path: str) -> dict[int, str]:
-    """The folders of SavedModels by version; an export itself is version 0 of its folder."""
-    folders = {0: path} | export.versions(path) if tf.io.gfile.isdir(path) else {}
-    file = MODEL_FILES[SAVED_MODEL]
-    return {n: f for n, f in folders.items() if tf.io.gfile.exists(tf.io.gfile.join(f, file))}
+    """The folders of SavedModels by version; a path that is an export itself is version 0."""
+    if not tf.io.gfile.isdir(path):
+        return {}
+    versions = {}
+    for number, folder in ({0: path} | export.versions(path)).items():
+        if tf.io.gfile.exists(tf.io.gfile.join(folder, MODEL_FILES[SAVED_MODEL])):
+            versions[number] = folder
+    return versions
 
 
 def open_export(folder: str) -> ServedModel:
     """Loads one version of an export.
 
     Raises:
-      InputError: `bert-tf export` has not written it, it is damaged, or TensorFlow takes its path
-        for a pattern.
+      InputError: it was not written by `bert-tf export`, is damaged, or has a path that TensorFlow
+        takes for a pattern.
     """
     files.refuse_pattern(folder)
     path = tf.io.gfile.join(folder, METADATA_FILE)
@@ -169,29 +194,31 @@ def open_export(folder: str) -> ServedModel:
         remedy="export it with `bert-tf export`; SavedModels of `model.export` cannot be used",
     )
     with damage_errors(folder, "an export as `bert-tf export` wrote it"):
-        with contextlib.suppress(FileNotFoundError):  # else a traceback is logged
+        # A damaged fingerprint is an error here; `load` would log a traceback.
+        with contextlib.suppress(FileNotFoundError):
             tf.saved_model.experimental.read_fingerprint(folder)
-        # Nothing is logged, not even tracebacks.
         with export.without_chatter(logging.FATAL):
             loaded = tf.saved_model.load(folder)
         signatures = loaded.signatures
-        inputs = {name: one.structured_input_signature[1] for name, one in signatures.items()}
+        inputs = {
+            name: signature.structured_input_signature[1] for name, signature in signatures.items()
+        }
         metadata["signatures"] = export.specs_of(inputs)
         text_inputs(metadata)
         BertConfig.from_dict(metadata["config"], source=f"{path}, its config")
     warn_of_precision(metadata.get("options", {}).get("precision", ""))
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
     names = ("do_lower_case", "strip_accents", "never_split")
-    own = {name: metadata[name] for name in names if name in metadata}
-    tokenizer = functools.cache(lambda: FullTokenizer(vocab_file, **own))
+    case = {name: metadata[name] for name in names if name in metadata}
+    make_tokenizer = functools.cache(lambda: FullTokenizer(vocab_file, **case))
     function = signatures.__getitem__
-    return ServedModel(folder, metadata, loaded.model, function, tokenizer, keep=loaded)
+    return ServedModel(folder, metadata, loaded.model, function, make_tokenizer, keep=loaded)
 
 
 def of_weights(
     source: Weights, config: BertConfig, tokenizer: FullTokenizer, options: ServingOptions
 ) -> ServedModel:
-    """Loads a checkpoint as its export would be.
+    """Loads a checkpoint with the functions that an export of it would have.
 
     Args:
       source: the checkpoint.
@@ -200,18 +227,18 @@ def of_weights(
       options: what is not in the checkpoint.
 
     Raises:
-      InputError: the checkpoint is of no such task, or something does not fit.
+      InputError: the checkpoint was trained for another task, or something does not fit.
     """
     task = make_task(source, config, tokenizer, options)
     signatures = task.signatures()
     metadata = export.metadata_of(task, source, signatures)
-    # Each takes seconds to trace: only when first used.
+    # A function takes seconds to trace, so it is traced when it is first used.
     function = functools.cache(lambda name: signatures[name].traced())
     return ServedModel(source.path, metadata, task.model, function, lambda: tokenizer, keep=task)
 
 
 def warm_up(model: ServedModel) -> None:
-    """Asks a model and its tokenizer once, so that the first answer takes no longer than others."""
+    """Runs a model and its tokenizer once, so that the first request is as fast as later ones."""
     list(model.tokenizer.iter_ids(["a"]))
     reader = RowReader(model.metadata)
     texts = {name: ["a", "b"] if is_list else "a" for name, is_list in reader.is_list.items()}
@@ -255,13 +282,15 @@ class Predictor:
         if batch_size < 1:
             raise InputError(f"a batch_size of {batch_size}", "1 or more", "correct it")
         refuse_forked("a Predictor")
-        if not isinstance(path, ServedModel):
-            path = open_model(path, version=version, **options)
-        elif options or version is not None:
-            received = f"options for the model {path.path}, which is loaded"
-            expected = "none: they were chosen when it was loaded"
-            raise InputError(received, expected, "leave them out, or give the path")
-        self.model = path
+        if isinstance(path, ServedModel):
+            model = path
+            if options or version is not None:
+                received = f"options for the model {model.path}, which is loaded"
+                expected = "none: they were chosen when it was loaded"
+                raise InputError(received, expected, "leave them out, or give the path")
+        else:
+            model = open_model(path, version=version, **options)
+        self.model = model
         self.batch_size = batch_size
         self._reader = RowReader(self.model.metadata)
 
@@ -293,8 +322,8 @@ class Predictor:
           without padding.
 
         Raises:
-          InputError: an item is something else; the message has its number, from 1. Or the
-            process was forked after TensorFlow had run.
+          InputError: an item is something else (the message has its number, from 1), or the process
+            was forked after TensorFlow had run.
         """
         return list(self.stream(items))
 
@@ -302,11 +331,11 @@ class Predictor:
         """The answers to any number of items, in their order, in constant memory.
 
         Args:
-          items: as for `predict`; many batches of them are read before the first is answered, so
+          items: as for `predict`. Many batches of them are read before the first is answered, so
             that each batch has items of similar length.
 
         Yields:
-          As `predict` returns. At the end it is logged how many texts were cut.
+          The answers as `predict` returns them. At the end the number of cut texts is logged.
 
         Raises:
           InputError: an item cannot be used; earlier windows are answered.
@@ -315,31 +344,33 @@ class Predictor:
         if isinstance(items, str | bytes | Mapping) or not hasattr(items, "__iter__"):
             received = f"a single item ({type(items).__name__})"
             raise InputError(received, "an iterable of items", "put brackets around it")
-        if hasattr(items, "columns"):  # it would give their names
+        if hasattr(items, "columns"):  # iterating over a table gives the names of its columns
             remedy = 'give a column, or the rows: table.to_dict("records")'
             raise InputError(f"a table ({type(items).__name__})", "an iterable of items", remedy)
         rows = (self._reader.read(item, f"item {number}") for number, item in enumerate(items, 1))
         number = num_cut = 0
-        for held in _windows(rows, self.batch_size * BATCHES_OF_A_WINDOW):
-            number += len(held)
-            num_cut += self._num_cut(held)
-            yield from self._answers(held)
+        for window in _windows(rows, self.batch_size * BATCHES_OF_A_WINDOW):
+            number += len(window)
+            num_cut += self._num_cut(window)
+            yield from self._answers(window)
         if num_cut:
             logging.warning("%s", told_cut(num_cut, number, self._most))
 
     @property
     def _most(self) -> int:
-        """The tokens of a sequence at most; 0 where long texts are read in windows."""
-        most = self.model.metadata.get("options", {}).get("max_seq_length", 0)
-        return 0 if self.model.metadata.get("task") in IN_WINDOWS else most
+        """The maximum number of tokens of a sequence; 0 where long texts are read in windows."""
+        if self.model.metadata.get("task") in IN_WINDOWS:
+            return 0
+        return self.model.metadata.get("options", {}).get("max_seq_length", 0)
 
     def _num_cut(self, rows: Sequence[Row]) -> int:
-        """How many rows have more tokens than the model reads."""
+        """The number of rows that have more tokens than the model reads; the graph cuts them."""
         most = self._most
         if not most:
             return 0
-        # The graph cuts them. A token has a byte or more: only long texts are tokenized here, too.
-        numbers, pairs = [], []
+        # A token has at least one byte, so only texts with more bytes are tokenized here.
+        numbers = []
+        pairs = []
         for number, row in enumerate(rows):
             for a, b in pairs_of(row):
                 if len(a) + len(b) > room_for(most, bool(b)):
@@ -356,35 +387,36 @@ class Predictor:
 
     def _answers(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
         """The answers to the rows of a window."""
-        found: dict[int, dict[str, Any]] = {}
+        answers: dict[int, dict[str, Any]] = {}
         sizes = [size_of(row) for row in rows]
         shapes = [shape_of(row) for row in rows]
         for batch in batches(sizes, shapes=shapes, batch_size=self.batch_size):
             outputs = self.model.run(arrays_of([rows[i] for i in batch]))
-            found.update(zip(batch, answers_of(outputs), strict=True))
-        return [found[i] for i in range(len(rows))]
+            answers.update(zip(batch, answers_of(outputs), strict=True))
+        return [answers[i] for i in range(len(rows))]
 
 
 def _windows(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
-    """Consecutive rows, bounded in number and bytes."""
-    held, size = [], 0
+    """Yields consecutive rows, at most `most`, and not many more bytes than BYTES_OF_A_WINDOW."""
+    window: list[Row] = []
+    size = 0
     for row in rows:
-        held.append(row)
+        window.append(row)
         size += size_of(row)
-        if len(held) >= most or size >= BYTES_OF_A_WINDOW:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+        if len(window) >= most or size >= BYTES_OF_A_WINDOW:
+            yield window
+            window = []
+            size = 0
+    if window:
+        yield window
 
 
 def pairs_of(row: Row) -> Iterator[tuple[bytes, bytes]]:
-    """The first and the second text of each sequence of a row; the second may be empty."""
+    """Yields the first and the second text of each sequence of a row; the second may be empty."""
     singles = [text for text in row.values() if isinstance(text, bytes)]
     lists = [texts for texts in row.values() if not isinstance(texts, bytes)]
     if lists:
         for ending in lists[0]:
             yield singles[0], ending
     else:
-        first, second = [*singles, b""][:2]
-        yield first, second
+        yield singles[0], (singles[1] if len(singles) > 1 else b"")

@@ -1,8 +1,8 @@
-"""What a pre-trained model itself says of texts: vectors of its layers, and how likely they are.
+"""A pre-trained model without a task: vectors of its layers, and how likely texts are.
 
 Vectors (paper, section 5.3: BERT as a fixed encoder; source: the original's extract_features.py):
 
-    lines       "a ||| b"           -> tokens of one example, [CLS] a [SEP] b [SEP]
+    lines       "a ||| b" -> tokens of one example, [CLS] a [SEP] b [SEP]
     batches     examples of similar length, padded to one of a few lengths
     vectors     of the chosen layers, in the order of the lines; a window of them is in memory
     file        the original's JSON lines, one NumPy archive, or TFRecords
@@ -53,15 +53,15 @@ from bert_tf.tokenization.wordpiece import (
     warn_of_special_tokens,
 )
 
-BATCHES_OF_A_WINDOW = 64  # at most; a window is sorted by length
-BYTES_OF_A_WINDOW = 1 << 28  # of the vectors of a window
-DECIMALS = 6  # of the original's JSON
-_LARGEST_EXPONENT = 709  # of exp in a float
+BATCHES_OF_A_WINDOW = 64  # at most; the lines of a window are sorted by length
+BYTES_OF_A_WINDOW = 1 << 28  # of vectors
+DECIMALS = 6  # in the original's JSON
+_LARGEST_EXPONENT = 709  # exp of more is beyond a float
 
 # ---------------------------------------------------------------------------- vectors
 
-Line = tuple[str, str | None]  # a text, and another one of a pair
-
+Line = tuple[str, str | None]  # a text, and the second one of a pair
+Example = tuple[list[int], list[int]]  # ids and segment ids [T]
 
 FIRST, SECOND = "text_a", "text_b"  # columns of texts
 
@@ -79,7 +79,7 @@ def read_pairs(
     Args:
       path: a file, local or remote: a text a line, or two with " ||| " between; or a table or JSON
         lines with the columns text_a (of JSON also text) and perhaps text_b.
-      given: other columns of the first and the second text.
+      given: the columns of the first and the second text; None for these names.
       input_format: one of `tables.KINDS`; None: what the content shows.
       reading: how its bytes are decoded; None where the user has no such options.
       skip_bad_rows: whether rows that cannot be read are empty texts, with a warning.
@@ -112,7 +112,8 @@ def _line_of(row: Row, kind: str, columns: Columns) -> Line | InputError:
     if kind == TEXT:
         pair = re.match(r"^(.*) \|\|\| (.*)$", row.value.strip())
         return (pair[1], pair[2]) if pair else (row.value.strip(), None)
-    first, second = row.cells.get("first"), row.cells.get("second")
+    first = row.cells.get("first")
+    second = row.cells.get("second")
     if kind in (JSONL, JSON):
         values = row.value if isinstance(row.value, dict) else {FIRST: row.value}
         first = values.get(columns.by_field["first"], values.get("text"))
@@ -193,80 +194,107 @@ class Extractor:
         if max_seq_length < 3 or batch_size < 1:
             received = f"--max_seq_length={max_seq_length} --batch_size={batch_size}"
             raise InputError(received, "3 or more tokens, 1 or more examples", "correct the flags")
-        self._tokenizer, self._pooling, self._batch_size = tokenizer, pooling, batch_size
-        self._packer, self._max_seq_length = Packer(tokenizer, max_seq_length), max_seq_length
+        self._tokenizer = tokenizer
+        self._packer = Packer(tokenizer, max_seq_length)
+        self._pooling = pooling
+        self._batch_size = batch_size
+        self._max_seq_length = max_seq_length
+        self._window_size = _window_size(
+            batch_size,
+            num_layers=len(layers),
+            num_vectors=max_seq_length if pooling == "none" else 1,
+            hidden_size=config.hidden_size,
+        )
         model: Any = BertModel(config, all_layers=True)
         self.load_report = load_checkpoint(model, weights)
-        pieces = max_seq_length if pooling == "none" else 1
-        batch_bytes = 4 * batch_size * len(layers) * pieces * config.hidden_size
-        batches = min(BATCHES_OF_A_WINDOW, max(1, BYTES_OF_A_WINDOW // batch_bytes))
-        self._window_size = batches * batch_size
-        depth = config.num_hidden_layers
-        names = ["embedding_output" if x == EMBEDDINGS else f"layer_{x % depth}" for x in layers]
+        names = [_output_of_layer(layer, config) for layer in layers]
         outputs_of = functools.partial(model, training=False)
         if precision == BFLOAT16:
             served = InferenceModel(model, config, (), precision=precision)
             outputs_of = functools.partial(_outputs_of, served, config)
         warn_of_precision(precision)
-        # XLA for CPUs would multiply bfloat16 in float32.
+        # XLA for CPUs multiplies bfloat16 in float32.
         by_xla = precision == FLOAT32 or bool(tf.config.list_physical_devices("GPU"))
         self._run = _compiled(outputs_of, names, pooling, config.is_causal, by_xla=by_xla)
 
     def extract(self, lines: Iterable[Line]) -> Iterator[Vectors]:
         """Yields the vectors of each line, in order, while lines are read.
 
-        At the end it is logged how many were cut.
+        At the end the number of cut lines is logged.
         """
         lines = iter(lines)
-        number = num_cut = num_special = 0
+        number = 0
+        num_cut = 0
+        num_special = 0
         while window := list(itertools.islice(lines, self._window_size)):
-            vectors, num_cut_here = self._window(window)
+            vectors, num_cut_of_window = self._window(window)
             number += len(window)
-            num_cut += num_cut_here
-            texts = (" ".join(filter(None, line)) for line in window)
-            num_special += sum(SPECIAL_TOKEN.search(text) is not None for text in texts)
+            num_cut += num_cut_of_window
+            for line in window:
+                text = " ".join(filter(None, line))
+                num_special += SPECIAL_TOKEN.search(text) is not None
             yield from vectors
         if num_cut:
             logging.warning("%s", told_cut(num_cut, number, self._max_seq_length))
         warn_of_special_tokens(num_special, number)
 
     def _window(self, lines: Sequence[Line]) -> tuple[list[Vectors], int]:
-        """The vectors of lines, computed in the order of their lengths; how many lines were cut."""
-        ids = self._tokenizer.tokenize_ids(
-            [text or "" for line in lines for text in line]
-        ).to_list()
-        pairs = zip(ids[0::2], ids[1::2], strict=True)
+        """The vectors of lines, in their order, and the number of lines that were cut."""
+        texts = [text or "" for line in lines for text in line]
+        ids = self._tokenizer.tokenize_ids(texts).to_list()
         # Original: `convert_examples_to_features`.
-        packed = [self._packer.pack(a, b) for a, b in pairs]
-        examples = [(ids, segments) for ids, segments, _ in packed]  # [T] each
-        lengths = [len(ids) for ids, _ in examples]
-        found: dict[int, Vectors] = {}
+        examples: list[Example] = []
+        num_cut = 0
+        for ids_a, ids_b in zip(ids[0::2], ids[1::2], strict=True):
+            example_ids, segments, is_cut = self._packer.pack(ids_a, ids_b)
+            examples.append((example_ids, segments))
+            num_cut += is_cut
+        lengths = [len(example_ids) for example_ids, _ in examples]
+        vectors: dict[int, Vectors] = {}
         for rows in batches_by_length(lengths, batch_size=self._batch_size):
             values = self._batch([examples[i] for i in rows])
             for i, value in zip(rows, values, strict=True):
                 tokens = self._tokenizer.convert_ids_to_tokens(examples[i][0])
                 layers = value[:, : len(tokens)] if self._pooling == "none" else value
-                found[i] = Vectors(tokens, layers)
-        num_cut = sum(is_cut for *_, is_cut in packed)
-        return [found[i] for i in range(len(examples))], num_cut
+                vectors[i] = Vectors(tokens, layers)
+        return [vectors[i] for i in range(len(examples))], num_cut
 
-    def _batch(self, rows: Sequence[tuple[list[int], list[int]]]) -> np.ndarray:
-        """Vectors [B, L, S, D] or [B, L, D]; every batch has B rows: fewer shapes to compile."""
-        longest = max(len(ids) for ids, _ in rows)
+    def _batch(self, examples: Sequence[Example]) -> np.ndarray:
+        """Vectors [B, L, S, D] or [B, L, D] of at most B examples.
+
+        Every batch that is computed has B rows, so that fewer shapes are compiled.
+        """
+        longest = max(len(ids) for ids, _ in examples)
         length = min(padded_length(longest, LENGTHS), max(self._max_seq_length, longest))
-        # One piece in rows without an example: a mean over nothing is NaN.
-        whole = [*rows, *([([0], [0])] * (self._batch_size - len(rows)))]
+        # Rows without an example have one piece: a mean over nothing is NaN.
+        fillers = [([0], [0])] * (self._batch_size - len(examples))
         is_new = not self._run.experimental_get_tracing_count()
         with announced("compile: extract (may take a minute)", when=is_new):
-            return self._run(padded(whole, length)).numpy()[: len(rows)]  # [B, L, (S,) D]
+            vectors = self._run(padded([*examples, *fillers], length)).numpy()
+        return vectors[: len(examples)]
+
+
+def _window_size(batch_size: int, *, num_layers: int, num_vectors: int, hidden_size: int) -> int:
+    """The lines of a window, in whole batches; `num_vectors` are those of a line and layer."""
+    batch_bytes = 4 * batch_size * num_layers * num_vectors * hidden_size
+    batches = min(BATCHES_OF_A_WINDOW, max(1, BYTES_OF_A_WINDOW // batch_bytes))
+    return batches * batch_size
+
+
+def _output_of_layer(layer: int | str, config: BertConfig) -> str:
+    """The name of the model's output with the vectors of a layer, as from `parse_layers`."""
+    if isinstance(layer, str):
+        return "embedding_output"
+    return f"layer_{layer % config.num_hidden_layers}"
 
 
 def _outputs_of(
     served: InferenceModel, config: BertConfig, inputs: Mapping[str, tf.Tensor]
 ) -> dict[str, tf.Tensor]:
-    """As the encoder of all layers gives them, [B, S, D] each, by the encoder for inference."""
+    """All layers by the encoder for inference, [B, S, D] each, under `BertModel`'s names."""
     shape = [*tf.unstack(tf.shape(inputs["input_ids"])), config.hidden_size]
-    embeddings, *layers = (tf.reshape(x, shape) for x in encode(served, config, inputs)[0])
+    encoded, _ = encode(served, config, inputs)  # [T, D] each
+    embeddings, *layers = (tf.reshape(x, shape) for x in encoded)
     return {"embedding_output": embeddings} | {f"layer_{i}": x for i, x in enumerate(layers)}
 
 
@@ -278,7 +306,7 @@ def _compiled(
     *,
     by_xla: bool,
 ) -> Any:
-    """The inputs of a model, [B, S] each -> the named outputs [B, L, S, D], or [B, L, D]."""
+    """A graph from a model's inputs [B, S] to the named outputs, [B, L, S, D] or [B, L, D]."""
 
     @tf.function(jit_compile=by_xla or None)
     def run(inputs):
@@ -311,10 +339,12 @@ def write_jsonl(path: str, vectors: Iterable[Vectors], layers: Sequence[int | st
     """
 
     def of_layers(values: np.ndarray) -> dict[str, Any]:  # [L, D]
-        # float32 as Python numbers of six decimals, equal to `round` of each.
+        # Rounded in float64, which gives the same decimals as Python's `round`.
         numbers = np.round(values.astype(np.float64), DECIMALS).tolist()
-        both = zip(layers, numbers, strict=True)
-        return {"layers": [{"index": layer, "values": value} for layer, value in both]}
+        listed = []
+        for layer, numbers_of_layer in zip(layers, numbers, strict=True):
+            listed.append({"index": layer, "values": numbers_of_layer})
+        return {"layers": listed}
 
     count = 0
     with files.published(path) as temporary, tf.io.gfile.GFile(temporary, "w") as file:
@@ -337,7 +367,9 @@ def write_npz(path: str, vectors: Iterable[Vectors], layers: Sequence[int | str]
     int64 [N + 1]: text i has the tokens row_splits[i] to row_splits[i + 1].
     """
     del layers  # their order is that of the columns
-    rows, tokens, splits = [], [], [0]
+    rows: list[np.ndarray] = []
+    tokens: list[str] = []
+    splits = [0]
     for line in vectors:
         if line.layers.ndim == 2:
             rows.append(line.layers.reshape(1, -1))
@@ -384,19 +416,19 @@ WRITERS = dict(zip(FEATURE_FORMATS, (write_jsonl, write_npz, write_tfrecord), st
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """The pseudo-log-likelihood of a text, in nats, and of how many tokens it is the sum."""
+    """The pseudo-log-likelihood of a text, in nats, and the number of tokens it is a sum over."""
 
     score: float
     tokens: int
 
     @property
     def perplexity(self) -> float | None:
-        """Of a token on average; None for no tokens, or beyond the range of floats."""
+        """exp of the mean loss of a token; None without tokens, or beyond the range of floats."""
         mean = -self.score / self.tokens if self.tokens else math.inf
         return math.exp(mean) if mean < _LARGEST_EXPONENT else None
 
     def __add__(self, other: "Score") -> "Score":
-        """Of both texts together."""
+        """The score of two texts together."""
         return Score(self.score + other.score, self.tokens + other.tokens)
 
 
@@ -432,13 +464,14 @@ class Scorer:
         if "masked_lm_logits" not in (model.output if isinstance(model.output, dict) else ()):
             remedy = 'give a model of bert_tf.load(path, head="fill_mask")'
             raise InputError(model.name, "a model with the output masked_lm_logits", remedy)
-        self.tokenizer, self.batch_size = tokenizer, batch_size
+        self.tokenizer = tokenizer
+        self.batch_size = batch_size
         self._packer = Packer(tokenizer)
         self.most_tokens = max_seq_length - 2  # of a text that is scored as a whole
         self._losses = _losses_of(model)
 
     def score(self, text: str | bytes) -> Score:
-        """Scores a text, which takes a masked copy for each of its tokens.
+        """Scores a text by a masked copy for each of its tokens.
 
         Raises:
           InputError: the model's logits are NaN or infinite.
@@ -447,24 +480,35 @@ class Scorer:
         losses = []
         for first in range(0, len(ids), self.batch_size):
             labels = ids[first : first + self.batch_size]
-            copies = (self._masked(ids, first + i) for i in range(len(labels)))
-            rows, places = zip(*copies, strict=True)
-            found = self._losses(*(tf.constant(x, tf.int32) for x in (rows, places, labels)))
-            refuse_not_finite({"masked-LM logits": found.numpy()})
-            losses += found.numpy().astype(np.float64).tolist()
-        return Score(0.0 - math.fsum(losses), len(ids))  # 0, not -0, of no token
+            copies = []
+            positions = []
+            for place in range(first, first + len(labels)):
+                copy, position = self._masked(ids, place)
+                copies.append(copy)
+                positions.append(position)
+            batch_losses = self._losses(
+                tf.constant(copies, tf.int32),
+                tf.constant(positions, tf.int32),
+                tf.constant(labels, tf.int32),
+            ).numpy()
+            refuse_not_finite({"masked-LM logits": batch_losses})
+            losses += batch_losses.astype(np.float64).tolist()
+        return Score(0.0 - math.fsum(losses), len(ids))  # 0, not -0, without tokens
 
     def _masked(self, ids: list[int], place: int) -> tuple[list[int], int]:
-        """The tokens around a masked one, and where it is among them."""
+        """A copy with the token at `place` masked, and the position of [MASK] in it.
+
+        It has the tokens around that one, as many as fit, with [CLS] and [SEP].
+        """
         width = min(len(ids), self.most_tokens)
-        first = min(max(place - width // 2, 0), len(ids) - width)  # of the tokens that are seen
+        first = min(max(place - width // 2, 0), len(ids) - width)  # token of the copy
         copy, _ = self._packer.join(ids[first : first + width], [])
         copy[place - first + 1] = self.tokenizer.vocab[MASK]
         return copy, place - first + 1
 
 
 def _losses_of(model: keras.Model) -> Callable[..., tf.Tensor]:
-    """The graph from copies int32 [B, S], the masked position and its token [B] to -log P [B]."""
+    """A graph from copies int32 [B, S], the masked position and its token [B] to -log P [B]."""
 
     def losses(ids: tf.Tensor, positions: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         inputs = {
@@ -478,5 +522,6 @@ def _losses_of(model: keras.Model) -> Callable[..., tf.Tensor]:
             labels=labels, logits=tf.cast(logits, tf.float32)
         )
 
-    shapes = ([None, None], [None], [None])
-    return tf.function(losses, input_signature=[tf.TensorSpec(s, tf.int32) for s in shapes])
+    copies = tf.TensorSpec([None, None], tf.int32)
+    numbers = tf.TensorSpec([None], tf.int32)
+    return tf.function(losses, input_signature=[copies, numbers, numbers])

@@ -1,10 +1,10 @@
-"""A question and a context of any length -> the answer, where it is, or that there is none.
+"""A question and a context of any length -> the answer and its place, or that there is none.
 
 Questions and contexts -> windows -> logits -> answers, as TensorFlow operations.
 
-The same windows and answers, ties included, as `bert_tf.squad.windows` and `bert_tf.squad.answers`
-(with the alignment by offsets) make in Python; see there for drawings. All questions of a request
-share flat lists:
+Windows and answers are the same, ties included, as `bert_tf.squad.windows` and
+`bert_tf.squad.answers` (with the alignment by offsets) make in Python; see there for drawings. All
+questions of a request share flat lists:
 
     windows      what the model takes, in the order of the questions
     candidates   spans between one of the best starts and one of the best ends of a window
@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from bert_tf.errors import InputError
 from bert_tf.serving.graph_text import Features, Sequences, in_chunks
+from bert_tf.serving.options import FROM_EXAMPLES, FROM_IDS
 from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.squad.answers import CERTAINLY_NULL, AnswerSizes
 from bert_tf.squad.windows import WindowSizes
@@ -88,10 +89,11 @@ def make_windows(
     number = tf.range(tf.reduce_sum(count))  # [W]
     question = tf.searchsorted(behind, number, side="right")  # [W]
     start = (number - tf.gather(behind - count, question)) * tf.gather(step, question)
-    left = tf.gather(contexts.pieces.lengths, question) - start
-    length = tf.minimum(tf.gather(room, question), left)  # [W]
+    rest_of_context = tf.gather(contexts.pieces.lengths, question) - start
+    length = tf.minimum(tf.gather(room, question), rest_of_context)  # [W]
     first_piece = tf.gather(contexts.pieces.starts, question) + start
-    of_query = Runs(query.ids, *(tf.gather(x, question) for x in query[1:]))
+    starts = tf.gather(query.starts, question)
+    of_query = Runs(query.ids, starts, tf.gather(query.lengths, question))
     features = sequences.join(of_query, Runs(contexts.pieces.ids, first_piece, length))
     offset = of_query.lengths + 2  # [CLS] and [SEP]
     place = tf.range(tf.shape(features["input_ids"])[1]) - offset[:, tf.newaxis]  # [W, S]
@@ -107,8 +109,9 @@ def make_windows(
 def _is_best(
     score: tf.Tensor, piece: tf.Tensor, in_context: tf.Tensor, *, num_pieces: tf.Tensor
 ) -> tf.Tensor:
-    """Whether a window [W, S] has the highest score of a token; the first of equal ones."""
-    rows, size = tf.shape(score)[0], num_pieces + 1
+    """Where a window has the highest score of a token, bool [W, S]; the first of equal windows."""
+    rows = tf.shape(score)[0]
+    size = num_pieces + 1
     piece = tf.where(in_context, piece, num_pieces)  # other positions share one more number
     most = tf.gather(tf.math.unsorted_segment_max(score, piece, size), piece)
     window = tf.broadcast_to(tf.range(rows)[:, tf.newaxis], tf.shape(score))
@@ -172,9 +175,9 @@ def find_answers(
 
     Args:
       contexts: of Q questions.
-      windows: W of them.
+      windows: W, of all questions.
       start_logits, end_logits: float32 [W, S].
-      sizes: how many answers compete, and their maximum length.
+      sizes: the number of answers that compete, and their maximum length.
       version_2_with_negative: whether a question may have no answer.
     """
     num_questions = tf.shape(contexts.pieces.lengths)[0]
@@ -188,8 +191,9 @@ def find_answers(
     spans = spans.gather(tf.argsort(spans.question, stable=True))
     entries, texts = _different(spans, _texts(contexts, spans))
     rank = _rank(entries.question)
-    kept = tf.where((rank < sizes.n_best_size) | (entries.start == NOWHERE))[:, 0]
-    entries, texts = entries.gather(kept), tf.gather(texts, kept)
+    listed = tf.where((rank < sizes.n_best_size) | (entries.start == NOWHERE))[:, 0]
+    entries = entries.gather(listed)
+    texts = tf.gather(texts, listed)
     most = sizes.n_best_size + int(version_2_with_negative)  # N
     return _in_rows(entries, texts, null_score, num_questions=num_questions, most=most)
 
@@ -217,9 +221,11 @@ def _candidates(
     end_logit, end, is_end = best(end_logits, windows.in_context)  # [W, n]
     length = end[:, tf.newaxis, :] - start[:, :, tf.newaxis]  # [W, n, n]
     fits = (length >= 0) & (length < sizes.max_answer_length)
-    found = tf.where(is_start[:, :, tf.newaxis] & is_end[:, tf.newaxis, :] & fits)  # [K, 3]
-    of_start, of_end = found[:, :2], tf.gather(found, [0, 2], axis=1)
-    window = found[:, 0]
+    is_span = is_start[:, :, tf.newaxis] & is_end[:, tf.newaxis, :] & fits  # [W, n, n]
+    places = tf.where(is_span)  # [K, 3]: window, rank of the start, rank of the end
+    window = places[:, 0]
+    of_start = places[:, :2]  # [K, 2]
+    of_end = tf.gather(places, [0, 2], axis=1)  # [K, 2]
     shift = tf.gather(windows.first_piece - windows.offset, window)  # [K]
     return Spans(
         question=tf.gather(windows.question, window),
@@ -232,7 +238,7 @@ def _candidates(
 def _null_score(
     windows: Windows, start_logits: tf.Tensor, end_logits: tf.Tensor, num_questions: tf.Tensor
 ) -> tf.Tensor:
-    """The least score of [CLS] in the windows of each question [Q]; 0 without a window."""
+    """The lowest score of [CLS] in the windows of each question [Q]; 0 without a window."""
     score = tf.cast(start_logits[:, 0], tf.float64) + tf.cast(end_logits[:, 0], tf.float64)
     least = tf.math.unsorted_segment_min(score, windows.question, num_questions)
     return tf.where(least == tf.float64.max, tf.zeros_like(least), least)
@@ -263,7 +269,7 @@ def _different(spans: Spans, texts: tf.Tensor) -> tuple[Spans, tf.Tensor]:
 
 
 def _rank(question: tf.Tensor) -> tf.Tensor:
-    """The place of each entry among those of its question, which follow one another."""
+    """The rank of each entry [E] within its question, from 0; a question's entries are adjacent."""
     first = tf.searchsorted(question, question, side="left")
     return tf.range(tf.size(question)) - first
 
@@ -276,8 +282,8 @@ def _in_rows(
         entries.question, entries.question, num_questions, validate=False
     )
 
-    def rows(values: tf.Tensor, other) -> tf.Tensor:
-        return table.with_values(values).to_tensor(other, shape=[None, most])
+    def rows(values: tf.Tensor, filler) -> tf.Tensor:
+        return table.with_values(values).to_tensor(filler, shape=[None, most])  # [Q, N]
 
     is_entry = rows(tf.ones_like(entries.question, tf.bool), False)
     score = rows(entries.score, 0.0)
@@ -306,19 +312,19 @@ def decide(
     The twin of `bert_tf.squad.answers.decide`; both pass the cases of one table of tests.
 
     Returns:
-      has_answer bool [Q]; the column of `Nbest` with the answer, or with no answer, int32 [Q]; and
-      the odds, the score of no answer less that of the best answer, float64 [Q].
+      has_answer bool [Q]; the column of `Nbest` with the answer, or with "no answer", int32 [Q];
+      and the odds float64 [Q], the score of no answer less that of the best answer.
     """
     is_answer = nbest.is_entry & (nbest.start != NOWHERE)  # [Q, N]
-    exists = tf.reduce_any(is_answer, 1)
-    place = tf.argmax(is_answer, axis=1, output_type=tf.int32)  # the first
+    exists = tf.reduce_any(is_answer, 1)  # [Q]
+    place = tf.argmax(is_answer, axis=1, output_type=tf.int32)  # [Q], the first
     odds = nbest.null_score - tf.gather(nbest.score, place, batch_dims=1)
     odds = tf.where(exists, odds, tf.constant(CERTAINLY_NULL, tf.float64))
     if not version_2_with_negative:
         return exists, place, odds
     has_answer = exists & (odds <= null_score_diff_threshold)
-    of_null = tf.argmax(nbest.is_entry & ~is_answer, axis=1, output_type=tf.int32)
-    return has_answer, tf.where(has_answer, place, of_null), odds
+    null_place = tf.argmax(nbest.is_entry & ~is_answer, axis=1, output_type=tf.int32)
+    return has_answer, tf.where(has_answer, place, null_place), odds
 
 
 # ---------------------------------------------------------------------------- the task
@@ -336,9 +342,15 @@ class QuestionAnsweringTask(ServingTask):
     Shapes: k listed answers.
     """
 
+    padded = (FROM_IDS, FROM_EXAMPLES)
     own_options = (
-        *("doc_stride", "max_query_length", "n_best_size", "max_answer_length"),
-        *("version_2_with_negative", "null_score_diff_threshold", "top_k"),
+        "doc_stride",
+        "max_query_length",
+        "n_best_size",
+        "max_answer_length",
+        "version_2_with_negative",
+        "null_score_diff_threshold",
+        "top_k",
     )
     part = "window"
     texts: ClassVar = {"question": "the question", "context": "the text, of any length"}
@@ -383,10 +395,10 @@ class QuestionAnsweringTask(ServingTask):
             self.outputs = {**self.outputs, **odds}
 
     def _windows(self, **texts: tf.Tensor) -> tuple[Contexts, Windows]:
-        contexts = read_contexts(texts["context"], self.sequences)
-        return contexts, make_windows(
-            texts["question"], contexts, self.sequences, self._window_sizes
-        )
+        sequences = self.sequences
+        contexts = read_contexts(texts["context"], sequences)
+        windows = make_windows(texts["question"], contexts, sequences, self._window_sizes)
+        return contexts, windows
 
     def features(self, **texts: tf.Tensor) -> Features:
         """question, context [B] -> the windows [W, S] of all questions."""
@@ -398,8 +410,9 @@ class QuestionAnsweringTask(ServingTask):
         piece = tf.math.count_nonzero(contexts.starts <= answer["start"], dtype=tf.int32) - 1
         place = (piece - windows.first_piece + windows.offset)[:, tf.newaxis]  # [W, 1]
         position = tf.range(tf.shape(windows.is_max_context)[1])
-        found = tf.reduce_any(windows.is_max_context & (position == place), 1)  # [W]
-        return int(tf.argmax(tf.concat([found, [True]], 0))) % max(1, len(windows.question))
+        has_answer = tf.reduce_any(windows.is_max_context & (position == place), 1)  # [W]
+        number = int(tf.argmax(tf.concat([has_answer, [True]], 0)))  # W if no window has it
+        return number % max(1, len(windows.question))
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """question, context [B] -> the answers."""
@@ -413,18 +426,18 @@ class QuestionAnsweringTask(ServingTask):
         has_answer, place, null_odds = decide(
             nbest, version_2_with_negative=has_null, null_score_diff_threshold=threshold
         )
-        score, probability, text, start, end = (
-            tf.gather(values, place, batch_dims=1)
-            for values in (nbest.score, nbest.probability, nbest.text, nbest.start, nbest.end)
-        )
+
+        def chosen(values: tf.Tensor) -> tf.Tensor:
+            return tf.gather(values, place, batch_dims=1)  # [Q, N] -> [Q]
+
         listed = slice(self.options.top_k)
         answers = {
-            "answer": tf.where(has_answer, text, ""),
+            "answer": tf.where(has_answer, chosen(nbest.text), ""),
             "has_answer": has_answer,
-            "score": tf.cast(score, tf.float32),
-            "probability": tf.cast(probability, tf.float32),
-            "start": tf.where(has_answer, start, NOWHERE),
-            "end": tf.where(has_answer, end, NOWHERE),
+            "score": tf.cast(chosen(nbest.score), tf.float32),
+            "probability": tf.cast(chosen(nbest.probability), tf.float32),
+            "start": tf.where(has_answer, chosen(nbest.start), NOWHERE),
+            "end": tf.where(has_answer, chosen(nbest.end), NOWHERE),
             "nbest_answers": nbest.text[:, listed],
             "nbest_probabilities": tf.cast(nbest.probability[:, listed], tf.float32),
             "nbest_starts": nbest.start[:, listed],

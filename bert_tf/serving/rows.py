@@ -1,13 +1,13 @@
-"""What a caller gives and gets: items or lines -> arrays for the model, its arrays -> answers.
+"""Items and lines of a caller -> the model's inputs; its arrays -> answers.
 
     "a text"                                  {"text": "a text"}
     ("who?", "It was Ann.")                   {"question": "who?", "context": "It was Ann."}
     ("She", ["left.", "slept."])              {"context": "She", "endings": ["left.", "slept."]}
 
-A row of a file, as of `bert_tf.tables`, is one item, even if it is empty, so that answers and rows
-correspond:
+A row of a file, as from `bert_tf.tables`, is one item, even if it is empty, so that there is an
+answer for each row:
 
-    text     the line is the text; several have tabs between, and a list takes all that are left
+    text     the line is the text; several texts have tabs between, and a list takes the rest
     table    the texts are in columns: those that the model was trained on, or that the caller names
     jsonl    a JSON string, list or object; its keys may be columns, too
     conll    the words of a sentence are joined
@@ -53,20 +53,20 @@ Row = dict[str, bytes | list[bytes]]  # the texts of one request, in UTF-8
 
 
 class Item(dict[str, Any]):
-    """The texts of a table's row by their names; and the cells of all its columns."""
+    """The texts of a table's row by their names, with the cells of all its columns."""
 
     cells: Sequence[str] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What a row of a file asks a model.
+    """A row of a file as a question to a model.
 
     Attributes:
       place: of the row.
       item: as for `RowReader.read`; None where the row cannot be read.
       flaw: why it cannot be read.
-      cells: of all columns of a table.
+      cells: of all columns, if the file is a table.
     """
 
     place: str
@@ -77,14 +77,14 @@ class Question:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Questions:
-    """The rows of a file as questions to a model, to be read once."""
+    """The rows of a file as questions to a model; they can be read once."""
 
     table: Table
     rows: Iterator[Question]
     has_header: bool
 
 
-# The output that counts a row's real columns: the outputs with such columns.
+# The output with the number of columns that are no padding: the outputs with such columns.
 _COUNTED = {
     "num_words": ("words", "labels", "probabilities", "starts", "ends"),
     "num_masks": ("pieces", "probabilities"),
@@ -107,7 +107,7 @@ def text_inputs(metadata: Mapping[str, Any]) -> dict[str, bool]:
 
 
 class RowReader:
-    """Reads what callers give to one model.
+    """Reads the texts of one model from items.
 
     Attributes:
       is_list: the names of the texts, in order, and whether each is a list of texts.
@@ -122,22 +122,21 @@ class RowReader:
 
         Args:
           item: a text for a model of single texts; otherwise texts in the order of `is_list`, or a
-            mapping with these names. Its other keys are ignored, but another text is refused.
+            mapping with these names. Its other keys are ignored, unless they hold another text.
           place: names the item in messages.
 
         Raises:
           InputError: it is something else.
         """
-        values = item if isinstance(item, list | tuple) else [item]
         if isinstance(item, Mapping):
-            if missing := [name for name in self.is_list if name not in item]:
-                found = ", ".join(map(str, item)) or "no key"
-                raise self._error(f"{place} without {' and '.join(missing)}, with {found}")
-            others = {k for k in item.keys() - self.is_list if isinstance(k, str) and item[k]}
-            if more := sorted(k for k in others if _TEXT_KEY.fullmatch(k.lower())):
-                raise self._error(f"{place} with {' and '.join(more)}, another text")
-            values = [item[name] for name in self.is_list]
-        elif len(values) != len(self.is_list) or not isinstance(item, str | bytes | list | tuple):
+            values = self._values_of(item, place)
+        elif isinstance(item, list | tuple):
+            values = [*item]
+        else:
+            values = [item]
+            if not isinstance(item, str | bytes):
+                raise self._error(f"{place}: {_shown(item)}")
+        if len(values) != len(self.is_list):
             raise self._error(f"{place}: {_shown(item)}")
         row: Row = {}
         for (name, is_list), value in zip(self.is_list.items(), values, strict=True):
@@ -147,6 +146,20 @@ class RowReader:
                 raise self._error(f"{place}, {name}: {_shown(value)}")
             row[name] = [utf8(text) for text in texts] if is_list else utf8(value)
         return row
+
+    def _values_of(self, item: Mapping[Any, Any], place: str) -> list[Any]:
+        """The values of a mapping under the names of the texts; raises `InputError` for others."""
+        if missing := [name for name in self.is_list if name not in item]:
+            keys = ", ".join(map(str, item)) or "no key"
+            raise self._error(f"{place} without {' and '.join(missing)}, with {keys}")
+        further_texts = []
+        for key in item.keys() - self.is_list:
+            if isinstance(key, str) and _TEXT_KEY.fullmatch(key.lower()) and item[key]:
+                further_texts.append(key)
+        if further_texts:
+            listed = " and ".join(sorted(further_texts))
+            raise self._error(f"{place} with {listed}, another text")
+        return [item[name] for name in self.is_list]
 
     def empty_row(self) -> Row:
         """A row whose texts are all empty."""
@@ -163,7 +176,7 @@ _TEXT, _LIST = '"..."', '["...", "..."]'  # in messages
 
 
 def _object(inputs: Mapping[Any, bool]) -> str:
-    """The JSON object with these texts."""
+    """The JSON object with these texts, for messages."""
     pairs = (f'"{name}": {_LIST if is_list else _TEXT}' for name, is_list in inputs.items())
     return "{" + ", ".join(pairs) + "}"
 
@@ -174,7 +187,10 @@ def _shown(value: Any) -> str:
 
 def size_of(row: Row) -> int:
     """The number of bytes of a row's texts."""
-    return sum(len(v) if isinstance(v, bytes) else sum(map(len, v)) for v in row.values())
+    size = 0
+    for value in row.values():
+        size += len(value) if isinstance(value, bytes) else sum(map(len, value))
+    return size
 
 
 def shape_of(row: Row) -> tuple[int, ...]:
@@ -197,15 +213,24 @@ def answers_of(outputs: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
             if counter in row:
                 row |= {name: row[name][: row[counter]] for name in names}
         if _NBEST[0] in row:
-            # A probability of 0 may be a real answer's: only the end of the row is padding.
-            both = zip(row[_NBEST[0]], row[_NBEST[1]], strict=True)
-            used = [number for number, (text, share) in enumerate(both, 1) if text or share]
-            row |= {name: row[name][: max(used, default=0)] for name in _NBEST}
+            num_answers = _num_answers(row["nbest_answers"], row["nbest_probabilities"])
+            row |= {name: row[name][:num_answers] for name in _NBEST}
     return rows
 
 
+def _num_answers(texts: Sequence[str], probabilities: Sequence[float]) -> int:
+    """The number of listed answers without the padding at the end of the row.
+
+    An answer within the row may be empty or have the probability 0.
+    """
+    number = len(texts)
+    while number and not texts[number - 1] and not probabilities[number - 1]:
+        number -= 1
+    return number
+
+
 def plain(array: np.ndarray) -> list:
-    """Values for JSON; of float32 the shortest numbers that are the same."""
+    """An array for JSON; a float32 becomes the shortest number that is the same float32."""
     if array.dtype == object:
         return _decoded(array.tolist())
     if array.dtype == np.float32:
@@ -214,7 +239,9 @@ def plain(array: np.ndarray) -> list:
 
 
 def _decoded(value: bytes | list) -> Any:
-    return value.decode() if isinstance(value, bytes) else [_decoded(one) for one in value]
+    if isinstance(value, bytes):
+        return value.decode()
+    return [_decoded(element) for element in value]
 
 
 # ---------------------------------------------------------------------------- files
@@ -237,43 +264,45 @@ def read_questions(
       metadata: of the model, as in export.json.
       input_format: one of `tables.KINDS`; None: what the content shows.
       given: columns of the model's texts, as for `columns_of`.
-      id_column: of a table, whose cells are passed on as `id`.
-      sentence_column: of a table with a word a row, where a sentence begins; None: empty rows part
-        sentences.
+      id_column: the column whose cells are passed on as `id`.
+      sentence_column: in a table with a word a row, the column that says where a sentence begins;
+        None: empty rows separate sentences.
+      reading: how its bytes are decoded; None where the user has no such options.
 
     Raises:
-      InputError: the file cannot be read so.
+      InputError: the file cannot be read with these options.
     """
-    inputs = text_inputs(metadata)
     columns = columns_of(metadata, given)
     if any(given) and input_format in (TEXT, CONLL):
         remedy = "add --input_format, or leave out --text_a_column"
         received = f"columns, but {input_format} in {path or STDIN}"
         raise InputError(received, "csv, tsv or jsonl", remedy)
-    labels = metadata["options"]["labels"] if metadata["task"] == "token_labels" else None
-    are_tagged = functools.partial(are_words, names=labels) if labels else None
-    wanted = _with_id(columns, id_column)
-    if labels:
-        wanted = _with_sentence(wanted, sentence_column)
+    inputs = text_inputs(metadata)
+    tags = metadata["options"]["labels"] if metadata["task"] == "token_labels" else None
+    are_tagged = functools.partial(are_words, names=tags) if tags else None
+    table_columns = _with_id(columns, id_column)
+    if tags:
+        table_columns = _with_sentence(table_columns, sentence_column)
     has_columns = any(given) or sentence_column is not None
     texts = Texts(0 if has_columns else len(inputs), are_tagged)
-    table = open_table(path, wanted, reading=reading, form=input_format or "", texts=texts)
-    if sentence_column is not None and not (labels and table.format.is_table):
+    table = open_table(path, table_columns, reading=reading, form=input_format or "", texts=texts)
+    if tags and table.format.is_table:
+        table = _by_sentence(table, columns["text"], sentence_column)
+    elif sentence_column is not None:
         received = f"--sentence_column={sentence_column} with {table.source}"
         expected = "a table with a word a row, and a model of tags"
         raise InputError(received, expected, "leave it out")
-    if labels and table.format.is_table:
-        table = _by_sentence(table, columns["text"], sentence_column)
     rows = table.rows
-    if table.names and not wanted.are_names:
+    if table.names and not table_columns.are_names:
         rows = refuse_header(rows, hint=_HINT)
-    item_of = functools.partial(_item, table.format.kind, inputs, columns)
-    has_header = bool(table.names) and wanted.are_names
-    return Questions(table, map(functools.partial(_question, item_of), rows), has_header)
+    kind = table.format.kind
+    questions = (_question(row, kind, inputs, columns) for row in rows)
+    has_header = bool(table.names) and table_columns.are_names
+    return Questions(table, questions, has_header)
 
 
 def _with_id(columns: Mapping[str, str | int], id_column: str) -> Columns:
-    """The columns to read, with that of an id if the table has a header."""
+    """The columns to read; with the column of ids if the table has a header."""
     by_field = dict(columns)
     if all(isinstance(column, str) for column in columns.values()):
         by_field = {"id": id_column, **columns}
@@ -282,7 +311,7 @@ def _with_id(columns: Mapping[str, str | int], id_column: str) -> Columns:
 
 
 def _with_sentence(columns: Columns, sentence: str | None) -> Columns:
-    """The columns to read of a model of words, with that of sentences; empty rows may part them."""
+    """The columns to read for a model of words, with the column of sentences if there is one."""
     by_field = dict(columns.by_field)
     if sentence is not None:
         if not columns.are_names and not sentence.isdecimal():
@@ -292,20 +321,30 @@ def _with_sentence(columns: Columns, sentence: str | None) -> Columns:
     return columns._replace(by_field=by_field, keep_empty=True)
 
 
-def _question(item_of: Any, row: TableRow) -> Question:
-    """What a row asks; a flaw where it cannot be read."""
+def _question(
+    row: TableRow, kind: str, inputs: Mapping[str, bool], columns: Mapping[str, str | int]
+) -> Question:
+    """The question of a row; one with a flaw if the row cannot be read.
+
+    Args:
+      row: of a file.
+      kind: of the file, one of `tables.KINDS`.
+      inputs: the names of the texts, and whether each is a list.
+      columns: the column of each text.
+    """
     if row.flaw:
         return Question(row.place, None, row.flaw, row.all_cells)
     try:
-        return Question(row.place, item_of(row), None, row.all_cells)
+        item = _item(row, kind, inputs, columns)
+        return Question(row.place, item, None, row.all_cells)
     except InputError as flaw:
         return Question(row.place, None, flaw, row.all_cells)
 
 
 def _item(
-    kind: str, inputs: Mapping[str, bool], columns: Mapping[str, str | int], row: TableRow
+    row: TableRow, kind: str, inputs: Mapping[str, bool], columns: Mapping[str, str | int]
 ) -> Any:
-    """The item of a row of a file of some kind."""
+    """The item of a row of a file; arguments as of `_question`."""
     if kind in (JSONL, JSON):
         item = _of_json(columns, row.value)
         return _with_words_joined(item, inputs)
@@ -317,11 +356,11 @@ def _item(
 
 
 def _by_sentence(table: Table, column: str | int, sentence: str | None) -> Table:
-    """A table of single words as the sentences in it; a table of texts as it is."""
-    first = list(itertools.islice(table.rows, 2 if table.is_live else MOST_LOOKED_AT))
-    rows = itertools.chain(first, table.rows)
-    texts = [row for row in first if row.flaw or row.cells]
-    if sentence is None and not _are_single_words(texts, "text"):
+    """A table of single words as its sentences; a table of texts without its empty rows."""
+    first_rows = list(itertools.islice(table.rows, 2 if table.is_live else MOST_LOOKED_AT))
+    rows = itertools.chain(first_rows, table.rows)
+    filled = [row for row in first_rows if row.flaw or row.cells]
+    if sentence is None and not _are_single_words(filled, "text"):
         return dataclasses.replace(table, rows=(row for row in rows if row.flaw or row.cells))
     logging.info("%s has a word a row: its sentences are answered", table.source)
     file = WordFile(str(column), "", sentence, has_header=isinstance(column, str), hint=_HINT)
@@ -330,13 +369,13 @@ def _by_sentence(table: Table, column: str | int, sentence: str | None) -> Table
 
 
 def _word(row: TableRow) -> TableRow:
-    """A row of a table with a word, as those of files of words are."""
+    """A row of a table with a word, with the cells that rows of files of words have."""
     cells = {"words": row.cells.get("text"), "sentence": row.cells.get("sentence")}
     return dataclasses.replace(row, cells=cells)
 
 
 def _with_words_joined(item: Any, inputs: Mapping[str, bool]) -> Any:
-    """An object of JSON, with a list of words where a text belongs as the text."""
+    """An object of JSON, in which a list of words in the place of a text is joined to the text."""
     if not isinstance(item, dict):
         return item
     joined = {}
@@ -349,7 +388,7 @@ def _with_words_joined(item: Any, inputs: Mapping[str, bool]) -> Any:
 
 
 def _are_single_words(rows: Sequence[TableRow], column: str) -> bool:
-    """Whether the first rows of a table have a word each, rather than texts."""
+    """Whether rows of a table have single words rather than texts; `column` has them."""
     texts = [row.cells.get(column) or "" for row in rows]
     return len(texts) > 1 and not any(len(text.split()) > 1 for text in texts)
 
@@ -357,19 +396,24 @@ def _are_single_words(rows: Sequence[TableRow], column: str) -> bool:
 def columns_of(
     metadata: Mapping[str, Any], given: Sequence[str | None] = ()
 ) -> dict[str, str | int]:
-    """The column of each text of a model: given, else as it was trained, else its own name.
+    """The column of each text of a model: given, else as it was trained, else the text's name.
 
-    Those of a model that was trained on files without a header are positions from 0.
+    Columns of a model that was trained on files without a header are positions from 0.
 
     Raises:
-      InputError: there are more than texts, two are the same, or one is given for a list.
+      InputError: there are more columns than texts, two are the same, or one is given for a list.
     """
     inputs = text_inputs(metadata)
     trained = metadata.get("columns", ())
-    own = tuple(trained if len(trained) == len(inputs) else inputs)
-    chosen = [one or column for one, column in itertools.zip_longest(given, own)]
-    is_place = str.isdecimal if int in map(type, own) else lambda _: False
-    columns = [int(c) if is_place(str(c)) else c for c in chosen if c is not None]
+    defaults = tuple(trained if len(trained) == len(inputs) else inputs)
+    are_positions = int in map(type, defaults)
+    columns: list[str | int] = []
+    for given_column, default in itertools.zip_longest(given, defaults):
+        column = given_column or default
+        if are_positions and str(column).isdecimal():
+            columns.append(int(column))
+        elif column is not None:
+            columns.append(column)
     if len({*columns}) != len(inputs) or (any(given) and any(inputs.values())):
         received = f"the columns {', '.join(map(str, columns))}"
         expected = f"one of its own for each of the model's texts: {', '.join(inputs)}"
@@ -391,7 +435,7 @@ def _of_tabs(inputs: Mapping[str, bool], row: TableRow) -> dict[str, Any]:
 
 
 def _of_json(columns: Mapping[str, str | int], value: Any) -> Any:
-    """A value of JSON; of an object with all `columns` these are under the texts' names."""
+    """A value of JSON; in an object with all `columns` they are renamed to the texts' names."""
     if not isinstance(value, dict) or not value.keys() >= {*columns.values()}:
         return value
     others = {key: cell for key, cell in value.items() if key not in columns.values()}

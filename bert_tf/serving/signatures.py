@@ -1,13 +1,15 @@
-"""A model with its texts and answers: the signatures of an export, made from a checkpoint.
+"""The signatures of an export, made from a checkpoint: a model with its texts and answers.
 
 A head names the class of its signatures. `ServingTask` serves any head that defines `answers`, for
 single texts or pairs; a task that makes something else of texts is a subclass in `tasks.py`,
 `question_answering.py` or `token_labels.py`.
+
+Shapes: B rows of a request, S the longest sequence.
 """
 
 import dataclasses
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from bert_tf import processor
 from bert_tf.checkpoints.classes import with_labels
 from bert_tf.checkpoints.matching import load_checkpoint, refuse_other_task
 from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
-from bert_tf.checkpoints.shown_heads import head_weights, shown_head
+from bert_tf.checkpoints.shown_heads import POOLER, head_weights, shown_head
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.heads import NAMES, head_named
@@ -61,16 +63,22 @@ class Signature:
       inputs: types and shapes by name.
       function: takes the inputs by name and returns the answers by name.
       outputs: each answer's type, shape and meaning.
+      is_padded: whether answers are padded to the longest row of the batch, so that the answer to a
+        row depends on the other rows. The server then computes each request by itself.
     """
 
     inputs: Mapping[str, tf.TensorSpec]
     function: Callable[..., Answers]
     outputs: Mapping[str, str]
+    is_padded: bool = False
 
     def traced(self) -> tf.types.experimental.ConcreteFunction:
         """Traces the function for any batch size and length."""
-        specs = {k: tf.TensorSpec(v.shape, v.dtype, name=k) for k, v in self.inputs.items()}
-        # `autograph=False`: nothing here is Python control flow over tensors.
+        specs = {
+            name: tf.TensorSpec(spec.shape, spec.dtype, name=name)
+            for name, spec in self.inputs.items()
+        }
+        # `autograph=False`: no function here has Python control flow over tensors.
         return tf.function(self.function, autograph=False).get_concrete_function(**specs)
 
 
@@ -90,10 +98,15 @@ class ServingTask:
 
     Attributes:
       head: of the model.
-      texts: the text inputs: what each is.
-      outputs: the answers: each one's type, shape and meaning.
-      id_outputs: the same of the answers to features, where these differ; S is the length of the
+      model: what computes the head's outputs.
+      options: with a value in every field of `own_options`.
+      outputs_of: features -> the model's outputs.
+      sequences: texts -> features.
+      texts: the names of the text inputs, and what each is.
+      outputs: the names of the answers, and each one's type, shape and meaning.
+      id_outputs: the same for answers to features, where they differ; S is the length of the
         request's longest row.
+      padded: names of the signatures whose answers are padded to the longest row of the batch.
       samples: requests of different lengths: a value for each text input.
       feature_names: the model's inputs.
       own_options: fields of `ServingOptions` that affect this task, beside task, max_seq_length
@@ -104,6 +117,7 @@ class ServingTask:
     texts: Mapping[str, str] = {"text": "the text"}
     outputs: Mapping[str, str] = {}
     id_outputs: Mapping[str, str] = {}
+    padded: Collection[str] = ()
     samples: Sequence[Mapping[str, Any]] = ()
     feature_names: Sequence[str] = FEATURE_NAMES
     own_options: Sequence[str] = ("pairs",)
@@ -121,20 +135,24 @@ class ServingTask:
 
         Args:
           head: whose signatures these are.
-          model: with this head; None: only `features` are asked for.
-          tokenizer: the one it was trained with.
+          model: with this head; None if only `features` is called.
+          tokenizer: the one that the model was trained with.
           config: of the model.
           options: with a value in every field of `own_options`.
 
         Raises:
           InputError: they do not fit each other.
         """
-        self.head, self.model, self.options = head, model, options
-        # One function for all signatures: traced once, and once in the graph.
+        self.head = head
+        self.model = model
+        self.options = options
+        # One function for all signatures, so that the graph holds it once.
         specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in self.feature_names}
         self.outputs_of = tf.function(model, input_signature=[specs], autograph=False)
         self.sequences = Sequences(tokenizer, config, max_seq_length=options.max_seq_length)
         self.outputs = self.outputs or head.answer_meanings
+        if head.has_padded_answers:
+            self.padded = (DEFAULT, FROM_IDS, FROM_EXAMPLES)
         if "pairs" in self.own_options and options.pairs:
             self.texts = PAIR
         if len(self.texts) > 1 and config.type_vocab_size < 2:
@@ -146,15 +164,17 @@ class ServingTask:
 
     def features(self, **texts: tf.Tensor) -> Features:
         """Texts by name, each [B] -> the sequences that the model reads, int32 [rows, S]."""
-        make = self.sequences.of_pairs if len(self.texts) > 1 else self.sequences.of_texts
-        return make(*(texts[name] for name in self.texts))
+        in_order = [texts[name] for name in self.texts]
+        if len(in_order) > 1:
+            return self.sequences.of_pairs(*in_order)
+        return self.sequences.of_texts(*in_order)
 
     def answer(self, **texts: tf.Tensor) -> Answers:
         """Texts by name, each [B] -> the answers, each [B, ...]."""
         return self.answer_ids(self.features(**texts))
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features [B, S] without columns that are all padding -> the answers, each [B, ...]."""
+        """Features [B, S], no column of which is all padding -> the answers, each [B, ...]."""
         return self.head.answers(self.outputs_of(features), self.options.labels)
 
     def text_specs(self) -> dict[str, tf.TensorSpec]:
@@ -170,26 +190,26 @@ class ServingTask:
         return graph_text.parse_examples(serialized, tuple(self.feature_names))
 
     def further_signatures(self) -> dict[str, Signature]:
-        """Signatures of this task alone."""
+        """Signatures that only this task has."""
         return {}
 
     def part_of(self, answer: Mapping[str, Any], **texts: tf.Tensor) -> int:
-        """The number of the sequence, from 0, that the answer to one request comes from."""
+        """The sequence of a request that the answer comes from, numbered from 0."""
         del texts
         return answer.get("choice", 0)
 
-    # ------------------------------------------------------------------------ what all share
+    # ------------------------------------------------------------------------ for all tasks
 
     def listed_options(self) -> dict[str, Any]:
         """The options that affect the task, as they were chosen at export, for the model card."""
-        names = (
-            "max_seq_length",
-            "precision",
-            *self.own_options,
-            *(["labels"] if self.head.has_names else []),
-        )
-        values = {name: getattr(self.options, name) for name in names}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        names = ["max_seq_length", "precision", *self.own_options]
+        if self.head.has_names:
+            names.append("labels")
+        values = {}
+        for name in names:
+            value = getattr(self.options, name)
+            values[name] = list(value) if isinstance(value, tuple) else value
+        return values
 
     def signatures(self) -> dict[str, Signature]:
         """All signatures by name."""
@@ -209,11 +229,15 @@ class ServingTask:
             return of_ids(**self.parse(examples))
 
         id_outputs = self.id_outputs or self.outputs
-        return {
+        signatures = {
             DEFAULT: Signature(self.text_specs(), of_texts, self.outputs),
             FROM_IDS: Signature(self.id_specs(), of_ids, id_outputs),
             FROM_EXAMPLES: Signature({"examples": TEXT}, of_examples, id_outputs),
             **self.further_signatures(),
+        }
+        return {
+            name: dataclasses.replace(signature, is_padded=name in self.padded)
+            for name, signature in signatures.items()
         }
 
 
@@ -221,7 +245,7 @@ class ServingTask:
 
 
 def class_of(head: Head) -> type[ServingTask]:
-    """The class of a head's signatures."""
+    """The class that makes a head's signatures."""
     module, name = head.serving.split(":")
     return getattr(importlib.import_module(module), name)
 
@@ -243,33 +267,35 @@ def make_task(
       activations: as for `InferenceModel`.
 
     Raises:
-      InputError: the checkpoint is of no such task, or something does not fit.
+      InputError: the checkpoint was trained for another task, or something does not fit.
     """
     head = head_of(source, options)
-    kind, options = class_of(head), _completed(source, config, options, head)
+    options = _completed(source, config, options, head)
+    task_class = class_of(head)
     refuse_other_task(source, head.name, options.pairs)
     if head.has_names:
         source = with_labels(source, options.labels)
         head = head.with_thresholds(source.metadata.thresholds or {}, options.labels)
-    trained, most = source.metadata, options.max_seq_length
-    if trained.doc_stride and "doc_stride" not in kind.own_options:
-        logging.warning("Trained on windows of long texts; served, texts are cut to %d.", most)
-    if trained.document_context:
+    if source.metadata.doc_stride and "doc_stride" not in task_class.own_options:
+        says = "The model was trained on windows of long texts; here texts are cut to %d tokens."
+        logging.warning(says, options.max_seq_length)
+    if source.metadata.document_context:
         logging.warning("Trained with --document_context: give the text around a sentence, too.")
-    # A head of masked words multiplies with the table of the encoder: in its precision.
+    # A masked-LM head multiplies with the encoder's word table, so it computes in its precision.
     in_bfloat16 = "masked_lm_logits" in head.outputs and options.precision == BFLOAT16
     with layer_dtype("mixed_bfloat16" if in_bfloat16 else None):
         model = head.model(config, num_classes=source.num_classes)
     load_checkpoint(model, source, required=head.required)
-    has_pooler = "bert/pooler/dense/kernel" in source.shapes  # else it is a new one
-    outputs = [name for name in head.outputs if has_pooler or name != "pooled_output"]
+    outputs = list(head.outputs)
+    if POOLER not in source.shapes and "pooled_output" in outputs:
+        outputs.remove("pooled_output")  # its pooler has fresh weights
     served = InferenceModel(model, config, outputs, activations, options.precision)
     warn_of_precision(options.precision)
-    return kind(head, served, tokenizer, config, options)
+    return task_class(head, served, tokenizer, config, options)
 
 
 def warn_of_precision(precision: str) -> None:
-    """Logs that a model in bfloat16 answers more slowly on a CPU that does not multiply it."""
+    """Logs that bfloat16 is slower than float32 on a CPU without instructions for it."""
     if precision != BFLOAT16 or processor.bfloat16() or tf.config.list_physical_devices("GPU"):
         return
     answers = "a model in bfloat16 answers more slowly than one in float32."
@@ -277,7 +303,7 @@ def warn_of_precision(precision: str) -> None:
 
 
 def _shown_task(source: Weights) -> str | None:
-    """The task that architecture and weights of a checkpoint show; None: an unknown one."""
+    """The task by a checkpoint's architecture and weights; None if they are of no known head."""
     shown = shown_head(source)
     return "fill_mask" if shown == "pretraining" else shown
 
@@ -286,19 +312,18 @@ def head_of(source: Weights, options: ServingOptions) -> Head:
     """The head of a checkpoint: as chosen, else as its files say, else as its weights show.
 
     Raises:
-      InputError: there is no such head, or the checkpoint has one of another architecture.
+      InputError: there is no such head, or the checkpoint's weights are of no known head.
     """
     name = options.task or source.metadata.task or _shown_task(source)
-    if name == "pretraining" or name not in NAMES:
+    if name != "pretraining" and name in NAMES:
+        return head_named(name)
+    if name:
         place = "task" if options.task else f"task in {METADATA_FILE}"
-        raise InputError(
-            f"{name!r} as {place}, for {source.path}"
-            if name
-            else f"{source.path}, with another head ({', '.join(head_weights(source)[:3])})",
-            f"one of {', '.join(TASKS)}, or a head of your own",
-            "say with task= (--task) what the model is for",
-        )
-    return head_named(name)
+        received = f"{name!r} as {place}, for {source.path}"
+    else:
+        received = f"{source.path}, with another head ({', '.join(head_weights(source)[:3])})"
+    expected = f"one of {', '.join(TASKS)}, or a head of your own"
+    raise InputError(received, expected, "say with task= (--task) what the model is for")
 
 
 def _completed(
@@ -306,12 +331,16 @@ def _completed(
 ) -> ServingOptions:
     """The options with a value in every field: as chosen, else as the files say, else a default."""
     stored = source.metadata
+    # How texts became sequences in training is of no use to another task.
     is_trained_task = head.name == (stored.task or _shown_task(source))
     trained = stored if is_trained_task else ModelMetadata()
     length = config.max_position_embeddings
     if "doc_stride" in class_of(head).own_options:
         length = min(WindowSizes.max_seq_length, length)
-    threshold = options.null_score_diff_threshold  # one that is chosen says that it is used
+    may_be_null = stored.version_2_with_negative
+    if options.null_score_diff_threshold is not None:
+        may_be_null = True
+    # The first that is not None: the chosen option, then these values in order.
     defaults = {
         "pairs": (trained.pairs, False),
         "num_choices": (trained.num_choices, DEFAULT_CHOICES),
@@ -319,17 +348,15 @@ def _completed(
         "doc_stride": (trained.doc_stride, WindowSizes.doc_stride),
         "max_query_length": (trained.max_query_length, WindowSizes.max_query_length),
         "labels": (stored.labels or None, tuple(map(str, range(source.num_classes)))),
-        "version_2_with_negative": (
-            stored.version_2_with_negative if threshold is None else True,
-            stored.null_score_diff_threshold is not None,
-        ),
+        "version_2_with_negative": (may_be_null, stored.null_score_diff_threshold is not None),
         "null_score_diff_threshold": (stored.null_score_diff_threshold, 0.0),
     }
-    chosen = {
-        key: next(v for v in (getattr(options, key), *values) if v is not None)
-        for key, values in defaults.items()
-    }
-    longest = chosen["max_seq_length"] - SPECIAL_PIECES - 1  # beside which a piece of context fits
+    chosen = {}
+    for name, values in defaults.items():
+        candidates = (getattr(options, name), *values)
+        chosen[name] = next(value for value in candidates if value is not None)
+    # A window holds at least one piece of context beside the question.
+    longest = chosen["max_seq_length"] - SPECIAL_PIECES - 1
     has_windows = "max_query_length" in class_of(head).own_options
     if has_windows and options.max_query_length is None and chosen["max_query_length"] > longest:
         chosen["max_query_length"] = longest // 2

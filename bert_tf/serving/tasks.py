@@ -1,17 +1,23 @@
-"""Signatures of embeddings, masked words and multiple choice."""
+"""Signatures of embeddings, masked words and multiple choice.
+
+Shapes: B rows of a request, S the longest sequence, D hidden, V vocabulary; M [MASK]s of a text,
+P masked positions, k guesses; C endings of a context.
+"""
 
 from typing import ClassVar
 
 import tensorflow as tf
 
 from bert_tf.serving.graph_text import Features, checked, parse_records
-from bert_tf.serving.options import MASK
+from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, MASK
 from bert_tf.serving.signatures import TEXT, Answers, ServingTask, Signature
 from bert_tf.tokenization.layer import FEATURE_NAMES, Runs, runs_of
 
 
 class EmbeddingTask(ServingTask):
-    """The encoder's vectors. Many models have no pooler, and then no pooled vector."""
+    """The encoder's vectors. A model without a pooler has no pooled vector."""
+
+    padded = ("tokens",)
 
     def __init__(self, *args):
         """See `ServingTask`."""
@@ -19,25 +25,28 @@ class EmbeddingTask(ServingTask):
         self.outputs = {
             "mean": "float [B, D], the mean of the vectors of all its pieces; not of length 1"
         }
-        of = "the last piece" if self.sequences.config.is_causal else "[CLS]"
+        pooled_piece = "the last piece" if self.sequences.config.is_causal else "[CLS]"
         if self.model and "pooled_output" in self.model.outputs:
-            self.outputs["pooled"] = f"float [B, D], the pooled vector of {of}"
+            self.outputs["pooled"] = f"float [B, D], the pooled vector of {pooled_piece}"
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features [B, S] -> mean [B, D] over all tokens, [CLS] and [SEP] included; pooled."""
+        """Features [B, S] -> mean over all tokens, [CLS] and [SEP] too, and pooled; [B, D] each."""
         outputs = self.outputs_of(features)
         vectors = outputs["sequence_output"]  # [B, S, D]
         mask = tf.cast(features["input_mask"], vectors.dtype)[:, :, tf.newaxis]  # [B, S, 1]
         count = tf.maximum(tf.reduce_sum(mask, 1), 1.0)  # [B, 1]
         answers = {"mean": tf.reduce_sum(vectors * mask, 1) / count}
-        return answers | ({"pooled": outputs["pooled_output"]} if "pooled" in self.outputs else {})
+        if "pooled" in self.outputs:
+            answers["pooled"] = outputs["pooled_output"]
+        return answers
 
     def further_signatures(self) -> dict[str, Signature]:
-        """tokens: a vector for each token, which is too much for the default."""
+        """The signature `tokens`: a vector for each token, too much data for the default."""
 
         def tokens(text: tf.Tensor) -> Answers:
             features = self.sequences.of_texts(text)
-            names, mask = tf.constant(self.sequences.piece_names()), features["input_mask"]
+            names = tf.constant(self.sequences.piece_names())  # [V]
+            mask = features["input_mask"]  # [B, S]
             vectors = self.outputs_of(features)["sequence_output"]  # [B, S, D]
             return {
                 "pieces": tf.where(mask != 0, tf.gather(names, features["input_ids"]), ""),
@@ -54,8 +63,9 @@ class EmbeddingTask(ServingTask):
 
 
 class MaskedLmTask(ServingTask):
-    """The masked-LM head of a pre-trained model. Shapes: M [MASK]s, k guesses, P positions."""
+    """The masked-LM head of a pre-trained model: guesses for each [MASK] of a text."""
 
+    padded = (DEFAULT, FROM_EXAMPLES)  # to the most [MASK]s, the most positions
     own_options = ("top_k",)
     texts: ClassVar = {"text": f"a text with {MASK} in it, once or more often"}
     outputs: ClassVar = {
@@ -86,18 +96,19 @@ class MaskedLmTask(ServingTask):
         self._mask_id = self.sequences.tokenizer.vocab[MASK]
 
     def features(self, **texts: tf.Tensor) -> Features:
-        """text [B] -> sequences with [MASK] as one piece: the tokenizer alone would split it."""
+        """text [B] -> sequences with [MASK] as one piece, which the tokenizer alone would split."""
         parts = tf.strings.split(texts["text"], MASK)  # [B, (parts)]
         pieces = self.sequences.tokenizer.tokenize_ids(parts.values)  # [parts of all, (pieces)]
         pieces = pieces.with_row_splits_dtype(tf.int64)
-        # A [MASK] behind each part. (In tf.concat of ragged ones oneDNN logs what it does not do.)
+        # A [MASK] after each part: part i moves by i places. (For a tf.concat of ragged tensors
+        # oneDNN would log that it does not support it.)
         ends = pieces.row_splits + tf.range(tf.size(pieces.row_splits, tf.int64))
         places = tf.range(tf.size(pieces.values, tf.int64)) + pieces.value_rowids()
         masks = tf.fill(ends[-1:], self._mask_id)
         ids = tf.tensor_scatter_nd_update(masks, places[:, tf.newaxis], pieces.values)
         splits = tf.gather(ends, parts.row_splits)
         runs = runs_of(tf.RaggedTensor.from_row_splits(ids, splits, validate=False))
-        # Without the one behind the last part.
+        # The last part of a text has no [MASK] after it.
         return self.sequences.of_runs(Runs(runs.ids, runs.starts, runs.lengths - 1))
 
     def answer(self, **texts: tf.Tensor) -> Answers:
@@ -106,7 +117,7 @@ class MaskedLmTask(ServingTask):
         is_mask = tf.cast(features["input_ids"] == self._mask_id, tf.int32)  # [B, S]
         num_masks = tf.reduce_sum(is_mask, 1)  # [B]
         most = tf.reduce_max(tf.concat([num_masks, [0]], 0))  # M
-        # Sorted stably by "is a mask", the positions of a row's masks come first, in order.
+        # A stable sort by "is a mask" puts the positions of a row's masks first, in order.
         order = tf.argsort(is_mask, direction="DESCENDING", stable=True)
         answers = self.answer_ids(features | {"masked_lm_positions": order[:, :most]})
         real = (tf.range(most) < num_masks[:, tf.newaxis])[:, :, tf.newaxis]  # [B, M, 1]
@@ -117,7 +128,7 @@ class MaskedLmTask(ServingTask):
         }
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features [B, S], masked_lm_positions [B, P] -> the guesses, [B, P, k] each."""
+        """Features [B, S], masked_lm_positions [B, P] -> pieces, ids, probabilities [B, P, k]."""
         logits = self.outputs_of(features)["masked_lm_logits"]  # [B, P, V]
         probabilities, ids = tf.math.top_k(tf.nn.softmax(logits), self._most)  # [B, P, k]
         pieces = tf.gather(tf.constant(self.sequences.piece_names()), ids)
@@ -125,9 +136,9 @@ class MaskedLmTask(ServingTask):
 
 
 class MultipleChoiceTask(ServingTask):
-    """A context and any number C of endings: a model of one class scores each with its context.
+    """A context and C endings: a model of one class scores each ending with its context.
 
-    Records, unlike texts, need their C at export: the option num_choices.
+    A request of texts may have any C. Records have the C that was chosen at export, num_choices.
     """
 
     own_options = ("num_choices",)
@@ -168,7 +179,7 @@ class MultipleChoiceTask(ServingTask):
         return self._choose(self.features(**texts), num_choices=tf.shape(texts["endings"])[1])
 
     def answer_ids(self, features: Features) -> Answers:
-        """Features [B, C, S] -> the same."""
+        """Features [B, C, S] -> choice [B], probabilities [B, C]."""
         _, num_choices, length = tf.unstack(tf.shape(features["input_ids"]))
         flat = {name: _in_rows(value, length) for name, value in features.items()}
         return self._choose(flat, num_choices=num_choices)
@@ -193,17 +204,17 @@ class MultipleChoiceTask(ServingTask):
         lengths = records["input_ids"].row_lengths()  # [B]
         message = f"the length of a record must be a multiple of {count}, its number of sequences"
         records = checked(records, tf.reduce_all(lengths % count == 0), message)
-        each = tf.repeat(lengths // count, count)  # [B * C]
-        longest = tf.reduce_max(tf.concat([each, [1]], 0))  # S
+        sequence_lengths = tf.repeat(lengths // count, count)  # [B * C]
+        longest = tf.reduce_max(tf.concat([sequence_lengths, [1]], 0))  # S
 
         def in_sequences(record: tf.RaggedTensor) -> tf.Tensor:
-            rows = tf.RaggedTensor.from_row_lengths(record.values, each, validate=False)
-            dense = tf.cast(rows.to_tensor(shape=tf.stack([-1, longest])), tf.int32)
+            rows = tf.RaggedTensor.from_row_lengths(record.values, sequence_lengths, validate=False)
+            dense = tf.cast(rows.to_tensor(shape=tf.stack([-1, longest])), tf.int32)  # [B * C, S]
             return tf.reshape(dense, [-1, count, tf.cast(longest, tf.int32)])
 
         return {name: in_sequences(record) for name, record in records.items()}
 
 
 def _in_rows(x: tf.Tensor, width: tf.Tensor) -> tf.Tensor:
-    """[..., width] as [rows, width], also where there are no rows."""
+    """Reshapes a tensor to [rows, width]; there may be no rows."""
     return tf.reshape(x, [tf.size(x) // tf.maximum(width, 1), width])

@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 import tensorflow as tf
 
 from bert_tf.serving.graph_text import Features, in_chunks
+from bert_tf.serving.options import DEFAULT, FROM_EXAMPLES, FROM_IDS
 from bert_tf.serving.signatures import Answers, ServingTask
 from bert_tf.tokenization.layer import Runs, runs_of
 from bert_tf.tokenization.words import TextWords, words_of_texts
@@ -22,9 +23,9 @@ class WordWindows(NamedTuple):
     """Windows of all texts, those of a text one after the other; each field int32 [windows].
 
     Attributes:
-      text: which text it is of.
-      start, stop: its words, start .. stop-1, numbered in their text.
-      first, last: those of them that are scored here, first .. last-1.
+      text: the number of its text.
+      start, stop: its words, start .. stop-1, numbered within the text.
+      first, last: the words that are scored in this window, first .. last-1.
     """
 
     text: tf.Tensor
@@ -53,14 +54,14 @@ def word_windows(sizes: tf.Tensor, counts: tf.Tensor, *, room: int) -> WordWindo
         return tf.minimum(behind, counts)
 
     def next_start(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
-        # Half a window further, or as far as the next word needs to fit; without a gap.
+        # Half a window further, or as far as the next word needs to fit; no word is left out.
         half = pieces_before(start) + (room + 1) // 2
         needed = pieces_before(tf.minimum(stop + 1, counts)) - room
         return tf.minimum(_search(before, tf.maximum(half, needed), side="left"), stop)
 
     def body(number, start, stop, first, windows):
         following = tf.where(stop < counts, next_start(start, stop), counts)
-        # The first word with more tokens to its left there than to its right here.
+        # The first word with more tokens to its left in the next window than to its right here.
         border = _search(middles, pieces_before(stop) + pieces_before(following), side="right")
         border = tf.minimum(tf.maximum(border, following), stop)
         last = tf.where(stop < counts, border, counts)
@@ -75,15 +76,14 @@ def word_windows(sizes: tf.Tensor, counts: tf.Tensor, *, room: int) -> WordWindo
         [0, zero, stop_of(zero), zero, windows],
         parallel_iterations=1,
     )
-    found = tf.transpose(windows.stack(), [2, 0, 1])  # [B, windows, 4]
-    real = tf.where(found[:, :, 2] < found[:, :, 3])  # windows that score a word
-    return WordWindows(
-        tf.cast(real[:, 0], tf.int32), *tf.unstack(tf.gather_nd(found, real), axis=1)
-    )
+    table = tf.transpose(windows.stack(), [2, 0, 1])  # [B, windows of a text, 4]
+    places = tf.where(table[:, :, 2] < table[:, :, 3])  # windows that score a word
+    start, stop, first, last = tf.unstack(tf.gather_nd(table, places), axis=1)
+    return WordWindows(tf.cast(places[:, 0], tf.int32), start, stop, first, last)
 
 
 def _search(rows: tf.Tensor, values: tf.Tensor, *, side: str) -> tf.Tensor:
-    """Where in each sorted row [B, n] its value [B] belongs."""
+    """The place of each value [B] in its sorted row [B, n]."""
     # Not tf.searchsorted, which cannot infer the number of rows if they are empty.
     bound = tf.raw_ops.LowerBound if side == "left" else tf.raw_ops.UpperBound
     return bound(sorted_inputs=rows, values=values[:, tf.newaxis])[:, 0]
@@ -98,6 +98,7 @@ SENTENCE = "Ruprecht I. founded the University of Heidelberg, in 1386. "
 class TokenLabelsTask(ServingTask):
     """A label for each word of texts of any length, in windows as in training."""
 
+    padded = (DEFAULT, FROM_IDS, FROM_EXAMPLES)
     own_options = ()
     part = "window"
     texts: ClassVar = {"text": "the text, of any length"}
@@ -141,7 +142,7 @@ class TokenLabelsTask(ServingTask):
         return self.sequences.of_runs(runs), words, places
 
     def _pieces(self, words: TextWords) -> Runs:
-        """The tokens of each word alone, at most a window of them; [UNK] for a word without any."""
+        """The tokens of each word, at most as many as a window holds; [UNK] if it has none."""
         runs = runs_of(self.sequences.tokenizer.tokenize_ids(words.strings))
         ids = tf.concat([runs.ids, [self._unknown]], 0)
         starts = tf.where(runs.lengths > 0, runs.starts, tf.size(runs.ids))
@@ -157,9 +158,9 @@ class TokenLabelsTask(ServingTask):
         )  # [windows, S, L]
         probabilities = tf.nn.softmax(tf.gather_nd(logits, places))  # [W, L]
 
-        def rows(values: tf.Tensor, other) -> tf.Tensor:
+        def rows(values: tf.Tensor, filler) -> tf.Tensor:
             ragged = tf.RaggedTensor.from_row_lengths(values, words.counts, validate=False)
-            return ragged.to_tensor(default_value=other)  # [B, N]
+            return ragged.to_tensor(default_value=filler)  # [B, N]
 
         best = tf.argmax(probabilities, axis=-1)
         return {

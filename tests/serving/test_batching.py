@@ -3,6 +3,7 @@
 import concurrent.futures
 import itertools
 import threading
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -68,8 +69,8 @@ def test_answers_are_joined_in_the_order_of_their_rows():
 class Lengths:
     """A model that answers the length of each text, once it may; and notes what it is given."""
 
-    def __init__(self, **answers: str):
-        self.metadata = {"answers": {"serving_default": answers or {"length": "int [B]"}}}
+    def __init__(self, padded: Sequence[str] = ()):
+        self.metadata = {"padded": padded}
         self.may_run = threading.Event()
         self.asked: list[list[bytes]] = []
 
@@ -136,7 +137,7 @@ def test_those_that_wait_share_a_batch_if_they_are_alike(turns, model):
 
 
 def test_answers_as_wide_as_their_batch_are_computed_alone():
-    model = Lengths(num_words="int [B]", words="string [B, W]")
+    model = Lengths(padded=["serving_default"])
     turns = Turns(model)
     first = begun(turns, model)
     answers = [ask(turns, "a"), ask(turns, "b")]

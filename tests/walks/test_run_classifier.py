@@ -148,7 +148,7 @@ def test_long_texts_in_windows(inputs, briefly, tmp_path, caplog):
     export = {"doc_stride": 0, "do_predict": True, "export_dir": tmp_path / "serving"}
     briefly(**given | export)
     assert "was trained with doc_stride = 4; here it is None" in caplog.text
-    assert "served, texts are cut to 8" in caplog.text
+    assert "texts are cut to 8 tokens" in caplog.text
 
 
 def test_the_end_of_a_run_is_not_that_of_other_settings(inputs, trained, classify):
