@@ -56,6 +56,7 @@ from bert_tf.errors import InputError, quoted
 from bert_tf.files import check_regular, is_remote, read_json, read_text_lines
 from bert_tf.heads import SHIPPED, Head, head_named
 from bert_tf.runtime import import_extra
+from bert_tf.tokenization import kept_whole
 
 CONFIG = "config.json"
 # Of a folder of sentence-transformers.
@@ -200,7 +201,7 @@ def _read_metadata(
     theirs = {
         "do_lower_case": tokenizer.do_lower_case,
         "strip_accents": tokenizer.strip_accents,
-        "never_split": tokenizer.never_split or None,
+        **kept_whole(tokenizer),
         "architecture": architecture,
         "labels": _read_labels(config.id2label or {}, source),
         "task": tasks.get(config.problem_type) if is_classifier else None,

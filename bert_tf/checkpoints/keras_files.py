@@ -25,6 +25,7 @@ from bert_tf.modeling.lora import frozen_kernel
 from bert_tf.modeling.models import config_of_model
 from bert_tf.modeling.names import by_name
 from bert_tf.modeling.parts import parts_of
+from bert_tf.tokenization import KEPT_WHOLE
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WEIGHTS = "model.weights.h5"  # in a .keras file
@@ -91,7 +92,8 @@ def _belongings(
     if tokenizer := getattr(model, "tokenizer", None):
         own |= tokenizer.case
         own["max_seq_length"] = None if tokenizer.max_length == longest else tokenizer.max_length
-        beside = dataclasses.replace(beside, never_split=tokenizer.never_split or None)
+        beside = dataclasses.replace(beside, **dict.fromkeys(KEPT_WHOLE))
+        beside = dataclasses.replace(beside, **tokenizer.kept_whole)
         found |= {"pieces": tokenizer.pieces, "vocab_file": path}
     own = {name: value for name, value in own.items() if value is not None}
     return found | {"metadata": dataclasses.replace(beside, **own)}
@@ -105,7 +107,7 @@ def refuse_other_tokenizer(
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         config.check_sequence_length(max_seq_length)
     own = getattr(model, "tokenizer", None) or tokenizer
-    names = ("pieces", "case", "never_split")
+    names = ("pieces", "case", "kept_whole")
     if any(getattr(own, name) != getattr(tokenizer, name) for name in names):
         received = f"{tokenizer.vocab_file}, another tokenizer than that of {model.name}"
         expected = f"the tokenizer of {own.vocab_file}, which the model carries"

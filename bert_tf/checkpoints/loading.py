@@ -45,6 +45,7 @@ from bert_tf.modeling.models import config_of_model
 from bert_tf.modeling.names import by_name
 from bert_tf.modeling.parts import parts_of
 from bert_tf.terminal import counted
+from bert_tf.tokenization import kept_whole
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
@@ -339,9 +340,12 @@ def tokenizer_of(
     elif reason := refuted_case(vocab_file, pieces, lower):
         says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
         logging.warning(says, weights.path, source, lower, reason)
-    kept, strip = weights.metadata.never_split or (), weights.metadata.strip_accents
     tokenizer = FullTokenizer(
-        vocab_file, lower, pieces=pieces, never_split=kept, strip_accents=strip
+        vocab_file,
+        lower,
+        pieces=pieces,
+        strip_accents=weights.metadata.strip_accents,
+        **kept_whole(weights.metadata),
     )
     check_spare_rows(tokenizer, config)
     return tokenizer

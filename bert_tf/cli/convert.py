@@ -18,6 +18,7 @@ from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.errors import InputError
 from bert_tf.files import locked, new_path
 from bert_tf.options import LARGEST_SEED, LONGEST, Options, option
+from bert_tf.tokenization import KEPT_WHOLE
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.metadata import Weights
@@ -48,6 +49,13 @@ class Convert(Options):
     never_split: tuple[str, ...] | None = option(
         "Pieces that the model's tokenizer keeps whole wherever a text has them, such as '<e1>', "
         "commas between. Default: as its files say; --never_split= for none.",
+        default=None,
+        acts="to",
+    )
+    added_words: tuple[str, ...] | None = option(
+        "Pieces that it keeps whole wherever a text has them, for uncased models in any case and "
+        "with any accents, such as 'Covid-19', commas between. Default: as its files say; "
+        "--added_words= for none.",
         default=None,
         acts="to",
     )
@@ -166,10 +174,12 @@ def edited(source: "Weights", options: Convert) -> "Weights":
     from bert_tf.checkpoints.loading import tokenizer_of
 
     changed = source
-    if options.never_split is not None:
-        never_split = tuple(sorted({*options.never_split})) or None  # in whatever order given
-        metadata = dataclasses.replace(source.metadata, never_split=never_split)
-        changed = dataclasses.replace(changed, metadata=metadata)
+    for name in KEPT_WHOLE:
+        pieces = getattr(options, name)
+        if pieces is not None:
+            sorted_pieces = tuple(sorted({*pieces})) or None  # in whatever order given
+            metadata = dataclasses.replace(changed.metadata, **{name: sorted_pieces})
+            changed = dataclasses.replace(changed, metadata=metadata)
     if options.extra_tokens:
         changed = saving.add_pieces(changed, options.extra_tokens, seed=options.seed)
     if options.max_position_embeddings:
@@ -181,7 +191,7 @@ def edited(source: "Weights", options: Convert) -> "Weights":
             if not piece.startswith("##") and parts != [piece]:
                 logging.warning(
                     "The tokenizer cuts %r into %s, so text never gives this token: its vector is "
-                    "for ids from elsewhere. --never_split keeps it whole.",
+                    "for ids from elsewhere. --never_split or --added_words keeps it whole.",
                     piece,
                     " ".join(parts),
                 )

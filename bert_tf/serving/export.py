@@ -372,7 +372,7 @@ def metadata_of(
         "answers": {name: dict(signature.outputs) for name, signature in signatures.items()},
         "options": options,
         **{name: value for name, value in tokenizer.case.items() if value is not None},
-        **({"never_split": list(tokenizer.never_split)} if tokenizer.never_split else {}),
+        **{name: list(pieces) for name, pieces in tokenizer.kept_whole.items()},
         "config": task.sequences.config.to_dict(),
         "source": os.path.basename(source.path.rstrip("/")),
         **({"origin": source.metadata.origin} if source.metadata.origin else {}),

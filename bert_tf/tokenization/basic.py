@@ -12,7 +12,7 @@ Hangul syllable becomes two or three), W words, R rows of the table, M parts of 
 
 import pathlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,10 @@ import tensorflow as tf
 PLAIN_TEXT = r"[\t\n\r -~]*"
 PLAIN_PUNCTUATION = r"([!-/:-@\[-`{-~])"
 
-CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
+SPACE = 0x20
+CAPITAL_SIGMA = 0x3A3
+SMALL_SIGMA = 0x3C3
+FINAL_SIGMA = 0x3C2
 COMBINING_CLASSES = 256
 
 # ---------------------------------------------------------------------------- the table
@@ -102,6 +105,15 @@ class Words(NamedTuple):
     ends: tf.Tensor  # [K] int32: where it ends, with the accents taken off it
 
 
+class Characters(NamedTuple):
+    """The characters that N texts become, one after the other."""
+
+    points: tf.RaggedTensor  # int32 [N, (points)]: the code points of the texts
+    flags: tf.Tensor  # [C] int32: of the code points
+    characters: tf.Tensor  # [K] int32
+    sources: tf.Tensor  # [K] int64: the code point of each, in C; it never falls
+
+
 def plain_words(texts: tf.Tensor, *, do_lower_case: bool) -> tf.RaggedTensor:
     """The words [N, (words)] of texts [N] that match PLAIN_TEXT."""
     if do_lower_case:
@@ -115,6 +127,20 @@ def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
     The table decides on case and accents: only for lower-casing it has CASED entries, without
     which no sigma is final, and only for stripping MOVABLE ones.
     """
+    normal = normalize(texts, table)
+    breaks = tf.gather(breaks_of(normal), normal.sources)  # [K]
+    return words_from(normal, _run_starts(breaks))
+
+
+def normalize(texts: tf.Tensor, table: UnicodeTable, *, spaces: bool = False) -> Characters:
+    """The characters that texts [N] become, in the case of the table and with or without accents.
+
+    Args:
+      texts: of UTF-8; bytes that are not UTF-8 are skipped.
+      table: as for `split_words`.
+      spaces: whether white space becomes spaces, and ideographs get one on each side. Otherwise
+        white space becomes nothing.
+    """
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [N, (points)]
     text_of_point = points.value_rowids()  # [C]
     point = points.values  # [C]
@@ -125,7 +151,10 @@ def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
     )
     row = _rows(point, table)  # [C]
     flags = tf.gather(table.flags, row)  # [C]
-    character, source = _characters(point, row, table)  # [K]
+    distance = tf.gather(table.characters, row)  # [C, width]
+    if spaces:
+        distance = _with_spaces(distance, point, flags)  # [C, width + 2]
+    character, source = _characters(point, distance)  # [K]
     if table.movable.shape[0] > 0:
         marks = tf.cumsum(tf.cast(flags & STARTER != 0, tf.int64)) + text_of_point  # [C]: run
         character = tf.cond(
@@ -133,17 +162,21 @@ def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
             lambda: _in_canonical_order(character, tf.gather(marks, source), table.movable),
             lambda: character,
         )
-    breaks = _breaks(flags, text_of_point)  # [C]
-    first = _run_starts(tf.gather(breaks, source))  # [W]
-    starts, ends = _extents(points, flags)  # [C]
+    return Characters(points, flags, character, source)
+
+
+def words_from(normal: Characters, first: tf.Tensor) -> Words:
+    """The words of texts, each from one of the characters `first` [W] to the next."""
+    starts, ends = extents(normal)  # [C]
+    words = tf.RaggedTensor.from_row_starts(normal.characters, first, validate=False)
     return Words(
-        strings=tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_starts(character, first, validate=False), "UTF-8"
+        strings=tf.strings.unicode_encode(words, "UTF-8"),
+        text_splits=tf.searchsorted(
+            tf.gather(normal.sources, first), normal.points.row_splits, out_type=tf.int64
         ),
-        text_splits=tf.searchsorted(tf.gather(source, first), points.row_splits, out_type=tf.int64),
-        characters=character,
-        starts=tf.gather(starts, source),
-        ends=tf.gather(ends, source),
+        characters=normal.characters,
+        starts=tf.gather(starts, normal.sources),
+        ends=tf.gather(ends, normal.sources),
     )
 
 
@@ -153,21 +186,35 @@ def _rows(point: tf.Tensor, table: UnicodeTable) -> tf.Tensor:
     return tf.gather(tf.reshape(table.rows, [-1]), page * PAGE + point % PAGE)
 
 
-def _characters(
-    point: tf.Tensor, row: tf.Tensor, table: UnicodeTable
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The characters [K] that code points [C] become, and the code point of each [K]."""
-    width = table.characters.shape[1]
-    distance = tf.gather(table.characters, row)  # [C, width]
+def _characters(point: tf.Tensor, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The characters [K] that code points [C] become, and the code point of each [K].
+
+    Args:
+      point: int32 [C].
+      distance: int32 [C, width], what to add for each character, or ABSENT.
+    """
+    width = distance.shape[1]
     characters = tf.reshape(point[:, tf.newaxis] + distance, [-1])  # [C * width]
-    kept = tf.where(tf.reshape(distance, [-1]) != ABSENT)[:, 0]  # [K]
-    return tf.gather(characters, kept), kept // width
+    present = tf.where(tf.reshape(distance, [-1]) != ABSENT)[:, 0]  # [K]
+    return tf.gather(characters, present), present // width
 
 
-def _breaks(flags: tf.Tensor, text_of_point: tf.Tensor) -> tf.Tensor:
+def _with_spaces(distance: tf.Tensor, point: tf.Tensor, flags: tf.Tensor) -> tf.Tensor:
+    """[C, width] -> [C, width + 2]: with spaces for white space and on both sides of ideographs."""
+    alone = BREAK_BEFORE | BREAK_AFTER
+    is_white = flags & alone == BREAK_BEFORE
+    is_ideograph_alone = (flags & alone == alone) & is_ideograph(point)
+    before = tf.where(is_white | is_ideograph_alone, SPACE - point, ABSENT)
+    behind = tf.where(is_ideograph_alone, SPACE - point, ABSENT)
+    return tf.concat([before[:, tf.newaxis], distance, behind[:, tf.newaxis]], 1)
+
+
+def breaks_of(normal: Characters) -> tf.Tensor:
     """A number for each code point [C] that rises where a word ends and another may begin."""
-    before, after = (tf.cast(flags & b != 0, tf.int64) for b in (BREAK_BEFORE, BREAK_AFTER))
-    return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + text_of_point
+    before = tf.cast(normal.flags & BREAK_BEFORE != 0, tf.int64)
+    after = tf.cast(normal.flags & BREAK_AFTER != 0, tf.int64)
+    text = normal.points.value_rowids()
+    return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + text
 
 
 def _run_starts(number: tf.Tensor) -> tf.Tensor:
@@ -176,8 +223,9 @@ def _run_starts(number: tf.Tensor) -> tf.Tensor:
     return tf.where(begins)[:, 0]
 
 
-def _extents(points: tf.RaggedTensor, flags: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Start and end in its text of each code point with its accents, [C] both."""
+def extents(normal: Characters) -> tuple[tf.Tensor, tf.Tensor]:
+    """Start and end in its text of each code point with its accents, int32 [C] both."""
+    points, flags = normal.points, normal.flags
     start = tf.ragged.range(points.row_lengths()).values
     # An accent extends the nearest code point before it that is neither accent nor dropped.
     owns = tf.cast(flags & (ACCENT | DROPPED) == 0, tf.int64)
@@ -249,7 +297,7 @@ class NeverSplit:
     def __init__(self, ids: Mapping[str, int]):
         """Takes the ids of these pieces, which are not empty."""
         pieces = sorted(ids, key=len, reverse=True)
-        self._pattern = f"({'|'.join(map(re.escape, pieces))})"
+        self._pattern = any_of(pieces)
         self._pieces = tf.constant(pieces)
         self._ids = tf.constant([ids[piece] for piece in pieces], tf.int32)
 
@@ -268,10 +316,8 @@ class NeverSplit:
         """Texts [N] -> their parts."""
         # What is no UTF-8 is skipped in any case; here so that no text has the mark.
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
-        marked = tf.strings.regex_replace(texts, self._pattern, MARK + rb"\1" + MARK)
-        parts = tf.strings.split(marked, MARK)  # [N, (parts)]
+        parts, is_piece = cut_at(texts, self._pattern)
         strings = parts.values  # [M]
-        is_piece = tf.ragged.range(parts.row_lengths()).values % 2 == 1  # [M]
         pieces = tf.boolean_mask(strings, is_piece)  # [Q]
         which = tf.argmax(tf.cast(pieces[:, tf.newaxis] == self._pieces, tf.int32), 1)
         lengths = tf.strings.length(strings, "UTF8_CHAR")
@@ -287,6 +333,21 @@ class NeverSplit:
             lengths=lengths,
             text_splits=parts.row_splits,
         )
+
+
+def any_of(pieces: Iterable[str]) -> str:
+    """A pattern, in parentheses, of any of these strings; of two at one place the earlier one."""
+    return f"({'|'.join(map(re.escape, pieces))})"
+
+
+def cut_at(texts: tf.Tensor, pattern: str) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """The parts of texts [N] of UTF-8, [N, (parts)], and whether each matches the pattern, [M].
+
+    In each text every second part does, from the second on; those between may be empty.
+    """
+    marked = tf.strings.regex_replace(texts, pattern, MARK + rb"\1" + MARK)
+    parts = tf.strings.split(marked, MARK)  # [N, (parts)]
+    return parts, tf.ragged.range(parts.row_lengths()).values % 2 == 1
 
 
 def in_texts(columns: tf.RaggedTensor, text_splits: tf.Tensor) -> tf.RaggedTensor:

@@ -40,7 +40,8 @@ from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
 from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
 from bert_tf.terminal import number_of
-from bert_tf.tokenization import SPECIAL_PIECES, basic
+from bert_tf.tokenization import KEPT_WHOLE, SPECIAL_PIECES, basic, kept_whole
+from bert_tf.tokenization.added_words import AddedWords
 from bert_tf.tokenization.texts import as_columns, each_text
 
 tf_text = import_tensorflow_text()
@@ -68,6 +69,8 @@ class FullTokenizer:
       strip_accents: whether it loses its accents, if not as do_lower_case says; else None.
       never_split: pieces that are found in a text before it is cut into words.
       splitter: finds them; None without any.
+      added_words: pieces that are found in the normalized text, in any case if it is lower-cased.
+      word_finder: finds them; None without any.
       max_length: the ids of a sequence at most, where a call does not say it; None: any number.
       positions: of the model that it belongs to, which no sequence exceeds; None: unknown.
       longest: the ids of a sequence at most, of `max_length` and `positions` the smaller; None: any
@@ -83,6 +86,7 @@ class FullTokenizer:
         *,
         pieces: Sequence[str] | None = None,
         never_split: Sequence[str] = (),
+        added_words: Sequence[str] = (),
         max_length: int | None = None,
         strip_accents: bool | None = None,
     ):
@@ -95,12 +99,15 @@ class FullTokenizer:
           never_split: pieces that are kept whole wherever a text has them, in this case only, such
             as ("[MASK]", "<e1>"); see basic.NeverSplit. By default none, as in the original, which
             cuts "[MASK]" into "[", "mask" and "]".
+          added_words: pieces that are kept whole wherever a text has them after it is normalized,
+            such as ("Covid-19",): for uncased models in any case and with any accents. Hugging
+            Face's `tokenizer.add_tokens` adds such words; see `added_words.AddedWords`.
           max_length: the ids of a sequence at most, of a model's tokenizer that of its positions.
           strip_accents: remove accents, whatever the case; None: as do_lower_case.
 
         Raises:
           InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK] or one of
-            `never_split`.
+            `never_split` or `added_words`; or a piece is in both.
         """
         self.vocab_file = own_path(vocab_file)
         self.do_lower_case, self.max_length = do_lower_case, max_length
@@ -111,21 +118,27 @@ class FullTokenizer:
         self.vocab = {piece: number for number, piece in enumerate(lines)}
         self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)
-        if isinstance(never_split, str) or "" in never_split:
-            received = f"never_split {never_split!r}"
-            raise InputError(received, "a list of word pieces", 'write ("[MASK]",) for one')
-        self.never_split = tuple(dict.fromkeys(never_split))
-        self.require_special_tokens(UNKNOWN, *self.never_split)
-        if (
-            is_forked()
-        ):  # unusable, but what a pool of processes sends is unpickled without an error
+        self.never_split = _distinct("never_split", never_split)
+        self.added_words = _distinct("added_words", added_words)
+        self.require_special_tokens(UNKNOWN, *self.never_split, *self.added_words)
+        if in_both := sorted({*self.never_split} & {*self.added_words}):
+            received = f"{', '.join(in_both)} in both {' and '.join(KEPT_WHOLE)}"
+            remedy = "leave it in added_words if it is found in any case, else in never_split"
+            raise InputError(received, "each piece in one of the lists", remedy)
+        # Such a tokenizer is unusable, but a pool of processes must be able to unpickle it.
+        if is_forked():
             return
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(lines)
             table = basic.load_unicode_table(**self.case)
             self._table = basic.UnicodeTable(*map(tf.constant, table))
-            kept = {piece: self.vocab[piece] for piece in self.never_split}
-            self.splitter = basic.NeverSplit(kept) if kept else None
+            self.splitter = None
+            if self.never_split:
+                self.splitter = basic.NeverSplit(self._ids_by_piece(self.never_split))
+            self.word_finder = None
+            if self.added_words:
+                ids = self._ids_by_piece(self.added_words)
+                self.word_finder = AddedWords(ids, self._table, do_lower_case=do_lower_case)
         self._ids = self._graph(self._ids_of_texts)
         self._ids_and_spans = self._graph(self._spans_of_texts)
 
@@ -192,6 +205,11 @@ class FullTokenizer:
         return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
 
     @property
+    def kept_whole(self) -> dict[str, Any]:
+        """The pieces that are kept whole, as arguments of a tokenizer; empty lists are left out."""
+        return kept_whole(self)
+
+    @property
     def pieces(self) -> tuple[str, ...]:
         """The vocabulary in the order of the ids."""
         return tuple(self.inv_vocab.values())
@@ -203,12 +221,16 @@ class FullTokenizer:
             **self.case,
             "pieces": list(self.pieces),
             "never_split": list(self.never_split),
+            **({"added_words": list(self.added_words)} if self.added_words else {}),
             "max_length": self.max_length,
         }
 
     def __reduce__(self) -> tuple:
         """For pickle and copy, which take no graphs."""
         return functools.partial(type(self), **self.get_config()), (), {"positions": self.positions}
+
+    def _ids_by_piece(self, pieces: Iterable[str]) -> dict[str, int]:
+        return {piece: self.vocab[piece] for piece in pieces}
 
     def require_special_tokens(self, *pieces: str) -> None:
         """Raises `InputError` if the vocabulary lacks one of `pieces`."""
@@ -310,26 +332,46 @@ class FullTokenizer:
     def _ids_of_texts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
         """Plain ASCII texts by the short cut, the others by the table, in one batch again."""
         plain = tf.strings.regex_full_match(texts, basic.PLAIN_TEXT)
+        if self.word_finder:
+            plain &= ~self.word_finder.are_in_plain_texts(texts)
         plain_rows, other_rows = tf.where(plain)[:, 0], tf.where(~plain)[:, 0]
         short = basic.plain_words(tf.gather(texts, plain_rows), do_lower_case=self.do_lower_case)
-        words = basic.split_words(tf.gather(texts, other_rows), self._table)
-        ids, _ = self._pieces(tf.concat([short.values, words.strings], 0))
+        words, added_ids = self._words(tf.gather(texts, other_rows))
+        if added_ids is not None:
+            added_ids = tf.pad(added_ids, [[tf.size(short.values), 0]], constant_values=-1)
+        ids, _ = self._pieces(tf.concat([short.values, words.strings], 0), added_ids)
         splits = [short.row_splits, words.text_splits[1:] + short.row_splits[-1]]
         order = tf.math.invert_permutation(tf.concat([plain_rows, other_rows], 0))
         return (tf.gather(basic.in_texts(ids, tf.concat(splits, 0)), order),)
 
     def _spans_of_texts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        words = basic.split_words(texts, self._table)
-        ids, offsets = self._pieces(words.strings)
+        words, added_ids = self._words(texts)
+        ids, offsets = self._pieces(words.strings, added_ids)
         first, last = _characters_of_pieces(words, offsets)  # [pieces]
         values = (ids.values, tf.gather(words.starts, first), tf.gather(words.ends, last))
         return tuple(basic.in_texts(ids.with_values(v), words.text_splits) for v in values)
 
-    def _pieces(self, words: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        """Ids of the pieces of words [W], and their byte offsets in the word: [W, (pieces)]."""
-        too_long = tf.strings.length(words, "UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
-        words = tf.where(too_long, UNKNOWN, words)  # which is a single piece
+    def _words(self, texts: tf.Tensor) -> tuple[basic.Words, tf.Tensor | None]:
+        """The words of texts [N], and the ids of added words among them, [W]; None without any."""
+        if self.word_finder:
+            return self.word_finder.split_words(texts)
+        return basic.split_words(texts, self._table), None
+
+    def _pieces(
+        self, words: tf.Tensor, added_ids: tf.Tensor | None = None
+    ) -> tuple[tf.RaggedTensor, ...]:
+        """Ids of the pieces of words [W], and their byte offsets in the word: [W, (pieces)].
+
+        `added_ids`: int32 [W], of words that are whole; -1 of others. None: there are none.
+        """
+        is_single = tf.strings.length(words, "UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
+        if added_ids is not None:
+            is_single |= added_ids >= 0
+        words = tf.where(is_single, UNKNOWN, words)  # which is a single piece
         ids, offsets, _ = self._wordpiece.tokenize_with_offsets(words)
+        if added_ids is not None:
+            added = tf.gather(added_ids, ids.value_rowids())  # [pieces]
+            ids = ids.with_values(tf.where(added >= 0, added, ids.values))
         return ids, offsets
 
 
@@ -536,6 +578,18 @@ def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], lis
 
 
 # ---------------------------------------------------------------------------- details
+
+
+def _distinct(name: str, pieces: Sequence[str]) -> tuple[str, ...]:
+    """The pieces of an option, each once.
+
+    Raises:
+      InputError: they are a string, or one of them is empty.
+    """
+    if isinstance(pieces, str) or "" in pieces:
+        received = f"{name} {pieces!r}"
+        raise InputError(received, "a list of word pieces", 'write ("[MASK]",) for one')
+    return tuple(dict.fromkeys(pieces))
 
 
 def _build_wordpiece(lines: list[str]) -> Any:

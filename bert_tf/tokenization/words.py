@@ -18,6 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.tokenization import basic
+from bert_tf.tokenization.added_words import AddedWords
 from bert_tf.tokenization.basic import NeverSplit
 
 
@@ -37,19 +38,24 @@ class TextWords(NamedTuple):
 
 
 def words_of_texts(
-    texts: tf.Tensor, splitter: NeverSplit | None = None, *, every_mark: bool = False
+    texts: tf.Tensor,
+    splitter: NeverSplit | None = None,
+    added_words: AddedWords | None = None,
+    *,
+    every_mark: bool = False,
 ) -> TextWords:
     """The words of texts [B] of UTF-8; bytes that are not UTF-8 are skipped.
 
     Args:
       texts: any.
       splitter: of pieces that are never split: each is a word. None: there are none.
+      added_words: each is a word, too. None: there are none.
       every_mark: whether every punctuation mark is a word, also inside a chunk.
     """
     if splitter is None:
-        return _words_between(texts, every_mark)
+        return _words_between(texts, added_words, every_mark)
     parts = splitter.split(texts)
-    between = _words_between(parts.strings, every_mark)
+    between = _words_between(parts.strings, added_words, every_mark)
     counts = tf.cast(between.counts, tf.int64)
     words = tf.RaggedTensor.from_row_lengths(between.strings, counts, validate=False)
     shift = tf.gather(parts.starts, words.value_rowids())
@@ -69,7 +75,7 @@ def words_of_texts(
     )
 
 
-def _words_between(texts: tf.Tensor, every_mark: bool) -> TextWords:
+def _words_between(texts: tf.Tensor, added_words: AddedWords | None, every_mark: bool) -> TextWords:
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [B, (points)]
     text = tf.cast(points.value_rowids(), tf.int32)  # [C]
     found = _flags_of(points.values)  # [C]
@@ -77,9 +83,15 @@ def _words_between(texts: tf.Tensor, every_mark: bool) -> TextWords:
         found & (basic.BREAK_BEFORE | basic.BREAK_AFTER) == basic.BREAK_BEFORE | basic.BREAK_AFTER
     )
     is_space = (found & basic.BREAK_BEFORE != 0) & ~is_solo
+    if added_words is not None:
+        number, is_added = added_words.mark(texts)  # [C]
+        is_solo &= ~is_added
+        is_space &= ~is_added
     own = tf.cast(is_solo & basic.is_east_asian(points.values), tf.int32)
     # Grows at spaces, before and after each chunk of one character, and with the text.
     chunk = tf.cumsum(tf.cast(is_space, tf.int32) + own) + tf.cumsum(own, exclusive=True) + text
+    if added_words is not None:
+        chunk += number
     seen = tf.where(~is_space & (found & basic.DROPPED == 0))[:, 0]  # [V]
     begins = _begins(tf.gather(chunk, seen), tf.gather(is_solo, seen), every_mark)  # [V]
     first = tf.where(begins)[:, 0]  # [W], in V
