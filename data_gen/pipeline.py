@@ -50,7 +50,7 @@ from bert_tf.files import (
 )
 from bert_tf.options import PLAIN_READING, Reading, changed
 from bert_tf.terminal import Progress, number_of
-from bert_tf.tokenization import kept_whole, wordpiece
+from bert_tf.tokenization import kept_whole, without_kept_whole, wordpiece
 from data_gen import documents, outputs
 from data_gen.documents import Block, Corpus, Counts, DocumentReader
 from data_gen.instances import InstanceMaker
@@ -181,7 +181,10 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
     pieces = wordpiece.read_vocabulary(job.vocab_file)
     strip_accents = wordpiece.accents_beside(job.vocab_file)
     lower = wordpiece.choose_case(
-        job.vocab_file, pieces, job.do_lower_case, strip_accents=strip_accents
+        job.vocab_file,
+        without_kept_whole(pieces, job),
+        job.do_lower_case,
+        strip_accents=strip_accents,
     )
     made_with = {
         "bert_tf_version": __version__,

@@ -1,7 +1,8 @@
 """The companions of a model, compared with those of a folder's; in pre-training with the data's.
 
 A companion belongs to weights and is stored beside them: sizes, vocabulary, case, pieces that are
-kept whole. Data of another companion train another model without an error, so it is refused.
+kept whole. Data made with another companion would train another model without an error, so they are
+refused.
 
     config_and_vocabulary  what is given, else what the initial weights have
     of_data                what record files, flags and the folder of a run say, compared
@@ -31,7 +32,7 @@ from bert_tf.data.shards import common_description
 from bert_tf.declarations import names_with
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, paths_in
-from bert_tf.tokenization import KEPT_WHOLE, kept_whole
+from bert_tf.tokenization import KEPT_WHOLE, kept_whole, without_kept_whole
 from bert_tf.tokenization.wordpiece import (
     FullTokenizer,
     read_vocabulary,
@@ -41,7 +42,7 @@ from bert_tf.tokenization.wordpiece import (
 )
 
 OF_TRAINING = names_with(BertConfig, "of_training")
-# Weights that a run has not left, with which it would not begin.
+# Weights in a run's folder that the run has not written and does not begin with.
 _OTHER_MODEL = r"^(?!model\.ckpt-\d+\.index).*\.(index|keras|h5|safetensors|bin)$"
 
 
@@ -71,7 +72,7 @@ def of_data(
     output_dir: str,
     is_exported: bool,
 ) -> Companions:
-    """What data were made with as far as it is known, and so what their model will be.
+    """The companions of the model that data will train, as far as they are known.
 
     Args:
       paths: of the record files.
@@ -185,7 +186,8 @@ def _tokenizer_of_data(vocab_file: str, config: BertConfig, facts: ModelMetadata
         vocab_file, lower, strip_accents=facts.strip_accents, **kept_whole(facts)
     )
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
-    if reason := refuted_case(vocab_file, tokenizer.vocab, facts.do_lower_case):
+    of_case = without_kept_whole(tokenizer.vocab, tokenizer)
+    if reason := refuted_case(vocab_file, of_case, facts.do_lower_case):
         logging.warning("The data were made with do_lower_case %s, but with %s.", lower, reason)
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=vocab_file)
     loading.check_spare_rows(tokenizer, config)
@@ -256,7 +258,8 @@ def refuse_other_model(
         if name in other and old[name] < new[name]:
             other.remove(name)  # further pieces are learned
     if "configuration" in other:
-        ours, theirs = new["configuration"], old["configuration"]
+        ours = new["configuration"]
+        theirs = old["configuration"]
         differ = sorted(name for name in ours | theirs if ours.get(name) != theirs.get(name))
         other[other.index("configuration")] = f"configuration ({', '.join(differ)})"
     if other:
@@ -277,10 +280,10 @@ def check_companions(weights: Weights, given: Companions, bert_config_file: str 
     loading.config_of(weights, bert_config_file)
     loading.refuse_other_case(weights, facts.do_lower_case)
     check_kept_pieces(weights, facts)
-    own = weights.metadata
-    if data and own.do_lower_case is not None and strips_accents(data) != strips_accents(own):
+    known = weights.metadata
+    if data and known.do_lower_case is not None and strips_accents(data) != strips_accents(known):
         received = f"data made with strip_accents {strips_accents(data)}, for {weights.path}"
-        expected = f"strip_accents {strips_accents(own)}, as the model has it"
+        expected = f"strip_accents {strips_accents(known)}, as the model has it"
         remedy = "make the data again with the --vocab_file in the model's folder"
         raise InputError(received, expected, remedy)
     if tokenizer:

@@ -1,7 +1,7 @@
 """The tokenizer's files in Hugging Face's folders: vocabulary and settings, read and written.
 
-There are up to five, and what they say must be what BERT's tokenizer does: other tokenizers would
-give other ids for the same text without an error. The declarations below list what BERT's does.
+There are up to five. They must describe BERT's tokenizer: another one would give other ids for the
+same text without an error. The declarations below list the values that BERT's tokenizer has.
 """
 
 import dataclasses
@@ -20,13 +20,15 @@ from bert_tf.files import read_json
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.wordpiece import UNKNOWN, FullTokenizer, read_vocabulary
 
-SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"
-ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
+SETTINGS = "tokenizer_config.json"
+FAST = "tokenizer.json"
+ADDED = "added_tokens.json"
+SPECIAL = "special_tokens_map.json"
 _NAMES = ("unk", "sep", "pad", "cls", "mask")
 SPECIAL_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in _NAMES}
 _OWN = tuple(SPECIAL_TOKENS.values())
-# Classes of transformers; DistilBERT's and ELECTRA's do the same as BERT's. The generic ones do
-# what tokenizer.json says, whatever else is in tokenizer_config.json; the others the reverse.
+# Classes of transformers. DistilBERT's and ELECTRA's do the same as BERT's. The generic ones follow
+# tokenizer.json, the others tokenizer_config.json.
 _BERTS = tuple(
     f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "Electra") for fast in ("", "Fast")
 )
@@ -102,7 +104,7 @@ class Fast(OtherKeys):
 
 
 class Tokenizer(NamedTuple):
-    """What is read of all files."""
+    """What the files say of the tokenizer."""
 
     pieces: tuple[str, ...] | None  # the vocabulary in the order of its ids
     vocab_file: str | None  # where that is
@@ -127,12 +129,14 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
     with damage_errors(source, "the settings of a tokenizer, and files that agree with them"):
         settings = read_object(Settings, source) or Settings()
         fast = read_object(Fast, os.path.join(folder, FAST))
-        own_class = settings.tokenizer_class or model_class or _BERTS[0]
-        if own_class not in (*_BERTS, *(_GENERIC if fast else ())):
-            raise refused_model(source, f"tokenizer_class {quoted(own_class)}", f"a {_BERTS[0]}")
-        lower, strip = settings.do_lower_case, settings.strip_accents
-        if fast and own_class in _GENERIC:
-            lower, strip = fast.normalizer.lowercase, fast.normalizer.strip_accents
+        class_name = settings.tokenizer_class or model_class or _BERTS[0]
+        if class_name not in (*_BERTS, *(_GENERIC if fast else ())):
+            raise refused_model(source, f"tokenizer_class {quoted(class_name)}", f"a {_BERTS[0]}")
+        lower = settings.do_lower_case
+        strip = settings.strip_accents
+        if fast and class_name in _GENERIC:
+            lower = fast.normalizer.lowercase
+            strip = fast.normalizer.strip_accents
         elif fast and lower is None:
             lower = True  # as BERT's classes do, whatever the normalizer of tokenizer.json says
         case = {"do_lower_case": lower is not False, "strip_accents": strip}
@@ -157,7 +161,7 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
 
 
 def read_object(cls: type[Files], path: str) -> Files | None:
-    """What a JSON file says; None if it is not there."""
+    """The content of a JSON file as a `cls`; None without the file."""
     return typed(cls, read_json(path), source=path) if tf.io.gfile.exists(path) else None
 
 
@@ -194,7 +198,7 @@ def _added_tokens(
 
 
 def _values_of(token: Any) -> dict[str, Any]:
-    """A token is an object with its `content`, or that alone."""
+    """The fields of a token, which is an object, or its `content` alone."""
     return token if isinstance(token, dict) else {"content": token}
 
 
@@ -278,12 +282,15 @@ def _read_pieces(
       InputError: files contradict each other; or a token behind the vocabulary would be found here
         as a word piece too, where the library does not find it.
     """
-    text, path = os.path.join(folder, VOCAB_FILE), os.path.join(folder, FAST)
-    found = {text: read_vocabulary(text)} if tf.io.gfile.exists(text) else {}
+    vocab_file = os.path.join(folder, VOCAB_FILE)
+    fast_file = os.path.join(folder, FAST)
+    vocabularies = {}
+    if tf.io.gfile.exists(vocab_file):
+        vocabularies[vocab_file] = read_vocabulary(vocab_file)
     if fast:
-        found[path] = _in_order(fast.model.vocab, path)
+        vocabularies[fast_file] = _in_order(fast.model.vocab, fast_file)
     with_ids = [(token["id"], token["content"], file) for file, token in added if "id" in token]
-    for pieces in found.values():
+    for pieces in vocabularies.values():
         for number, token, file in sorted(with_ids):
             if token not in pieces and number == len(pieces):
                 if token not in _OWN and _is_other_piece(token, case, token in added_words):
@@ -295,10 +302,13 @@ def _read_pieces(
                 received = f"{file} with the token {token} as number {number}"
                 expected = f"its number in the vocabulary of {len(pieces)} word pieces"
                 raise InputError(received, expected, "copy the tokenizer's files again")
-    if len(found) == 2 and found[text] != found[path]:
-        expected, remedy = "one vocabulary", "remove the file that is not the model's"
-        raise InputError(f"{text} and {path}, which differ", expected, remedy)
-    return next(((tuple(pieces), file) for file, pieces in found.items()), (None, None))
+    if not vocabularies:
+        return None, None
+    if len(vocabularies) == 2 and vocabularies[vocab_file] != vocabularies[fast_file]:
+        received = f"{vocab_file} and {fast_file}, which differ"
+        raise InputError(received, "one vocabulary", "remove the file that is not the model's")
+    file = next(iter(vocabularies))
+    return tuple(vocabularies[file]), file
 
 
 def _is_other_piece(token: str, case: Case, normalized: bool) -> bool:
@@ -322,7 +332,7 @@ def _in_order(ids: Mapping[str, int], path: str) -> list[str]:
 
 
 def write_tokenizer(tokenizer: FullTokenizer, longest: int) -> dict[str, str]:
-    """The tokenizer's files, text by name; `longest`: the most ids of a sequence."""
+    """The texts of the tokenizer's files by name; `longest`: the most ids of a sequence."""
     pieces = tokenizer.pieces
     never_split = tokenizer.never_split
     special: dict[str, Any]

@@ -45,7 +45,7 @@ from bert_tf.modeling.models import config_of_model
 from bert_tf.modeling.names import by_name
 from bert_tf.modeling.parts import parts_of
 from bert_tf.terminal import counted
-from bert_tf.tokenization import kept_whole
+from bert_tf.tokenization import kept_whole, without_kept_whole
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
@@ -334,10 +334,11 @@ def tokenizer_of(
     config.check_vocabulary_size(len(pieces), vocab_file=vocab_file)
     refuse_other_case(weights, do_lower_case)
     lower, source = _known_case(weights)
+    of_case = without_kept_whole(pieces, weights.metadata)
     if lower is None:
         strip_accents = weights.metadata.strip_accents
-        lower = choose_case(vocab_file, pieces, do_lower_case, strip_accents=strip_accents)
-    elif reason := refuted_case(vocab_file, pieces, lower):
+        lower = choose_case(vocab_file, of_case, do_lower_case, strip_accents=strip_accents)
+    elif reason := refuted_case(vocab_file, of_case, lower):
         says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
         logging.warning(says, weights.path, source, lower, reason)
     tokenizer = FullTokenizer(

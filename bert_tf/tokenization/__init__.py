@@ -1,5 +1,6 @@
 """Text -> words -> word pieces -> ids, as the original has them, as TensorFlow operations."""
 
+from collections.abc import Iterable
 from typing import Any
 
 SPECIAL_PIECES = 3  # of a pair of texts: [CLS], [SEP] and [SEP]
@@ -15,3 +16,9 @@ def kept_whole(of: Any) -> dict[str, Any]:
     """
     lists = {name: tuple(getattr(of, name, None) or ()) for name in KEPT_WHOLE}
     return {name: pieces for name, pieces in lists.items() if pieces}
+
+
+def without_kept_whole(pieces: Iterable[str], of: Any) -> list[str]:
+    """The pieces of a vocabulary that `of` does not keep whole: those that show its case."""
+    whole = {piece for pieces_of_list in kept_whole(of).values() for piece in pieces_of_list}
+    return [piece for piece in pieces if piece not in whole]

@@ -23,11 +23,12 @@ import tensorflow as tf
 from bert_tf.errors import InputError
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.basic import Characters, UnicodeTable, Words
+from bert_tf.tokenization.never_split import any_of, cut_at
 
 HASHES = 2**63 - 1
 
 
-class Found(NamedTuple):
+class Places(NamedTuple):
     """Where added words are in texts that were normalized."""
 
     parts: tf.Tensor  # [K] int64: the part of each character: an added word or what is between
@@ -64,9 +65,9 @@ class AddedWords:
                 raise InputError(received, expected, "take it out of the added words")
             id_of[text.decode()] = ids[word]
         longest_first = sorted(id_of, key=len, reverse=True)
-        self._pattern = basic.any_of(longest_first)
+        self._pattern = any_of(longest_first)
         ascii_words = [text for text in longest_first if text.isascii()]
-        self._within_plain_text = f"(?s).*{basic.any_of(ascii_words)}.*" if ascii_words else None
+        self._within_plain_text = f"(?s).*{any_of(ascii_words)}.*" if ascii_words else None
         hashes = _hashed(tf.constant(longest_first, tf.string))  # [A]
         order = tf.argsort(hashes)
         self._hashes = tf.gather(hashes, order)
@@ -84,20 +85,20 @@ class AddedWords:
     def split_words(self, texts: tf.Tensor) -> tuple[Words, tf.Tensor]:
         """The words of texts [N] of UTF-8, and their ids int32 [W]; -1 where none was added."""
         normal = basic.normalize(texts, self._table, spaces=True)
-        found = self._find(normal)
-        in_words = tf.where(found.is_added | (normal.characters != basic.SPACE))[:, 0]
+        places = self._find(normal)
+        in_words = tf.where(places.is_added | (normal.characters != basic.SPACE))[:, 0]
         normal = normal._replace(
             characters=tf.gather(normal.characters, in_words),
             sources=tf.gather(normal.sources, in_words),
         )  # without the spaces between words
-        part = tf.gather(found.parts, in_words)  # [K]
-        is_added = tf.gather(found.is_added, in_words)
+        part = tf.gather(places.parts, in_words)  # [K]
+        is_added = tf.gather(places.is_added, in_words)
         breaks = tf.gather(basic.breaks_of(normal), normal.sources)
         is_other_part = part[1:] != part[:-1]
         is_break = (breaks[1:] != breaks[:-1]) & ~is_added[1:]
         always = tf.ones_like(is_added[:1])
         first = tf.where(tf.concat([always, is_other_part | is_break], 0))[:, 0]  # [W]
-        ids = tf.gather(found.ids, tf.gather(part, first))
+        ids = tf.gather(places.ids, tf.gather(part, first))
         return basic.words_from(normal, first), ids
 
     def mark(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -108,15 +109,14 @@ class AddedWords:
           it; and whether the code point is in an added word, bool [C].
         """
         normal = basic.normalize(texts, self._table, spaces=True)
-        found = self._find(normal)
+        places = self._find(normal)
         starts, ends = basic.extents(normal)  # [C], in their text
         text_start = tf.gather(normal.points.row_starts(), normal.points.value_rowids())
         begins = tf.gather(tf.cast(starts, tf.int64) + text_start, normal.sources)  # [K]
         stops = tf.gather(tf.cast(ends, tf.int64) + text_start, normal.sources)  # [K]
-        of_word = tf.boolean_mask(found.parts, found.is_added)  # from here on of added words alone
-        of_word = tf.unique(of_word).idx
-        begin = tf.math.segment_min(tf.boolean_mask(begins, found.is_added), of_word)  # [words]
-        stop = tf.math.segment_max(tf.boolean_mask(stops, found.is_added), of_word)
+        word = tf.unique(tf.boolean_mask(places.parts, places.is_added)).idx  # of each character
+        begin = tf.math.segment_min(tf.boolean_mask(begins, places.is_added), word)  # [added words]
+        stop = tf.math.segment_max(tf.boolean_mask(stops, places.is_added), word)
         # Two words may share a code point: the first has it.
         begin = tf.maximum(begin, tf.concat([tf.zeros_like(stop[:1]), stop[:-1]], 0))
         size = tf.size(starts) + 1
@@ -124,15 +124,15 @@ class AddedWords:
         closed = tf.math.bincount(tf.cast(stop, tf.int32), minlength=size, maxlength=size)[:-1]
         return tf.cumsum(opened + closed), tf.cumsum(opened - closed) > 0
 
-    def _find(self, normal: Characters) -> Found:
+    def _find(self, normal: Characters) -> Places:
         """The added words in texts whose white space has become spaces."""
-        parts, is_added = basic.cut_at(_searched(normal), self._pattern)  # [N, (parts)], [M]
+        parts, is_added = cut_at(_searched(normal), self._pattern)  # [N, (parts)], [M]
         strings = parts.values  # [M]
         place = tf.searchsorted(self._hashes, _hashed(strings))
         place = tf.minimum(place, tf.size(self._hashes) - 1)  # any, of other parts
         lengths = tf.strings.length(strings, "UTF8_CHAR")
         part = tf.repeat(tf.range(tf.size(strings)), lengths)  # [K]
-        return Found(
+        return Places(
             parts=part,
             is_added=tf.gather(is_added, part),
             ids=tf.where(is_added, tf.gather(self._ids, place), -1),

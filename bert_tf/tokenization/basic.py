@@ -1,4 +1,4 @@
-"""Texts -> words, as TensorFlow operations (original: BasicTokenizer), and pieces never split.
+"""Texts -> words, as TensorFlow operations (original: BasicTokenizer).
 
 Python's `unicodedata` changes with the version of Python, and with it the tokens of a text. A model
 must not depend on that, so what each code point becomes is kept in a table, `unicode_14.npz`,
@@ -7,12 +7,10 @@ the neighbours and are decided here, both rare: the final sigma, and the canonic
 combining characters.
 
 Shapes: N texts, C code points of all texts, K characters that they become (K may be above C: a
-Hangul syllable becomes two or three), W words, R rows of the table, M parts of all texts.
+Hangul syllable becomes two or three), W words, R rows of the table, M movable marks.
 """
 
 import pathlib
-import re
-from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +30,7 @@ COMBINING_CLASSES = 256
 
 FILE = pathlib.Path(__file__).with_name("unicode_14.npz")
 PAGE = 256
-# Of the tables, by do_lower_case and strip_accents.
+# Names of the tables by do_lower_case and strip_accents.
 NAMES = {
     (True, True): "lower",
     (False, False): "cased",
@@ -70,9 +68,9 @@ class UnicodeTable(NamedTuple):
 
 
 def load_unicode_table(*, do_lower_case: bool, strip_accents: bool | None = None) -> UnicodeTable:
-    """Reads the table for lower-casing or cased text; by default only the first strips accents.
+    """Reads the table of a case; by default accents are stripped from lower-cased text only.
 
-    The file has differences along the first axis, which compress far better.
+    The file holds differences along the first axis, which compress far better.
     """
     prefix = NAMES[do_lower_case, do_lower_case if strip_accents is None else strip_accents]
     with np.load(FILE) as file:
@@ -225,9 +223,10 @@ def _run_starts(number: tf.Tensor) -> tf.Tensor:
 
 def extents(normal: Characters) -> tuple[tf.Tensor, tf.Tensor]:
     """Start and end in its text of each code point with its accents, int32 [C] both."""
-    points, flags = normal.points, normal.flags
+    points = normal.points
+    flags = normal.flags
     start = tf.ragged.range(points.row_lengths()).values
-    # An accent extends the nearest code point before it that is neither accent nor dropped.
+    # An accent extends the nearest code point before it that is neither an accent nor dropped.
     owns = tf.cast(flags & (ACCENT | DROPPED) == 0, tf.int64)
     owner = tf.cumsum(owns) + points.value_rowids()
     end = tf.where(flags & DROPPED == 0, start + 1, 0)
@@ -240,9 +239,9 @@ def _settle_final_sigmas(
 ) -> tf.Tensor:
     """Writes the final form for each capital sigma that ends a word (Unicode 3.13, Final_Sigma).
 
-    It has a cased letter before it and none behind it, case-ignorable characters apart. The
-    original splits at white space and CJK ideographs beforehand; as they are neither cased nor
-    ignorable, they need no rule of their own.
+    Such a sigma has a cased letter before it and none behind it; case-ignorable characters do not
+    count. The original splits at white space and CJK ideographs first. They are neither cased nor
+    ignorable, so they need no rule of their own.
     """
     flags = tf.gather(table.flags, _rows(point, table))
     counts = tf.where(flags & (CASE_IGNORABLE | DROPPED) == 0)[:, 0]
@@ -261,93 +260,12 @@ def _settle_final_sigmas(
 
 def _in_canonical_order(character: tf.Tensor, run: tf.Tensor, movable: tf.Tensor) -> tf.Tensor:
     """Sorts each run [K] of combining characters by combining class (Unicode 3.11, D109)."""
-    known, class_of = movable[:, 0], movable[:, 1]  # [M], sorted
-    place = tf.minimum(tf.searchsorted(known, character), tf.size(known) - 1)  # [K]
-    combining = tf.where(tf.gather(known, place) == character, tf.gather(class_of, place), 0)
+    mark = movable[:, 0]  # [M], sorted
+    class_of_mark = movable[:, 1]  # [M]
+    place = tf.minimum(tf.searchsorted(mark, character), tf.size(mark) - 1)  # [K]
+    combining = tf.where(tf.gather(mark, place) == character, tf.gather(class_of_mark, place), 0)
     key = run * COMBINING_CLASSES + tf.cast(combining, tf.int64)
     return tf.gather(character, tf.argsort(key, stable=True))
-
-
-# ---------------------------------------------------------------------------- never split
-
-MARK = b"\xff"  # occurs in no UTF-8
-
-
-class Parts(NamedTuple):
-    """The parts of N texts, one after the other; in each text every second one is a piece."""
-
-    strings: tf.Tensor  # [M] string: empty in the place of a piece
-    pieces: tf.RaggedTensor  # string [M, (0 or 1)]: the piece
-    ids: tf.RaggedTensor  # int32 [M, (0 or 1)]: of the piece
-    starts: tf.Tensor  # [M] int32: where the part begins in its text, in code points
-    lengths: tf.Tensor  # [M] int32, in code points
-    text_splits: tf.Tensor  # [N + 1] int64: parts before each text
-
-
-class NeverSplit:
-    """Tokenizes texts whose pieces of a list are kept whole.
-
-        text     "He <e1> [MASK]."     never split: <e1>, [MASK]
-        parts    "He " | <e1> | " " | [MASK] | "."
-
-    The parts between such pieces are tokenized as texts of their own. A piece is found anywhere,
-    also inside a word, in its own case only; of two that begin at one place, the longer.
-    """
-
-    def __init__(self, ids: Mapping[str, int]):
-        """Takes the ids of these pieces, which are not empty."""
-        pieces = sorted(ids, key=len, reverse=True)
-        self._pattern = any_of(pieces)
-        self._pieces = tf.constant(pieces)
-        self._ids = tf.constant([ids[piece] for piece in pieces], tf.int32)
-
-    def tokenize(self, tokenize: Callable, texts: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Texts [N] -> what `tokenize` gives: ids, or ids, starts and ends, [N, (pieces)] each."""
-        parts = self.split(texts)
-        ids, *borders = tokenize(parts.strings)
-        found = [tf.concat([parts.ids, ids], axis=1)]
-        for own, border in zip((parts.starts, parts.starts + parts.lengths), borders, strict=False):
-            of_pieces = parts.ids.with_values(tf.gather(own, parts.ids.value_rowids()))
-            moved = border.values + tf.gather(parts.starts, border.value_rowids())
-            found.append(tf.concat([of_pieces, border.with_values(moved)], axis=1))
-        return [in_texts(values, parts.text_splits) for values in found]
-
-    def split(self, texts: tf.Tensor) -> Parts:
-        """Texts [N] -> their parts."""
-        # What is no UTF-8 is skipped in any case; here so that no text has the mark.
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
-        parts, is_piece = cut_at(texts, self._pattern)
-        strings = parts.values  # [M]
-        pieces = tf.boolean_mask(strings, is_piece)  # [Q]
-        which = tf.argmax(tf.cast(pieces[:, tf.newaxis] == self._pieces, tf.int32), 1)
-        lengths = tf.strings.length(strings, "UTF8_CHAR")
-        before = tf.cumsum(lengths, exclusive=True)
-        ids = tf.RaggedTensor.from_row_lengths(
-            tf.gather(self._ids, which), tf.cast(is_piece, tf.int64), validate=False
-        )
-        return Parts(
-            strings=tf.where(is_piece, "", strings),
-            pieces=ids.with_values(pieces),
-            ids=ids,
-            starts=before - tf.gather(before, tf.gather(parts.row_starts(), parts.value_rowids())),
-            lengths=lengths,
-            text_splits=parts.row_splits,
-        )
-
-
-def any_of(pieces: Iterable[str]) -> str:
-    """A pattern, in parentheses, of any of these strings; of two at one place the earlier one."""
-    return f"({'|'.join(map(re.escape, pieces))})"
-
-
-def cut_at(texts: tf.Tensor, pattern: str) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """The parts of texts [N] of UTF-8, [N, (parts)], and whether each matches the pattern, [M].
-
-    In each text every second part does, from the second on; those between may be empty.
-    """
-    marked = tf.strings.regex_replace(texts, pattern, MARK + rb"\1" + MARK)
-    parts = tf.strings.split(marked, MARK)  # [N, (parts)]
-    return parts, tf.ragged.range(parts.row_lengths()).values % 2 == 1
 
 
 def in_texts(columns: tf.RaggedTensor, text_splits: tf.Tensor) -> tf.RaggedTensor:

@@ -40,8 +40,15 @@ from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
 from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
 from bert_tf.terminal import number_of
-from bert_tf.tokenization import KEPT_WHOLE, SPECIAL_PIECES, basic, kept_whole
+from bert_tf.tokenization import (
+    KEPT_WHOLE,
+    SPECIAL_PIECES,
+    basic,
+    kept_whole,
+    without_kept_whole,
+)
 from bert_tf.tokenization.added_words import AddedWords
+from bert_tf.tokenization.never_split import NeverSplit
 from bert_tf.tokenization.texts import as_columns, each_text
 
 tf_text = import_tensorflow_text()
@@ -50,7 +57,8 @@ UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
 MOST_LOST = 0.01  # of the words lose letters without a warning
 LEAST_LENGTH = SPECIAL_PIECES + 2  # of a sequence: with a piece of either text
-MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
+MAX_BYTES_PER_BATCH = 1 << 20  # that `iter_ids` tokenizes at once
+MAX_TEXTS_PER_BATCH = 8192
 
 # UTF-8 cannot hold a lone surrogate. This replaces it: it too is in no vocabulary, has no case and
 # is no punctuation.
@@ -66,14 +74,14 @@ class FullTokenizer:
       inv_vocab: dict of id to piece, for every line.
       vocab_size: number of lines, so that every id is below it.
       do_lower_case: whether text is lower-cased, and by default loses its accents.
-      strip_accents: whether it loses its accents, if not as do_lower_case says; else None.
-      never_split: pieces that are found in a text before it is cut into words.
+      strip_accents: whether text loses its accents; None: if it is lower-cased.
+      never_split: pieces that are found in the raw text, before it is cut into words.
       splitter: finds them; None without any.
       added_words: pieces that are found in the normalized text, in any case if it is lower-cased.
       word_finder: finds them; None without any.
       max_length: the ids of a sequence at most, where a call does not say it; None: any number.
-      positions: of the model that it belongs to, which no sequence exceeds; None: unknown.
-      longest: the ids of a sequence at most, of `max_length` and `positions` the smaller; None: any
+      positions: those of its model, which no sequence exceeds; None: unknown.
+      longest: the ids of a sequence at most: the smaller of `max_length` and `positions`; None: any
         number.
     """
 
@@ -97,11 +105,11 @@ class FullTokenizer:
           do_lower_case: for uncased models: lower-case the text and remove its accents.
           pieces: the vocabulary itself; the path is then used in messages only.
           never_split: pieces that are kept whole wherever a text has them, in this case only, such
-            as ("[MASK]", "<e1>"); see basic.NeverSplit. By default none, as in the original, which
+            as ("[MASK]", "<e1>"); see `NeverSplit`. By default none, as in the original, which
             cuts "[MASK]" into "[", "mask" and "]".
           added_words: pieces that are kept whole wherever a text has them after it is normalized,
             such as ("Covid-19",): for uncased models in any case and with any accents. Hugging
-            Face's `tokenizer.add_tokens` adds such words; see `added_words.AddedWords`.
+            Face's `tokenizer.add_tokens` adds such words; see `AddedWords`.
           max_length: the ids of a sequence at most, of a model's tokenizer that of its positions.
           strip_accents: remove accents, whatever the case; None: as do_lower_case.
 
@@ -110,35 +118,42 @@ class FullTokenizer:
             `never_split` or `added_words`; or a piece is in both.
         """
         self.vocab_file = own_path(vocab_file)
-        self.do_lower_case, self.max_length = do_lower_case, max_length
+        self.do_lower_case = do_lower_case
+        self.max_length = max_length
         self.strip_accents = None if strip_accents == do_lower_case else strip_accents
+        self.never_split = _distinct("never_split", never_split)
+        self.added_words = _distinct("added_words", added_words)
         lines = read_vocabulary(self.vocab_file) if pieces is None else list(pieces)
-        if pieces is None:
-            choose_case(self.vocab_file, lines, do_lower_case)  # refuses the wrong one
+        if pieces is None:  # refuses the wrong case
+            choose_case(self.vocab_file, without_kept_whole(lines, self), do_lower_case)
         self.vocab = {piece: number for number, piece in enumerate(lines)}
         self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)
-        self.never_split = _distinct("never_split", never_split)
-        self.added_words = _distinct("added_words", added_words)
         self.require_special_tokens(UNKNOWN, *self.never_split, *self.added_words)
         if in_both := sorted({*self.never_split} & {*self.added_words}):
             received = f"{', '.join(in_both)} in both {' and '.join(KEPT_WHOLE)}"
             remedy = "leave it in added_words if it is found in any case, else in never_split"
             raise InputError(received, "each piece in one of the lists", remedy)
-        # Such a tokenizer is unusable, but a pool of processes must be able to unpickle it.
-        if is_forked():
-            return
+        # In a forked process it is unusable, but a pool must be able to unpickle it.
+        if not is_forked():
+            self._build(lines)
+
+    def _build(self, lines: list[str]) -> None:
+        """Makes the tables and graphs for a vocabulary."""
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(lines)
             table = basic.load_unicode_table(**self.case)
             self._table = basic.UnicodeTable(*map(tf.constant, table))
             self.splitter = None
             if self.never_split:
-                self.splitter = basic.NeverSplit(self._ids_by_piece(self.never_split))
+                self.splitter = NeverSplit(self._ids_by_piece(self.never_split))
             self.word_finder = None
             if self.added_words:
-                ids = self._ids_by_piece(self.added_words)
-                self.word_finder = AddedWords(ids, self._table, do_lower_case=do_lower_case)
+                self.word_finder = AddedWords(
+                    self._ids_by_piece(self.added_words),
+                    self._table,
+                    do_lower_case=self.do_lower_case,
+                )
         self._ids = self._graph(self._ids_of_texts)
         self._ids_and_spans = self._graph(self._spans_of_texts)
 
@@ -334,7 +349,8 @@ class FullTokenizer:
         plain = tf.strings.regex_full_match(texts, basic.PLAIN_TEXT)
         if self.word_finder:
             plain &= ~self.word_finder.are_in_plain_texts(texts)
-        plain_rows, other_rows = tf.where(plain)[:, 0], tf.where(~plain)[:, 0]
+        plain_rows = tf.where(plain)[:, 0]
+        other_rows = tf.where(~plain)[:, 0]
         short = basic.plain_words(tf.gather(texts, plain_rows), do_lower_case=self.do_lower_case)
         words, added_ids = self._words(tf.gather(texts, other_rows))
         if added_ids is not None:
@@ -401,17 +417,20 @@ def read_vocabulary(vocab_file: str) -> list[str]:
 
 
 def accents_beside(vocab_file: str) -> bool | None:
-    """The strip_accents that a model's files beside its vocabulary say; None if none does."""
-    names = "model_facts.json", "tokenizer_config.json"
-    paths = [os.path.join(os.path.dirname(vocab_file), name) for name in names]
-    said = (read_json(path).get("strip_accents") for path in paths if gfile(path).exists(path))
-    return next((value for value in said if isinstance(value, bool)), None)
+    """The strip_accents in a model's files beside its vocabulary; None if it is in none."""
+    for name in ("model_facts.json", "tokenizer_config.json"):
+        path = os.path.join(os.path.dirname(vocab_file), name)
+        if gfile(path).exists(path):
+            strip_accents = read_json(path).get("strip_accents")
+            if isinstance(strip_accents, bool):
+                return strip_accents
+    return None
 
 
 def strips_accents(tokenizer: Any) -> bool | None:
-    """Whether a tokenizer, or what describes one, removes accents: if not said, as its case."""
-    told = tokenizer.strip_accents
-    return tokenizer.do_lower_case if told is None else told
+    """Whether a tokenizer, or what describes one, strips accents: by default as its case."""
+    strip_accents = tokenizer.strip_accents
+    return tokenizer.do_lower_case if strip_accents is None else strip_accents
 
 
 def vocabulary_sha256(pieces: Iterable[str]) -> str:
@@ -423,11 +442,12 @@ def vocabulary_sha256(pieces: Iterable[str]) -> str:
 
 
 def refuted_case(vocab_file: str, pieces: Iterable[str], do_lower_case: bool | None) -> str:
-    """What the vocabulary shows if its text had another case, for messages; else nothing."""
+    """How the vocabulary shows that its text had another case, for messages; else ""."""
     words = _words(pieces)
-    capital, small = (sum(word != case(word) for word in words) for case in (str.lower, str.upper))
-    cased = capital > small / 50
-    is_unclear = small < 1000 or bool(capital) is not cased
+    num_with_capitals = sum(word != word.lower() for word in words)
+    num_with_small = sum(word != word.upper() for word in words)
+    cased = num_with_capitals > num_with_small / 50
+    is_unclear = num_with_small < 1000 or bool(num_with_capitals) is not cased
     if is_unclear or cased is not do_lower_case:
         return ""
     return f"{vocab_file}, a vocabulary with{'' if cased else 'out'} capital letters"
@@ -444,7 +464,7 @@ def choose_case(
 
     Args:
       vocab_file: for messages.
-      pieces: of the vocabulary.
+      pieces: of the vocabulary, but those that are kept whole.
       given: what the user chose; None: nothing.
       strip_accents: as the vocabulary's folder says; None: as the case.
 
@@ -470,7 +490,7 @@ def choose_case(
 
 
 def _words(pieces: Iterable[str]) -> list[str]:
-    """Without [MASK] and the like."""
+    """The pieces without [MASK] and the like."""
     return [piece for piece in pieces if not re.fullmatch(r"\[.*\]|<.*>", piece)]
 
 
@@ -520,7 +540,8 @@ class Packer:
 
     def __init__(self, tokenizer: FullTokenizer, max_seq_length: int = sys.maxsize):
         cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        self._cls, self._sep = [cls], [sep]
+        self._cls = [cls]
+        self._sep = [sep]
         self._max_seq_length = max_seq_length
 
     def pack(self, a: list[int], b: list[int]) -> tuple[list[int], list[int], bool]:
@@ -573,8 +594,9 @@ def padded(
 
 def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], list[int]]:
     """Cuts from the end of the longer, of the second if equal, until both fit into `most`."""
-    of_a, of_b = max(most - len(b), most - most // 2), max(most - len(a), most // 2)
-    return a[:of_a], b[:of_b]
+    num_of_a = max(most - len(b), most - most // 2)
+    num_of_b = max(most - len(a), most // 2)
+    return a[:num_of_a], b[:num_of_b]
 
 
 # ---------------------------------------------------------------------------- details
@@ -598,7 +620,8 @@ def _build_wordpiece(lines: list[str]) -> Any:
     It refuses duplicates and NUL. Pieces that cannot occur in a word are replaced by other such
     pieces: lines are stripped, so none begins with a space.
     """
-    pieces, vocab = list(lines), {piece: number for number, piece in enumerate(lines)}
+    pieces = list(lines)
+    vocab = {piece: number for number, piece in enumerate(lines)}
     for number, piece in enumerate(lines):
         characters = piece.removeprefix("##")
         never = len(characters) > MAX_CHARACTERS_PER_WORD or "\0" in piece or not characters
@@ -638,11 +661,13 @@ def _encoded(texts: Iterable[str | bytes]) -> Iterator[bytes]:
 
 def batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Cuts a list of texts into parts that fit into memory."""
-    batch, size = list[bytes](), 0
+    batch: list[bytes] = []
+    size = 0
     for text in texts:
         if batch and (size + len(text) > MAX_BYTES_PER_BATCH or len(batch) == MAX_TEXTS_PER_BATCH):
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
         batch.append(text)
         size += len(text)
     if batch:

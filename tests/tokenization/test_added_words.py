@@ -95,6 +95,16 @@ def test_what_cannot_be_an_added_word(options, says):
         FullTokenizer("v", **({"pieces": PIECES} | options))
 
 
+def test_the_case_of_a_vocabulary_is_not_that_of_its_added_words(tmp_path):
+    words = [f"Word{number}" for number in range(50)]
+    path = tmp_path / "vocab.txt"
+    lower = [f"word{number}" for number in range(1100)]
+    path.write_text("\n".join([*PIECES, *lower, *words]) + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match="a vocabulary with capital letters"):
+        FullTokenizer(path)
+    assert FullTokenizer(path, added_words=words).tokenize("aWORD7") == ["a", "Word7"]
+
+
 def test_the_config_has_them():
     config = make().get_config()
     assert config["added_words"] == [*WORDS]
