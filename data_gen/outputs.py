@@ -31,7 +31,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, locked, outputs, read_json
 from bert_tf.terminal import number_of
-from bert_tf.tokenization import KEPT_WHOLE
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
 from data_gen.documents import Counts
 
 # What runs keep in a working folder. The corpus' file says that the folders are complete.

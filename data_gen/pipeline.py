@@ -50,7 +50,8 @@ from bert_tf.files import (
 )
 from bert_tf.options import PLAIN_READING, Reading, changed
 from bert_tf.terminal import Progress, number_of
-from bert_tf.tokenization import kept_whole, without_kept_whole, wordpiece
+from bert_tf.tokenization import wordpiece
+from bert_tf.tokenization.whole_pieces import kept_whole, without_kept_whole
 from data_gen import documents, outputs
 from data_gen.documents import Block, Corpus, Counts, DocumentReader
 from data_gen.instances import InstanceMaker

@@ -32,7 +32,7 @@ from bert_tf.data.shards import common_description
 from bert_tf.declarations import names_with
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, paths_in
-from bert_tf.tokenization import KEPT_WHOLE, kept_whole, without_kept_whole
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE, kept_whole, without_kept_whole
 from bert_tf.tokenization.wordpiece import (
     FullTokenizer,
     read_vocabulary,

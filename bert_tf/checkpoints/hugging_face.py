@@ -56,7 +56,7 @@ from bert_tf.errors import InputError, quoted
 from bert_tf.files import check_regular, is_remote, read_json, read_text_lines
 from bert_tf.heads import SHIPPED, Head, head_named
 from bert_tf.runtime import import_extra
-from bert_tf.tokenization import kept_whole
+from bert_tf.tokenization.whole_pieces import kept_whole
 
 CONFIG = "config.json"
 # Of a folder of sentence-transformers.

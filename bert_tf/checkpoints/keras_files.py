@@ -25,7 +25,7 @@ from bert_tf.modeling.lora import frozen_kernel
 from bert_tf.modeling.models import config_of_model
 from bert_tf.modeling.names import by_name
 from bert_tf.modeling.parts import parts_of
-from bert_tf.tokenization import KEPT_WHOLE
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WEIGHTS = "model.weights.h5"  # in a .keras file

@@ -45,7 +45,7 @@ from bert_tf.modeling.models import config_of_model
 from bert_tf.modeling.names import by_name
 from bert_tf.modeling.parts import parts_of
 from bert_tf.terminal import counted
-from bert_tf.tokenization import kept_whole, without_kept_whole
+from bert_tf.tokenization.whole_pieces import kept_whole, without_kept_whole
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace

@@ -79,7 +79,7 @@ class ModelMetadata:
     strip_accents: bool | None = declared(None, of_part=True)
     # Pieces that the tokenizer keeps whole wherever a text has them; None: as far as known, none.
     never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
-    # Pieces that it keeps whole wherever a normalized text has them; None: as never_split.
+    # Pieces that it keeps whole wherever a normalized text has them; None: as far as known, none.
     added_words: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
     # Such as BertForMaskedLM.
     architecture: str | None = declared(None, filled=True, of_part=True)

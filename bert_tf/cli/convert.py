@@ -18,7 +18,6 @@ from bert_tf.checkpoints.options import ModelFiles
 from bert_tf.errors import InputError
 from bert_tf.files import locked, new_path
 from bert_tf.options import LARGEST_SEED, LONGEST, Options, option
-from bert_tf.tokenization import KEPT_WHOLE
 
 if TYPE_CHECKING:
     from bert_tf.checkpoints.metadata import Weights
@@ -172,6 +171,7 @@ def edited(source: "Weights", options: Convert) -> "Weights":
 
     from bert_tf.checkpoints import saving
     from bert_tf.checkpoints.loading import tokenizer_of
+    from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
 
     changed = source
     for name in KEPT_WHOLE:

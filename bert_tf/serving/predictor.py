@@ -36,7 +36,7 @@ from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of, text_inputs
 from bert_tf.serving.signatures import make_task, refuse_not_finite, warn_of_precision
-from bert_tf.tokenization import KEPT_WHOLE
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
 from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
     FullTokenizer,
     room_for,

@@ -40,16 +40,15 @@ from bert_tf.errors import InputError
 from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
 from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
 from bert_tf.terminal import number_of
-from bert_tf.tokenization import (
+from bert_tf.tokenization import SPECIAL_PIECES, basic
+from bert_tf.tokenization.texts import as_columns, each_text
+from bert_tf.tokenization.whole_pieces import (
     KEPT_WHOLE,
-    SPECIAL_PIECES,
-    basic,
+    AddedWords,
+    NeverSplit,
     kept_whole,
     without_kept_whole,
 )
-from bert_tf.tokenization.added_words import AddedWords
-from bert_tf.tokenization.never_split import NeverSplit
-from bert_tf.tokenization.texts import as_columns, each_text
 
 tf_text = import_tensorflow_text()
 Texts: TypeAlias = Iterable[str | bytes] | tf.Tensor

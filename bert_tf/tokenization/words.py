@@ -18,8 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.tokenization import basic
-from bert_tf.tokenization.added_words import AddedWords
-from bert_tf.tokenization.never_split import NeverSplit
+from bert_tf.tokenization.whole_pieces import AddedWords, NeverSplit
 
 
 class TextWords(NamedTuple):
@@ -84,7 +83,7 @@ def _words_between(texts: tf.Tensor, added_words: AddedWords | None, every_mark:
     is_solo = flags & solo == solo  # punctuation and ideographs
     is_space = (flags & basic.BREAK_BEFORE != 0) & ~is_solo
     if added_words is not None:
-        number, is_added = added_words.mark(texts)  # [C]
+        number, is_added = added_words.mark_points(texts)  # [C]
         is_solo &= ~is_added
         is_space &= ~is_added
     is_chunk = tf.cast(is_solo & basic.is_east_asian(points.values), tf.int32)

@@ -1,9 +1,12 @@
 """Added words: ids that the library `tokenizers` computed, and what the tokenizer says itself."""
 
+import hashlib
+
 import pytest
 import tensorflow as tf
 
 from bert_tf.errors import InputError
+from bert_tf.tokenization.whole_pieces import any_of
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.tokenization.words import words_of_texts
 
@@ -103,6 +106,12 @@ def test_the_case_of_a_vocabulary_is_not_that_of_its_added_words(tmp_path):
     with pytest.raises(InputError, match="a vocabulary with capital letters"):
         FullTokenizer(path)
     assert FullTokenizer(path, added_words=words).tokenize("aWORD7") == ["a", "Word7"]
+
+
+def test_more_words_than_can_be_searched_for():
+    words = [hashlib.sha256(bytes([n // 256, n % 256])).hexdigest() for n in range(20_000)]
+    with pytest.raises(InputError, match="20000 pieces that are kept whole"):
+        any_of(words)
 
 
 def test_the_config_has_them():

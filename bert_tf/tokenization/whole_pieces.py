@@ -1,29 +1,153 @@
-"""Words that were added to a tokenizer: found in the normalized text, before it is cut into words.
+"""Pieces that a tokenizer keeps whole: found in the raw text or in the normalized text.
+
+`never_split` are found in the raw text, as they are written:
+
+    text            "He <e1> [MASK]."     never split: <e1>, [MASK]
+    parts           "He " | <e1> | " " | [MASK] | "."
+
+`added_words`, such as Hugging Face's `tokenizer.add_tokens` adds, are found in the normalized text:
 
     text            "An anti-COVID-19  café."    added words: Covid-19, Café
     normalized      "an anti-covid-19  cafe."
     words           an  anti  -  covid-19  cafe  .
 
-Hugging Face's `tokenizer.add_tokens` adds such words. The word itself is normalized, as the text
-is: control characters dropped, white space as spaces, a space on each side of an ideograph, and in
-an uncased model no capitals and no accents. It is found anywhere, also inside a word; of words that
-overlap the leftmost is taken, of two that begin at one place the longer. What stands between is cut
-into words as ever.
+The word itself is normalized, as the text is: control characters dropped, white space as spaces, a
+space on each side of an ideograph, and in an uncased model no capitals and no accents.
 
-Shapes: N texts, C code points of all texts, K characters that they become, spaces included, W
-words, M parts of all texts, A added words.
+Either is found anywhere, also inside a word; of pieces that overlap the leftmost is taken, of two
+that begin at one place the longer. What stands between is cut into words as ever.
+
+Shapes: N texts, M parts of all texts, Q pieces that are found in them, C code points of all texts,
+K characters that they become, spaces included, W words, A added words.
 """
 
 import functools
-from collections.abc import Mapping
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from bert_tf.errors import InputError
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.basic import Characters, UnicodeTable, Words
-from bert_tf.tokenization.never_split import any_of, cut_at
+
+# How pieces are kept whole: options of a tokenizer, and fields of what describes one.
+KEPT_WHOLE = ("never_split", "added_words")
+
+
+def kept_whole(of: Any) -> dict[str, Any]:
+    """The pieces that a tokenizer, or what describes one, keeps whole: tuples by KEPT_WHOLE.
+
+    Lists without a piece are left out.
+    """
+    lists = {name: tuple(getattr(of, name, None) or ()) for name in KEPT_WHOLE}
+    return {name: pieces for name, pieces in lists.items() if pieces}
+
+
+def without_kept_whole(pieces: Iterable[str], of: Any) -> list[str]:
+    """The pieces of a vocabulary that `of` does not keep whole: those that show its case."""
+    whole = {piece for pieces_of_list in kept_whole(of).values() for piece in pieces_of_list}
+    return [piece for piece in pieces if piece not in whole]
+
+
+# ---------------------------------------------------------------------------- never split
+
+MARK = b"\xff"  # occurs in no UTF-8
+
+
+def any_of(pieces: Sequence[str]) -> str:
+    """A pattern, in parentheses, of any of these strings; of two at one place the earlier one.
+
+    Raises:
+      InputError: it is too large for TensorFlow.
+    """
+    pattern = f"({'|'.join(map(re.escape, pieces))})"
+    try:
+        tf.strings.regex_full_match("", pattern)
+    except tf.errors.InvalidArgumentError:
+        received = f"{len(pieces)} pieces that are kept whole"
+        expected = "at most some ten thousand: TensorFlow cannot search for more"
+        raise InputError(received, expected, "leave out those that no text has") from None
+    return pattern
+
+
+def cut_at(texts: tf.Tensor, pattern: str) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """The parts of texts [N] of UTF-8, [N, (parts)], and whether each matches the pattern, [M].
+
+    In each text every second part does, from the second on; those between may be empty.
+    """
+    marked = tf.strings.regex_replace(texts, pattern, MARK + rb"\1" + MARK)
+    parts = tf.strings.split(marked, MARK)  # [N, (parts)]
+    return parts, tf.ragged.range(parts.row_lengths()).values % 2 == 1
+
+
+class Parts(NamedTuple):
+    """The parts of N texts, one after the other; in each text every second one is a piece."""
+
+    strings: tf.Tensor  # [M] string: empty where the part is a piece
+    pieces: tf.RaggedTensor  # string [M, (0 or 1)]: the piece
+    ids: tf.RaggedTensor  # int32 [M, (0 or 1)]: of the piece
+    starts: tf.Tensor  # [M] int32: where the part begins in its text, in code points
+    lengths: tf.Tensor  # [M] int32, in code points
+    text_splits: tf.Tensor  # [N + 1] int64: parts before each text
+
+
+class NeverSplit:
+    """Tokenizes texts in which pieces of a list are kept whole, as they are written.
+
+    The parts between such pieces are tokenized as texts of their own.
+    """
+
+    def __init__(self, ids: Mapping[str, int]):
+        """Takes the ids of these pieces, which are not empty."""
+        pieces = sorted(ids, key=len, reverse=True)
+        self._pattern = any_of(pieces)
+        self._pieces = tf.constant(pieces)
+        self._ids = tf.constant([ids[piece] for piece in pieces], tf.int32)
+
+    def tokenize(self, tokenize: Callable, texts: tf.Tensor) -> list[tf.RaggedTensor]:
+        """Returns what `tokenize` gives for texts [N], with the kept pieces among the others.
+
+        Args:
+          tokenize: gives the ids of texts, or their ids, starts and ends: [N, (pieces)] each.
+          texts: of UTF-8; bytes that are not UTF-8 are skipped.
+        """
+        parts = self.split(texts)
+        ids, *borders = tokenize(parts.strings)
+        columns = [tf.concat([parts.ids, ids], axis=1)]  # each part has one or the other
+        borders_of_parts = (parts.starts, parts.starts + parts.lengths)
+        for border_of_part, border in zip(borders_of_parts, borders, strict=False):
+            of_pieces = tf.gather(border_of_part, parts.ids.value_rowids())
+            in_text = border.values + tf.gather(parts.starts, border.value_rowids())
+            column = [parts.ids.with_values(of_pieces), border.with_values(in_text)]
+            columns.append(tf.concat(column, axis=1))
+        return [basic.in_texts(column, parts.text_splits) for column in columns]
+
+    def split(self, texts: tf.Tensor) -> Parts:
+        """The parts of texts [N]."""
+        # Bytes that are not UTF-8 are skipped later anyway; here it keeps MARK out of the texts.
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
+        parts, is_piece = cut_at(texts, self._pattern)
+        strings = parts.values  # [M]
+        pieces = tf.boolean_mask(strings, is_piece)  # [Q]
+        which = tf.argmax(tf.cast(pieces[:, tf.newaxis] == self._pieces, tf.int32), 1)
+        lengths = tf.strings.length(strings, "UTF8_CHAR")
+        before = tf.cumsum(lengths, exclusive=True)
+        ids = tf.RaggedTensor.from_row_lengths(
+            tf.gather(self._ids, which), tf.cast(is_piece, tf.int64), validate=False
+        )
+        return Parts(
+            strings=tf.where(is_piece, "", strings),
+            pieces=ids.with_values(pieces),
+            ids=ids,
+            starts=before - tf.gather(before, tf.gather(parts.row_starts(), parts.value_rowids())),
+            lengths=lengths,
+            text_splits=parts.row_splits,
+        )
+
+
+# ---------------------------------------------------------------------------- added words
 
 HASHES = 2**63 - 1
 
@@ -31,7 +155,7 @@ HASHES = 2**63 - 1
 class Places(NamedTuple):
     """Where added words are in texts that were normalized."""
 
-    parts: tf.Tensor  # [K] int64: the part of each character: an added word or what is between
+    parts: tf.Tensor  # [K] int32: the part of each character: an added word or what is between
     is_added: tf.Tensor  # [K] bool: whether that is an added word
     ids: tf.Tensor  # [M] int32: of the added words, -1 for other parts
 
@@ -101,7 +225,7 @@ class AddedWords:
         ids = tf.gather(places.ids, tf.gather(part, first))
         return basic.words_from(normal, first), ids
 
-    def mark(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def mark_points(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Where the added words are in texts [N] of UTF-8.
 
         Returns:
@@ -149,5 +273,5 @@ def _searched(normal: Characters) -> tf.Tensor:
     return tf.strings.unicode_encode(texts, "UTF-8")
 
 
-# The words alone are looked up by it, so that two of them would have to have the same hash.
+# Only parts that match the pattern are looked up, so no other text can have the hash of a word.
 _hashed = functools.partial(tf.strings.to_hash_bucket_fast, num_buckets=HASHES)
