@@ -107,6 +107,7 @@ class Characters(NamedTuple):
     """The characters that N texts become, one after the other."""
 
     points: tf.RaggedTensor  # int32 [N, (points)]: the code points of the texts
+    texts: tf.Tensor  # [C] int64: the text of each code point
     flags: tf.Tensor  # [C] int32: of the code points
     characters: tf.Tensor  # [K] int32
     sources: tf.Tensor  # [K] int64: the code point of each, in C; it never falls
@@ -160,7 +161,7 @@ def normalize(texts: tf.Tensor, table: UnicodeTable, *, spaces: bool = False) ->
             lambda: _in_canonical_order(character, tf.gather(marks, source), table.movable),
             lambda: character,
         )
-    return Characters(points, flags, character, source)
+    return Characters(points, text_of_point, flags, character, source)
 
 
 def words_from(normal: Characters, first: tf.Tensor) -> Words:
@@ -211,8 +212,7 @@ def breaks_of(normal: Characters) -> tf.Tensor:
     """A number for each code point [C] that rises where a word ends and another may begin."""
     before = tf.cast(normal.flags & BREAK_BEFORE != 0, tf.int64)
     after = tf.cast(normal.flags & BREAK_AFTER != 0, tf.int64)
-    text = normal.points.value_rowids()
-    return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + text
+    return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + normal.texts
 
 
 def _run_starts(number: tf.Tensor) -> tf.Tensor:
