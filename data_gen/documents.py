@@ -570,7 +570,8 @@ def iter_marked_batches(
     tokenizer: FullTokenizer, texts: Iterable[str]
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """What `FullTokenizer.iter_batches` gives, with CONTINUES_WORD set in the ids."""
-    kept_whole = [tokenizer.vocab[piece] for piece in tokenizer.never_split]
+    pieces = itertools.chain(tokenizer.never_split, tokenizer.added_words)
+    kept_whole = [tokenizer.vocab[piece] for piece in pieces]
     separates = _separates(**tokenizer.case)
     for batch in batches(map(utf8, texts)):
         ids, starts, _ = tokenizer.tokenize_with_offsets(batch)

@@ -68,6 +68,11 @@ class PretrainingData(Texts, most_used=USED_MOST):
         "separated by commas.",
         default=(),
     )
+    added_words: tuple[str, ...] = option(
+        "Pieces of the vocabulary that are kept whole wherever a text has them, for uncased models "
+        "in any case and with any accents, such as 'Covid-19', separated by commas.",
+        default=(),
+    )
     do_whole_word_mask: bool = option(
         "Mask all tokens of a word or none of them.", default=False, original=True
     )

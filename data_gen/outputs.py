@@ -31,6 +31,7 @@ from bert_tf.declarations import typed
 from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, locked, outputs, read_json
 from bert_tf.terminal import number_of
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
 from data_gen.documents import Counts
 
 # What runs keep in a working folder. The corpus' file says that the folders are complete.
@@ -86,8 +87,8 @@ def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
       made_with: what all files of the run have in common, as JSON values.
       **numbers: shard (from 1), num_shards, num_records and num_bytes.
     """
-    kept = tuple(made_with.get("never_split", ()))
-    return DataDescription(**{**made_with, **numbers, "never_split": kept})
+    pieces = {name: tuple(made_with.get(name, ())) for name in KEPT_WHOLE}
+    return DataDescription(**{**made_with, **numbers, **pieces})
 
 
 def write_in_turn(paths: Sequence[str], records: Iterable[bytes]) -> list[BlockIndex]:

@@ -51,6 +51,7 @@ from bert_tf.files import (
 from bert_tf.options import PLAIN_READING, Reading, changed
 from bert_tf.terminal import Progress, number_of
 from bert_tf.tokenization import wordpiece
+from bert_tf.tokenization.whole_pieces import kept_whole, without_kept_whole
 from data_gen import documents, outputs
 from data_gen.documents import Block, Corpus, Counts, DocumentReader
 from data_gen.instances import InstanceMaker
@@ -77,6 +78,7 @@ class Job:
     do_lower_case: bool | None = None  # None: as the vocabulary shows
     strip_accents: bool | None = None  # as the vocabulary's folder says; set by `prepare`
     never_split: tuple[str, ...] = ()  # pieces that are kept whole
+    added_words: tuple[str, ...] = ()  # pieces that are kept whole in normalized text
     input_format: str = "text"  # a key of documents.INPUT_FORMATS
     reading: Reading = PLAIN_READING
     language: str = "en"
@@ -99,6 +101,7 @@ def job_of(options: PretrainingData) -> Job:
         settings=settings_of(options),
         do_lower_case=options.do_lower_case,
         never_split=tuple(sorted({*options.never_split})),  # in whatever order they are given
+        added_words=tuple(sorted({*options.added_words})),
         input_format=options.input_format,
         reading=options.reading,
         language=options.language,
@@ -179,13 +182,16 @@ def prepare(job: Job) -> tuple[Plan, DocumentReader]:
     pieces = wordpiece.read_vocabulary(job.vocab_file)
     strip_accents = wordpiece.accents_beside(job.vocab_file)
     lower = wordpiece.choose_case(
-        job.vocab_file, pieces, job.do_lower_case, strip_accents=strip_accents
+        job.vocab_file,
+        without_kept_whole(pieces, job),
+        job.do_lower_case,
+        strip_accents=strip_accents,
     )
     made_with = {
         "bert_tf_version": __version__,
         "do_lower_case": lower,
         **({} if strip_accents in (None, lower) else {"strip_accents": strip_accents}),
-        **({"never_split": list(job.never_split)} if job.never_split else {}),
+        **{name: list(pieces) for name, pieces in kept_whole(job).items()},
         "vocab_file": os.path.basename(job.vocab_file),
         "vocab_sha256": wordpiece.vocabulary_sha256(pieces),
         "vocab_size": len(pieces),
@@ -401,9 +407,12 @@ class BlockWorker:
     def __init__(self, plan: Plan):
         job = plan.job
         self._plan, self._seed = plan, job.settings.random_seed
-        options = {"never_split": job.never_split, "strip_accents": job.strip_accents}
         self._tokenizer = wordpiece.FullTokenizer(
-            job.vocab_file, job.do_lower_case, pieces=plan.pieces, **options
+            job.vocab_file,
+            job.do_lower_case,
+            pieces=plan.pieces,
+            strip_accents=job.strip_accents,
+            **kept_whole(job),
         )
         self._tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]", "[UNK]")
         self._split_sentences = documents.sentence_splitter(job.input_format, job.language)

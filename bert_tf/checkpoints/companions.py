@@ -1,7 +1,8 @@
 """The companions of a model, compared with those of a folder's; in pre-training with the data's.
 
 A companion belongs to weights and is stored beside them: sizes, vocabulary, case, pieces that are
-kept whole. Data of another companion train another model without an error, so it is refused.
+kept whole. Data made with another companion would train another model without an error, so they are
+refused.
 
     config_and_vocabulary  what is given, else what the initial weights have
     of_data                what record files, flags and the folder of a run say, compared
@@ -11,7 +12,7 @@ kept whole. Data of another companion train another model without an error, so i
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import logging
@@ -31,6 +32,7 @@ from bert_tf.data.shards import common_description
 from bert_tf.declarations import names_with
 from bert_tf.errors import InputError
 from bert_tf.files import is_file, paths_in
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE, kept_whole, without_kept_whole
 from bert_tf.tokenization.wordpiece import (
     FullTokenizer,
     read_vocabulary,
@@ -40,7 +42,7 @@ from bert_tf.tokenization.wordpiece import (
 )
 
 OF_TRAINING = names_with(BertConfig, "of_training")
-# Weights that a run has not left, with which it would not begin.
+# Weights in a run's folder that the run has not written and does not begin with.
 _OTHER_MODEL = r"^(?!model\.ckpt-\d+\.index).*\.(index|keras|h5|safetensors|bin)$"
 
 
@@ -70,7 +72,7 @@ def of_data(
     output_dir: str,
     is_exported: bool,
 ) -> Companions:
-    """What data were made with as far as it is known, and so what their model will be.
+    """The companions of the model that data will train, as far as they are known.
 
     Args:
       paths: of the record files.
@@ -89,8 +91,8 @@ def of_data(
     recorded = f"{output_dir}/{METADATA_FILE}"  # a run that began without a case may be resumed
     is_needed = is_exported or (vocab_file is not None and not is_file(recorded))
     case = _case_of_data(data, undescribed, do_lower_case, recorded, is_needed)
-    kept, strip = (data and data.never_split) or None, data and data.strip_accents
-    facts = ModelMetadata(do_lower_case=case, strip_accents=strip, never_split=kept)
+    strip_accents = data and data.strip_accents
+    facts = ModelMetadata(do_lower_case=case, strip_accents=strip_accents, **kept_whole(data))
     tokenizer = _tokenizer_of_data(vocab_file, config, facts) if vocab_file else None
     return Companions(config, facts, tokenizer, data)
 
@@ -116,8 +118,8 @@ def _check_description(
     data: DataDescription, undescribed: str | None, config: BertConfig, vocab_file: str | None
 ) -> None:
     """Raises `InputError` if data are of another vocabulary, or keep pieces that other data cut."""
-    if data.never_split and undescribed:
-        made = f"data made with --never_split={','.join(data.never_split)}"
+    if undescribed and (pieces_of_data := kept_whole(data)):
+        made = f"data made with {_flags_of(pieces_of_data)}"
         received = f"{undescribed}, without {description_path(undescribed)}, beside {made}"
         remedy = "copy that file too, or leave out the data without it"
         raise InputError(received, "files that were all made with the same pieces", remedy)
@@ -179,11 +181,13 @@ def _tokenizer_of_data(vocab_file: str, config: BertConfig, facts: ModelMetadata
       InputError: a special token is missing, or the vocabulary is not of the table's size.
     """
     # If the case is unknown no text is tokenized: only the vocabulary is used.
-    lower, kept = facts.do_lower_case is not False, facts.never_split or ()
-    strip = facts.strip_accents
-    tokenizer = FullTokenizer(vocab_file, lower, never_split=kept, strip_accents=strip)
+    lower = facts.do_lower_case is not False
+    tokenizer = FullTokenizer(
+        vocab_file, lower, strip_accents=facts.strip_accents, **kept_whole(facts)
+    )
     tokenizer.require_special_tokens("[CLS]", "[SEP]", "[MASK]")
-    if reason := refuted_case(vocab_file, tokenizer.vocab, facts.do_lower_case):
+    of_case = without_kept_whole(tokenizer.vocab, tokenizer)
+    if reason := refuted_case(vocab_file, of_case, facts.do_lower_case):
         logging.warning("The data were made with do_lower_case %s, but with %s.", lower, reason)
     config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=vocab_file)
     loading.check_spare_rows(tokenizer, config)
@@ -239,20 +243,23 @@ def refuse_other_model(
     def known(config: BertConfig | None, pieces: Sequence[str] | None, of: ModelMetadata) -> dict:
         names = ("do_lower_case", "strip_accents", "architecture", "labels", "task")
         # Where the case is unknown, so is what else the tokenizer does.
-        never_split = None if of.do_lower_case is None else {*(of.never_split or ())}
+        is_known = of.do_lower_case is not None
+        whole = {name: {*(getattr(of, name) or ())} if is_known else None for name in KEPT_WHOLE}
         sizes = None
         if config is not None:
             sizes = {name: x for name, x in config.to_dict().items() if name not in OF_TRAINING}
-        files = {"configuration": sizes, "vocabulary": pieces, "never_split": never_split}
-        return files | {name: getattr(of, name) for name in names}
+        files = {"configuration": sizes, "vocabulary": pieces}
+        return files | whole | {name: getattr(of, name) for name in names}
 
     old = known(saved["config"], saved["pieces"], saved["metadata"])
     new = known(config, pieces, metadata)
     other = [name for name in old if None not in (old[name], new[name]) and old[name] != new[name]]
-    if "never_split" in other and old["never_split"] < new["never_split"]:
-        other.remove("never_split")  # further pieces are learned
+    for name in KEPT_WHOLE:
+        if name in other and old[name] < new[name]:
+            other.remove(name)  # further pieces are learned
     if "configuration" in other:
-        ours, theirs = new["configuration"], old["configuration"]
+        ours = new["configuration"]
+        theirs = old["configuration"]
         differ = sorted(name for name in ours | theirs if ours.get(name) != theirs.get(name))
         other[other.index("configuration")] = f"configuration ({', '.join(differ)})"
     if other:
@@ -272,11 +279,11 @@ def check_companions(weights: Weights, given: Companions, bert_config_file: str 
     _, facts, tokenizer, data = given
     loading.config_of(weights, bert_config_file)
     loading.refuse_other_case(weights, facts.do_lower_case)
-    check_kept_pieces(weights, facts.never_split or ())
-    own = weights.metadata
-    if data and own.do_lower_case is not None and strips_accents(data) != strips_accents(own):
+    check_kept_pieces(weights, facts)
+    known = weights.metadata
+    if data and known.do_lower_case is not None and strips_accents(data) != strips_accents(known):
         received = f"data made with strip_accents {strips_accents(data)}, for {weights.path}"
-        expected = f"strip_accents {strips_accents(own)}, as the model has it"
+        expected = f"strip_accents {strips_accents(known)}, as the model has it"
         remedy = "make the data again with the --vocab_file in the model's folder"
         raise InputError(received, expected, remedy)
     if tokenizer:
@@ -287,14 +294,27 @@ def check_companions(weights: Weights, given: Companions, bert_config_file: str 
         raise InputError(received, f"data made with {weights.vocab_file}", remedy)
 
 
-def check_kept_pieces(weights: Weights, kept: Sequence[str]) -> None:
-    """Raises `InputError` if a piece that the model never splits is not among those of its data.
+def check_kept_pieces(weights: Weights, facts: ModelMetadata) -> None:
+    """Raises `InputError` if a piece that the model keeps whole is not kept whole in its data.
 
     Data may keep more pieces whole than the model did before: those are learned.
+
+    Args:
+      weights: of the model.
+      facts: of the data's tokenizer.
     """
-    own = weights.metadata.never_split or ()
-    if {*own} - {*kept}:
-        made = f"with --never_split={','.join(kept)}" if kept else "without --never_split"
-        received = f"data made {made}, for {weights.path} with never_split {', '.join(own)}"
-        remedy = f"make the data again with --never_split={','.join(sorted({*own, *kept}))}"
+    for name in KEPT_WHOLE:
+        of_model = getattr(weights.metadata, name) or ()
+        of_data = getattr(facts, name) or ()
+        if {*of_model} <= {*of_data}:
+            continue
+        made = f"with {_flags_of({name: of_data})}" if of_data else f"without --{name}"
+        received = f"data made {made}, for {weights.path} with {name} {', '.join(of_model)}"
+        needed = {name: sorted({*of_model, *of_data})}
+        remedy = f"make the data again with {_flags_of(needed)}"
         raise InputError(received, "data in which the model's pieces are whole", remedy)
+
+
+def _flags_of(pieces: Mapping[str, Iterable[str]]) -> str:
+    """Lists of pieces, by name, as flags of `bert-tf data`."""
+    return " ".join(f"--{name}={','.join(values)}" for name, values in pieces.items())

@@ -48,6 +48,7 @@ from bert_tf.declarations import OtherKeys, size, typed
 from bert_tf.errors import InputError, quoted
 from bert_tf.files import read_json, read_text_lines
 from bert_tf.heads import SHIPPED, Head, head_named
+from bert_tf.tokenization.whole_pieces import kept_whole
 
 CONFIG = "config.json"
 # In a folder of sentence-transformers.
@@ -218,7 +219,7 @@ def _read_metadata(
     theirs = {
         "do_lower_case": tokenizer.do_lower_case,
         "strip_accents": tokenizer.strip_accents,
-        "never_split": tokenizer.never_split or None,
+        **kept_whole(tokenizer),
         "architecture": architecture,
         "task": task,
         "max_seq_length": max_seq_length,

@@ -1,13 +1,13 @@
 """The tokenizer's files in Hugging Face's folders: vocabulary and settings, read and written.
 
-There are up to five, and what they say must be what BERT's tokenizer does: other tokenizers would
-give other ids for the same text without an error. The declarations below list what BERT's does.
+There are up to five. They must describe BERT's tokenizer: another one would give other ids for the
+same text without an error. The declarations below list the values that BERT's tokenizer has.
 """
 
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,13 +20,15 @@ from bert_tf.files import read_json
 from bert_tf.tokenization import basic
 from bert_tf.tokenization.wordpiece import UNKNOWN, FullTokenizer, read_vocabulary
 
-SETTINGS, FAST = "tokenizer_config.json", "tokenizer.json"
-ADDED, SPECIAL = "added_tokens.json", "special_tokens_map.json"
+SETTINGS = "tokenizer_config.json"
+FAST = "tokenizer.json"
+ADDED = "added_tokens.json"
+SPECIAL = "special_tokens_map.json"
 _NAMES = ("unk", "sep", "pad", "cls", "mask")
 SPECIAL_TOKENS = {f"{name}_token": f"[{name.upper()}]" for name in _NAMES}
 _OWN = tuple(SPECIAL_TOKENS.values())
-# Classes of transformers; DistilBERT's and ELECTRA's do the same as BERT's. The generic ones do
-# what tokenizer.json says, whatever else is in tokenizer_config.json; the others the reverse.
+# Classes of transformers. DistilBERT's and ELECTRA's do the same as BERT's. The generic ones follow
+# tokenizer.json, the others tokenizer_config.json.
 _BERTS = tuple(
     f"{name}Tokenizer{fast}" for name in ("Bert", "DistilBert", "Electra") for fast in ("", "Fast")
 )
@@ -42,13 +44,13 @@ Case: TypeAlias = dict[str, Any]  # arguments of `basic.load_unicode_table`
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AddedToken(OtherKeys):
-    """A token that is found in a text before that is cut; fields that are true say otherwise how.
+    """A token that is found in a text before that is cut into words.
 
-    Without them it is found anywhere, as it is written, before the text is lower-cased.
+    It is found anywhere, as it is written, unless a field that is true says otherwise.
     """
 
     content: str = declared(filled=True)
-    normalized: bool | None = None  # in the text without capitals and accents
+    normalized: bool | None = None  # in the normalized text: `added_words`, else `never_split`
     lstrip: bool | None = None  # with white space before it
     rstrip: bool | None = None  # with white space behind it
     single_word: bool | None = None  # not within a word
@@ -102,13 +104,14 @@ class Fast(OtherKeys):
 
 
 class Tokenizer(NamedTuple):
-    """What is read of all files."""
+    """What the files say of the tokenizer."""
 
     pieces: tuple[str, ...] | None  # the vocabulary in the order of its ids
     vocab_file: str | None  # where that is
     do_lower_case: bool | None
     strip_accents: bool | None = None  # as do_lower_case
-    never_split: tuple[str, ...] = ()  # pieces that are found in a text before it is cut
+    never_split: tuple[str, ...] = ()  # added tokens that are found as they are written
+    added_words: tuple[str, ...] = ()  # those that are found in normalized text
     max_length: float | None = None  # most ids of a sequence
 
 
@@ -126,29 +129,39 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
     with damage_errors(source, "the settings of a tokenizer, and files that agree with them"):
         settings = read_object(Settings, source) or Settings()
         fast = read_object(Fast, os.path.join(folder, FAST))
-        own_class = settings.tokenizer_class or model_class or _BERTS[0]
-        if own_class not in (*_BERTS, *(_GENERIC if fast else ())):
-            raise refused_model(source, f"tokenizer_class {quoted(own_class)}", f"a {_BERTS[0]}")
-        lower, strip = settings.do_lower_case, settings.strip_accents
-        if fast and own_class in _GENERIC:
-            lower, strip = fast.normalizer.lowercase, fast.normalizer.strip_accents
+        class_name = settings.tokenizer_class or model_class or _BERTS[0]
+        if class_name not in (*_BERTS, *(_GENERIC if fast else ())):
+            raise refused_model(source, f"tokenizer_class {quoted(class_name)}", f"a {_BERTS[0]}")
+        lower = settings.do_lower_case
+        strip = settings.strip_accents
+        if fast and class_name in _GENERIC:
+            lower = fast.normalizer.lowercase
+            strip = fast.normalizer.strip_accents
         elif fast and lower is None:
             lower = True  # as BERT's classes do, whatever the normalizer of tokenizer.json says
         case = {"do_lower_case": lower is not False, "strip_accents": strip}
         added = list(_added_tokens(folder, settings, fast))
-        kept = _never_split(added, case)
-        own = settings.never_split or ()  # alone it is only of words between spaces
-        if never := {*own} - {*_OWN, *kept}:
+        is_normalized = _how_found(added)
+        as_written = [token for token, normalized in is_normalized.items() if not normalized]
+        added_words = [token for token, normalized in is_normalized.items() if normalized]
+        listed = settings.never_split or ()  # alone it is only of words between spaces
+        if unknown := {*listed} - {*_OWN, *as_written}:
             expected = "added tokens only, which are found anywhere"
-            raise refused_model(source, f"never_split {quoted(sorted(never))}", expected)
-        pieces, vocab_file = _read_pieces(folder, fast, added, case)
-    never_split = tuple(dict.fromkeys((*own, *kept)))
-    strip = None if strip == lower else strip
-    return Tokenizer(pieces, vocab_file, lower, strip, never_split, settings.model_max_length)
+            raise refused_model(source, f"never_split {quoted(sorted(unknown))}", expected)
+        pieces, vocab_file = _read_pieces(folder, fast, added, case, added_words)
+    return Tokenizer(
+        pieces,
+        vocab_file,
+        lower,
+        strip_accents=None if strip == lower else strip,
+        never_split=tuple(dict.fromkeys((*listed, *as_written))),
+        added_words=tuple(added_words),
+        max_length=settings.model_max_length,
+    )
 
 
 def read_object(cls: type[Files], path: str) -> Files | None:
-    """What a JSON file says; None if it is not there."""
+    """The content of a JSON file as a `cls`; None without the file."""
     return typed(cls, read_json(path), source=path) if tf.io.gfile.exists(path) else None
 
 
@@ -175,8 +188,9 @@ def _added_tokens(
             tokens = values.get(name) or ()
             for token in tokens.values() if isinstance(tokens, Mapping) else tokens:
                 yield path, {"special": True} | _values_of(token)
-    for number, token in (settings.added_tokens_decoder or {}).items():
-        yield source, token | {"id": int(number)}
+    by_id = {int(number): token for number, token in (settings.added_tokens_decoder or {}).items()}
+    for number in sorted(by_id):
+        yield source, by_id[number] | {"id": number}
     for token in (fast and fast.added_tokens) or ():
         yield fast_source, token
     for content, number in (read_object(dict[str, int], bare) or {}).items():
@@ -184,48 +198,55 @@ def _added_tokens(
 
 
 def _values_of(token: Any) -> dict[str, Any]:
-    """A token is an object with its `content`, or that alone."""
+    """The fields of a token, which is an object, or its `content` alone."""
     return token if isinstance(token, dict) else {"content": token}
 
 
-def _never_split(added: Iterable[tuple[str, Mapping[str, Any]]], case: Case) -> tuple[str, ...]:
-    """The added tokens beside BERT's own, each once; `case`: of the text, as of `Case`.
+def _how_found(added: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, bool]:
+    """Whether each added token beside BERT's own is found in the normalized text.
 
     BERT's own are text like any other here, as in the original, unless `never_split` lists them.
-    A token in added_tokens.json has an id alone: another file must say how it is found.
+    Where a token is a string alone, or has an id alone, another file may say how it is found.
+
+    Args:
+      added: the tokens, each with its file.
 
     Raises:
-      InputError: one is not found anywhere in a text, as it is.
+      InputError: one is not found anywhere in a text; or two files say differently how.
     """
-    kept: dict[str, None] = {}
+    is_normalized: dict[str, bool] = {}
+    described: set[str] = set()
     for source, values in added:
         content = values.get("content")
-        if content in _OWN or (os.path.basename(source) == ADDED and content in kept):
+        if content in _OWN:
             continue
-        given = {name: value for name, value in values.items() if value is not None}
-        given = {"normalized": not values.get("special")} | given
-        token = typed(AddedToken, given, source=f"{source}, token {quoted(content)}")
-        _refuse_otherwise_found(token, source, case, values.get("id"))
-        kept[token.content] = None
-    return tuple(kept)
+        stated = {name: value for name, value in values.items() if value is not None}
+        stated = {"normalized": not values.get("special")} | stated
+        token = typed(AddedToken, stated, source=f"{source}, token {quoted(content)}")
+        _refuse_otherwise_found(token, source)
+        normalized = bool(token.normalized)
+        is_name = os.path.basename(source) == ADDED or not {"id", "normalized"} & values.keys()
+        if is_name:
+            is_normalized.setdefault(token.content, normalized)
+        elif token.content in described and normalized != is_normalized[token.content]:
+            received = f"{source}, token {quoted(content)} with normalized {normalized}"
+            expected = "the same value as in the tokenizer's other files"
+            raise InputError(received, expected, "correct its entry in one of them")
+        else:
+            described.add(token.content)
+            is_normalized[token.content] = normalized
+    return is_normalized
 
 
-def _refuse_otherwise_found(token: AddedToken, source: str, case: Case, number: int | None) -> None:
-    """Raises `InputError` unless a token, with its id, is found anywhere, as it is written."""
-    fields = ("normalized", "lstrip", "rstrip", "single_word")
+def _refuse_otherwise_found(token: AddedToken, source: str) -> None:
+    """Raises `InputError` unless a token is found anywhere."""
+    fields = ("lstrip", "rstrip", "single_word")
     how = [name for name in fields if getattr(token, name)]
     if how:
-        folder, file = os.path.split(source)
         received = f"{source}, token {quoted(token.content)} with {' and '.join(how)} true"
-        expected = "tokens that are found anywhere, as they are written, as special ones are"
+        expected = "tokens that are found anywhere, without the white space around them"
         fixed = ", ".join(f"{json.dumps(name)}: false" for name in how)
         remedy = f"write {fixed} into its entry, in every file that has one"
-        if file == ADDED:  # where an entry is an id alone
-            entry = json.dumps({number: {"content": token.content, "normalized": False}})
-            remedy = f'write "added_tokens_decoder": {entry} into {os.path.join(folder, SETTINGS)}'
-        remedy += "; it is then found in this case and with these accents alone"
-        if how == ["normalized"] and _is_word(token.content, case):
-            remedy = _AS_A_PIECE
         raise InputError(received, expected, remedy)
 
 
@@ -242,25 +263,37 @@ def _is_word(text: str, case: Case) -> bool:
 
 
 def _read_pieces(
-    folder: str, fast: Fast | None, added: Iterable[tuple[str, Mapping[str, Any]]], case: Case
+    folder: str,
+    fast: Fast | None,
+    added: Iterable[tuple[str, Mapping[str, Any]]],
+    case: Case,
+    added_words: Collection[str],
 ) -> tuple[tuple[str, ...] | None, str | None]:
     """The vocabulary in the order of its ids, and the file it is from.
 
-    Added tokens, each with its file, stand behind it or are in it.
+    Args:
+      folder: of the files.
+      fast: its tokenizer.json, if there is one.
+      added: the added tokens, each with its file: they stand behind the vocabulary or are in it.
+      case: of the text.
+      added_words: those that are found in normalized text.
 
     Raises:
       InputError: files contradict each other; or a token behind the vocabulary would be found here
-        as a word piece too, in a text whose capitals or accents make it another word.
+        as a word piece too, where the library does not find it.
     """
-    text, path = os.path.join(folder, VOCAB_FILE), os.path.join(folder, FAST)
-    found = {text: read_vocabulary(text)} if tf.io.gfile.exists(text) else {}
+    vocab_file = os.path.join(folder, VOCAB_FILE)
+    fast_file = os.path.join(folder, FAST)
+    vocabularies = {}
+    if tf.io.gfile.exists(vocab_file):
+        vocabularies[vocab_file] = read_vocabulary(vocab_file)
     if fast:
-        found[path] = _in_order(fast.model.vocab, path)
+        vocabularies[fast_file] = _in_order(fast.model.vocab, fast_file)
     with_ids = [(token["id"], token["content"], file) for file, token in added if "id" in token]
-    for pieces in found.values():
+    for pieces in vocabularies.values():
         for number, token, file in sorted(with_ids):
             if token not in pieces and number == len(pieces):
-                if any(case.values()) and token not in _OWN and _is_word(token, case):
+                if token not in _OWN and _is_other_piece(token, case, token in added_words):
                     received = f"{file} with the token {quoted(token)} behind the vocabulary"
                     expected = "tokens that no lower-cased word has in it, such as <e1>"
                     raise InputError(received, expected, _AS_A_PIECE)
@@ -269,10 +302,23 @@ def _read_pieces(
                 received = f"{file} with the token {token} as number {number}"
                 expected = f"its number in the vocabulary of {len(pieces)} word pieces"
                 raise InputError(received, expected, "copy the tokenizer's files again")
-    if len(found) == 2 and found[text] != found[path]:
-        expected, remedy = "one vocabulary", "remove the file that is not the model's"
-        raise InputError(f"{text} and {path}, which differ", expected, remedy)
-    return next(((tuple(pieces), file) for file, pieces in found.items()), (None, None))
+    if not vocabularies:
+        return None, None
+    if len(vocabularies) == 2 and vocabularies[vocab_file] != vocabularies[fast_file]:
+        received = f"{vocab_file} and {fast_file}, which differ"
+        raise InputError(received, "one vocabulary", "remove the file that is not the model's")
+    file = next(iter(vocabularies))
+    return tuple(vocabularies[file]), file
+
+
+def _is_other_piece(token: str, case: Case, normalized: bool) -> bool:
+    """Whether a token, as a word piece, is found where it is not as an added token.
+
+    As a piece it continues a word if it begins with ##. Otherwise it begins one: in text with
+    capitals and accents, where an added token that is not `normalized` is not found.
+    """
+    is_elsewhere = token.startswith("##") or (any(case.values()) and not normalized)
+    return is_elsewhere and _is_word(token, case)
 
 
 def _in_order(ids: Mapping[str, int], path: str) -> list[str]:
@@ -286,18 +332,25 @@ def _in_order(ids: Mapping[str, int], path: str) -> list[str]:
 
 
 def write_tokenizer(tokenizer: FullTokenizer, longest: int) -> dict[str, str]:
-    """The tokenizer's files, text by name; `longest`: the most ids of a sequence."""
-    pieces, kept = tokenizer.pieces, tokenizer.never_split
+    """The texts of the tokenizer's files by name; `longest`: the most ids of a sequence."""
+    pieces = tokenizer.pieces
+    never_split = tokenizer.never_split
     special: dict[str, Any]
-    special = {name: token for name, token in SPECIAL_TOKENS.items() if token in pieces}
-    if others := [piece for piece in kept if piece not in _OWN]:
+    special = {name: token for name, token in SPECIAL_TOKENS.items() if token in tokenizer.vocab}
+    if others := [piece for piece in never_split if piece not in _OWN]:
         special["additional_special_tokens"] = others
+    how = dict.fromkeys(("lstrip", "rstrip", "single_word", "special"), False)
+    decoder = {
+        str(tokenizer.vocab[word]): {"content": word, "normalized": True, **how}
+        for word in tokenizer.added_words
+    }
     settings = {
         **tokenizer.case,
         "model_max_length": longest,
         "tokenize_chinese_chars": True,
         "tokenizer_class": _BERTS[0],
-        **({"never_split": list(kept)} if kept else {}),
+        **({"never_split": list(never_split)} if never_split else {}),
+        **({"added_tokens_decoder": decoder} if decoder else {}),
     }
     return {
         VOCAB_FILE: vocabulary_text(pieces),

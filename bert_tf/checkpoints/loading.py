@@ -45,6 +45,7 @@ from bert_tf.modeling.models import config_of_model
 from bert_tf.modeling.names import by_name
 from bert_tf.modeling.parts import parts_of
 from bert_tf.terminal import counted
+from bert_tf.tokenization.whole_pieces import kept_whole, without_kept_whole
 from bert_tf.tokenization.wordpiece import FullTokenizer, choose_case, read_vocabulary, refuted_case
 
 _UNUSED = re.compile(r"\[unused\d+\]")  # pieces of released vocabularies that users may replace
@@ -367,17 +368,18 @@ def tokenizer_of(
     refuse_other_case(weights, do_lower_case)
     strip_accents = weights.metadata.strip_accents
     lower, source = _known_case(weights)
+    of_case = without_kept_whole(pieces, weights.metadata)
     if lower is None:
-        lower = choose_case(vocab_file, pieces, do_lower_case, strip_accents=strip_accents)
-    elif reason := refuted_case(vocab_file, pieces, lower):
+        lower = choose_case(vocab_file, of_case, do_lower_case, strip_accents=strip_accents)
+    elif reason := refuted_case(vocab_file, of_case, lower):
         says = "%s, %s do_lower_case %s, with %s: check that it is the model's vocabulary."
         logging.warning(says, weights.path, source, lower, reason)
     tokenizer = FullTokenizer(
         vocab_file,
         lower,
         pieces=pieces,
-        never_split=weights.metadata.never_split or (),
         strip_accents=strip_accents,
+        **kept_whole(weights.metadata),
     )
     check_spare_rows(tokenizer, config)
     return tokenizer

@@ -84,6 +84,8 @@ class ModelMetadata:
     strip_accents: bool | None = declared(None, of_part=True)
     # Pieces that the tokenizer keeps whole wherever a text has them; None: none is known.
     never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
+    # Pieces that it keeps whole wherever a normalized text has them; None: as far as known, none.
+    added_words: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
     # The class in transformers, such as BertForMaskedLM.
     architecture: str | None = declared(None, filled=True, of_part=True)
     # Names of the classes, in order.

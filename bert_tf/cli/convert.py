@@ -51,6 +51,13 @@ class Convert(Options):
         default=None,
         acts="to",
     )
+    added_words: tuple[str, ...] | None = option(
+        "Pieces that it keeps whole wherever a text has them, for uncased models in any case and "
+        "with any accents, such as 'Covid-19', commas between. Default: as its files say; "
+        "--added_words= for none.",
+        default=None,
+        acts="to",
+    )
     max_position_embeddings: int | None = option(
         "Rows of the table of positions, more than before: the longest sequence in tokens. New "
         "rows are copies of the old ones, to be trained further.",
@@ -164,12 +171,15 @@ def edited(source: "Weights", options: Convert) -> "Weights":
 
     from bert_tf.checkpoints import saving
     from bert_tf.checkpoints.loading import tokenizer_of
+    from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
 
     changed = source
-    if options.never_split is not None:
-        never_split = tuple(sorted({*options.never_split})) or None  # in whatever order given
-        metadata = dataclasses.replace(source.metadata, never_split=never_split)
-        changed = dataclasses.replace(changed, metadata=metadata)
+    for name in KEPT_WHOLE:
+        pieces = getattr(options, name)
+        if pieces is not None:
+            sorted_pieces = tuple(sorted({*pieces})) or None  # in whatever order given
+            metadata = dataclasses.replace(changed.metadata, **{name: sorted_pieces})
+            changed = dataclasses.replace(changed, metadata=metadata)
     if options.extra_tokens:
         changed = saving.add_pieces(changed, options.extra_tokens, seed=options.seed)
     if options.max_position_embeddings:
@@ -181,7 +191,7 @@ def edited(source: "Weights", options: Convert) -> "Weights":
             if not piece.startswith("##") and parts != [piece]:
                 logging.warning(
                     "The tokenizer cuts %r into %s, so text never gives this token: its vector is "
-                    "for ids from elsewhere. --never_split keeps it whole.",
+                    "for ids from elsewhere. --never_split or --added_words keeps it whole.",
                     piece,
                     " ".join(parts),
                 )

@@ -372,6 +372,8 @@ class DataDescription(DataSettings):
     strip_accents: bool | None = declared(None, in_common=True)  # None: as do_lower_case
     # Pieces that were kept whole.
     never_split: tuple[str, ...] = declared((), distinct=True, in_common=True)
+    # Pieces that were kept whole in normalized text.
+    added_words: tuple[str, ...] = declared((), distinct=True, in_common=True)
     text_digest: str = ""  # with --num_shards, of the text and how it was read
 
     @property
@@ -388,7 +390,7 @@ class DataDescription(DataSettings):
     def to_json_string(self) -> str:
         """The text of the JSON file."""
         values = dataclasses.asdict(self)
-        for name in ("strip_accents", "never_split"):
+        for name in ("strip_accents", "never_split", "added_words"):
             if values[name] in (None, ()):
                 del values[name]
         return json.dumps(values, indent=2, sort_keys=True) + "\n"

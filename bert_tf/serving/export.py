@@ -405,8 +405,7 @@ def metadata_of(
     metadata["options"] = task.listed_options()
     tokenizer = task.sequences.tokenizer
     metadata |= {name: value for name, value in tokenizer.case.items() if value is not None}
-    if tokenizer.never_split:
-        metadata["never_split"] = list(tokenizer.never_split)
+    metadata |= {name: list(pieces) for name, pieces in tokenizer.kept_whole.items()}
     metadata["config"] = task.sequences.config.to_dict()
     metadata["source"] = os.path.basename(source.path.rstrip("/"))
     for name in ("origin", "columns", "thresholds"):

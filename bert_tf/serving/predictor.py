@@ -40,6 +40,7 @@ from bert_tf.serving.export import METADATA_FILE, MODEL_FILES, arrays_of
 from bert_tf.serving.options import DEFAULT, SAVED_MODEL, ServingOptions
 from bert_tf.serving.rows import Row, RowReader, answers_of, shape_of, size_of, text_inputs
 from bert_tf.serving.signatures import make_task, refuse_not_finite, warn_of_precision
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
 from bert_tf.tokenization.wordpiece import (  # also registers operations of exports
     FullTokenizer,
     room_for,
@@ -208,7 +209,7 @@ def open_export(folder: str) -> ServedModel:
         BertConfig.from_dict(metadata["config"], source=f"{path}, its config")
     warn_of_precision(metadata.get("options", {}).get("precision", ""))
     vocab_file = tf.io.gfile.join(folder, "assets", VOCAB_FILE)
-    names = ("do_lower_case", "strip_accents", "never_split")
+    names = ("do_lower_case", "strip_accents", *KEPT_WHOLE)
     case = {name: metadata[name] for name in names if name in metadata}
     make_tokenizer = functools.cache(lambda: FullTokenizer(vocab_file, **case))
     function = signatures.__getitem__

@@ -128,7 +128,8 @@ class TokenLabelsTask(ServingTask):
 
     def _windows(self, **texts: tf.Tensor) -> tuple[Features, TextWords, tf.Tensor]:
         """text [B] -> windows [windows, S], words, and where each word is scored [W, 2]."""
-        words = words_of_texts(texts["text"], self.sequences.tokenizer.splitter)
+        tokenizer = self.sequences.tokenizer
+        words = words_of_texts(texts["text"], tokenizer.splitter, tokenizer.word_finder)
         pieces = self._pieces(words)
         first_word = tf.cumsum(words.counts, exclusive=True)  # [B]
         sizes = tf.RaggedTensor.from_row_lengths(pieces.lengths, words.counts, validate=False)

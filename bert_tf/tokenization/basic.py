@@ -1,4 +1,4 @@
-"""Texts -> words, as TensorFlow operations (original: BasicTokenizer), and pieces never split.
+"""Texts -> words, as TensorFlow operations (original: BasicTokenizer).
 
 Python's `unicodedata` changes with the version of Python, and with it the tokens of a text. A model
 must not depend on that, so what each code point becomes is kept in a table, `unicode_14.npz`,
@@ -7,12 +7,10 @@ the neighbours and are decided here, both rare: the final sigma, and the canonic
 combining characters.
 
 Shapes: N texts, C code points of all texts, K characters that they become (K may be above C: a
-Hangul syllable becomes two or three), W words, R rows of the table, M parts of all texts.
+Hangul syllable becomes two or three), W words, R rows of the table, M movable marks.
 """
 
 import pathlib
-import re
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,14 +20,17 @@ import tensorflow as tf
 PLAIN_TEXT = r"[\t\n\r -~]*"
 PLAIN_PUNCTUATION = r"([!-/:-@\[-`{-~])"
 
-CAPITAL_SIGMA, FINAL_SIGMA = 0x3A3, 0x3C2
+SPACE = 0x20
+CAPITAL_SIGMA = 0x3A3
+SMALL_SIGMA = 0x3C3
+FINAL_SIGMA = 0x3C2
 COMBINING_CLASSES = 256
 
 # ---------------------------------------------------------------------------- the table
 
 FILE = pathlib.Path(__file__).with_name("unicode_14.npz")
 PAGE = 256
-# Of the tables, by do_lower_case and strip_accents.
+# Names of the tables by do_lower_case and strip_accents.
 NAMES = {
     (True, True): "lower",
     (False, False): "cased",
@@ -67,9 +68,9 @@ class UnicodeTable(NamedTuple):
 
 
 def load_unicode_table(*, do_lower_case: bool, strip_accents: bool | None = None) -> UnicodeTable:
-    """Reads the table for lower-casing or cased text; by default only the first strips accents.
+    """Reads the table of a case; by default accents are stripped from lower-cased text only.
 
-    The file has differences along the first axis, which compress far better.
+    The file holds differences along the first axis, which compress far better.
     """
     prefix = NAMES[do_lower_case, do_lower_case if strip_accents is None else strip_accents]
     with np.load(FILE) as file:
@@ -102,6 +103,16 @@ class Words(NamedTuple):
     ends: tf.Tensor  # [K] int32: where it ends, with the accents taken off it
 
 
+class Characters(NamedTuple):
+    """The characters that N texts become, one after the other."""
+
+    points: tf.RaggedTensor  # int32 [N, (points)]: the code points of the texts
+    texts: tf.Tensor  # [C] int64: the text of each code point
+    flags: tf.Tensor  # [C] int32: of the code points
+    characters: tf.Tensor  # [K] int32
+    sources: tf.Tensor  # [K] int64: the code point of each, in C; it never falls
+
+
 def plain_words(texts: tf.Tensor, *, do_lower_case: bool) -> tf.RaggedTensor:
     """The words [N, (words)] of texts [N] that match PLAIN_TEXT."""
     if do_lower_case:
@@ -115,6 +126,20 @@ def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
     The table decides on case and accents: only for lower-casing it has CASED entries, without
     which no sigma is final, and only for stripping MOVABLE ones.
     """
+    normal = normalize(texts, table)
+    breaks = tf.gather(breaks_of(normal), normal.sources)  # [K]
+    return words_from(normal, _run_starts(breaks))
+
+
+def normalize(texts: tf.Tensor, table: UnicodeTable, *, spaces: bool = False) -> Characters:
+    """The characters that texts [N] become, in the case of the table and with or without accents.
+
+    Args:
+      texts: of UTF-8; bytes that are not UTF-8 are skipped.
+      table: as for `split_words`.
+      spaces: whether white space becomes spaces, and ideographs get one on each side. Otherwise
+        white space becomes nothing.
+    """
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [N, (points)]
     text_of_point = points.value_rowids()  # [C]
     point = points.values  # [C]
@@ -125,7 +150,10 @@ def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
     )
     row = _rows(point, table)  # [C]
     flags = tf.gather(table.flags, row)  # [C]
-    character, source = _characters(point, row, table)  # [K]
+    distance = tf.gather(table.characters, row)  # [C, width]
+    if spaces:
+        distance = _with_spaces(distance, point, flags)  # [C, width + 2]
+    character, source = _characters(point, distance)  # [K]
     if table.movable.shape[0] > 0:
         marks = tf.cumsum(tf.cast(flags & STARTER != 0, tf.int64)) + text_of_point  # [C]: run
         character = tf.cond(
@@ -133,17 +161,21 @@ def split_words(texts: tf.Tensor, table: UnicodeTable) -> Words:
             lambda: _in_canonical_order(character, tf.gather(marks, source), table.movable),
             lambda: character,
         )
-    breaks = _breaks(flags, text_of_point)  # [C]
-    first = _run_starts(tf.gather(breaks, source))  # [W]
-    starts, ends = _extents(points, flags)  # [C]
+    return Characters(points, text_of_point, flags, character, source)
+
+
+def words_from(normal: Characters, first: tf.Tensor) -> Words:
+    """The words of texts, each from one of the characters `first` [W] to the next."""
+    starts, ends = extents(normal)  # [C]
+    words = tf.RaggedTensor.from_row_starts(normal.characters, first, validate=False)
     return Words(
-        strings=tf.strings.unicode_encode(
-            tf.RaggedTensor.from_row_starts(character, first, validate=False), "UTF-8"
+        strings=tf.strings.unicode_encode(words, "UTF-8"),
+        text_splits=tf.searchsorted(
+            tf.gather(normal.sources, first), normal.points.row_splits, out_type=tf.int64
         ),
-        text_splits=tf.searchsorted(tf.gather(source, first), points.row_splits, out_type=tf.int64),
-        characters=character,
-        starts=tf.gather(starts, source),
-        ends=tf.gather(ends, source),
+        characters=normal.characters,
+        starts=tf.gather(starts, normal.sources),
+        ends=tf.gather(ends, normal.sources),
     )
 
 
@@ -153,21 +185,34 @@ def _rows(point: tf.Tensor, table: UnicodeTable) -> tf.Tensor:
     return tf.gather(tf.reshape(table.rows, [-1]), page * PAGE + point % PAGE)
 
 
-def _characters(
-    point: tf.Tensor, row: tf.Tensor, table: UnicodeTable
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The characters [K] that code points [C] become, and the code point of each [K]."""
-    width = table.characters.shape[1]
-    distance = tf.gather(table.characters, row)  # [C, width]
+def _characters(point: tf.Tensor, distance: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """The characters [K] that code points [C] become, and the code point of each [K].
+
+    Args:
+      point: int32 [C].
+      distance: int32 [C, width], what to add for each character, or ABSENT.
+    """
+    width = distance.shape[1]
     characters = tf.reshape(point[:, tf.newaxis] + distance, [-1])  # [C * width]
-    kept = tf.where(tf.reshape(distance, [-1]) != ABSENT)[:, 0]  # [K]
-    return tf.gather(characters, kept), kept // width
+    present = tf.where(tf.reshape(distance, [-1]) != ABSENT)[:, 0]  # [K]
+    return tf.gather(characters, present), present // width
 
 
-def _breaks(flags: tf.Tensor, text_of_point: tf.Tensor) -> tf.Tensor:
+def _with_spaces(distance: tf.Tensor, point: tf.Tensor, flags: tf.Tensor) -> tf.Tensor:
+    """[C, width] -> [C, width + 2]: with spaces for white space and on both sides of ideographs."""
+    alone = BREAK_BEFORE | BREAK_AFTER
+    is_white = flags & alone == BREAK_BEFORE
+    is_ideograph_alone = (flags & alone == alone) & is_ideograph(point)
+    before = tf.where(is_white | is_ideograph_alone, SPACE - point, ABSENT)
+    behind = tf.where(is_ideograph_alone, SPACE - point, ABSENT)
+    return tf.concat([before[:, tf.newaxis], distance, behind[:, tf.newaxis]], 1)
+
+
+def breaks_of(normal: Characters) -> tf.Tensor:
     """A number for each code point [C] that rises where a word ends and another may begin."""
-    before, after = (tf.cast(flags & b != 0, tf.int64) for b in (BREAK_BEFORE, BREAK_AFTER))
-    return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + text_of_point
+    before = tf.cast(normal.flags & BREAK_BEFORE != 0, tf.int64)
+    after = tf.cast(normal.flags & BREAK_AFTER != 0, tf.int64)
+    return tf.cumsum(before) + tf.cumsum(after, exclusive=True) + normal.texts
 
 
 def _run_starts(number: tf.Tensor) -> tf.Tensor:
@@ -176,10 +221,12 @@ def _run_starts(number: tf.Tensor) -> tf.Tensor:
     return tf.where(begins)[:, 0]
 
 
-def _extents(points: tf.RaggedTensor, flags: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Start and end in its text of each code point with its accents, [C] both."""
+def extents(normal: Characters) -> tuple[tf.Tensor, tf.Tensor]:
+    """Start and end in its text of each code point with its accents, int32 [C] both."""
+    points = normal.points
+    flags = normal.flags
     start = tf.ragged.range(points.row_lengths()).values
-    # An accent extends the nearest code point before it that is neither accent nor dropped.
+    # An accent extends the nearest code point before it that is neither an accent nor dropped.
     owns = tf.cast(flags & (ACCENT | DROPPED) == 0, tf.int64)
     owner = tf.cumsum(owns) + points.value_rowids()
     end = tf.where(flags & DROPPED == 0, start + 1, 0)
@@ -192,9 +239,9 @@ def _settle_final_sigmas(
 ) -> tf.Tensor:
     """Writes the final form for each capital sigma that ends a word (Unicode 3.13, Final_Sigma).
 
-    It has a cased letter before it and none behind it, case-ignorable characters apart. The
-    original splits at white space and CJK ideographs beforehand; as they are neither cased nor
-    ignorable, they need no rule of their own.
+    Such a sigma has a cased letter before it and none behind it; case-ignorable characters do not
+    count. The original splits at white space and CJK ideographs first. They are neither cased nor
+    ignorable, so they need no rule of their own.
     """
     flags = tf.gather(table.flags, _rows(point, table))
     counts = tf.where(flags & (CASE_IGNORABLE | DROPPED) == 0)[:, 0]
@@ -213,80 +260,12 @@ def _settle_final_sigmas(
 
 def _in_canonical_order(character: tf.Tensor, run: tf.Tensor, movable: tf.Tensor) -> tf.Tensor:
     """Sorts each run [K] of combining characters by combining class (Unicode 3.11, D109)."""
-    known, class_of = movable[:, 0], movable[:, 1]  # [M], sorted
-    place = tf.minimum(tf.searchsorted(known, character), tf.size(known) - 1)  # [K]
-    combining = tf.where(tf.gather(known, place) == character, tf.gather(class_of, place), 0)
+    mark = movable[:, 0]  # [M], sorted
+    class_of_mark = movable[:, 1]  # [M]
+    place = tf.minimum(tf.searchsorted(mark, character), tf.size(mark) - 1)  # [K]
+    combining = tf.where(tf.gather(mark, place) == character, tf.gather(class_of_mark, place), 0)
     key = run * COMBINING_CLASSES + tf.cast(combining, tf.int64)
     return tf.gather(character, tf.argsort(key, stable=True))
-
-
-# ---------------------------------------------------------------------------- never split
-
-MARK = b"\xff"  # occurs in no UTF-8
-
-
-class Parts(NamedTuple):
-    """The parts of N texts, one after the other; in each text every second one is a piece."""
-
-    strings: tf.Tensor  # [M] string: empty in the place of a piece
-    pieces: tf.RaggedTensor  # string [M, (0 or 1)]: the piece
-    ids: tf.RaggedTensor  # int32 [M, (0 or 1)]: of the piece
-    starts: tf.Tensor  # [M] int32: where the part begins in its text, in code points
-    lengths: tf.Tensor  # [M] int32, in code points
-    text_splits: tf.Tensor  # [N + 1] int64: parts before each text
-
-
-class NeverSplit:
-    """Tokenizes texts whose pieces of a list are kept whole.
-
-        text     "He <e1> [MASK]."     never split: <e1>, [MASK]
-        parts    "He " | <e1> | " " | [MASK] | "."
-
-    The parts between such pieces are tokenized as texts of their own. A piece is found anywhere,
-    also inside a word, in its own case only; of two that begin at one place, the longer.
-    """
-
-    def __init__(self, ids: Mapping[str, int]):
-        """Takes the ids of these pieces, which are not empty."""
-        pieces = sorted(ids, key=len, reverse=True)
-        self._pattern = f"({'|'.join(map(re.escape, pieces))})"
-        self._pieces = tf.constant(pieces)
-        self._ids = tf.constant([ids[piece] for piece in pieces], tf.int32)
-
-    def tokenize(self, tokenize: Callable, texts: tf.Tensor) -> list[tf.RaggedTensor]:
-        """Texts [N] -> what `tokenize` gives: ids, or ids, starts and ends, [N, (pieces)] each."""
-        parts = self.split(texts)
-        ids, *borders = tokenize(parts.strings)
-        found = [tf.concat([parts.ids, ids], axis=1)]
-        for own, border in zip((parts.starts, parts.starts + parts.lengths), borders, strict=False):
-            of_pieces = parts.ids.with_values(tf.gather(own, parts.ids.value_rowids()))
-            moved = border.values + tf.gather(parts.starts, border.value_rowids())
-            found.append(tf.concat([of_pieces, border.with_values(moved)], axis=1))
-        return [in_texts(values, parts.text_splits) for values in found]
-
-    def split(self, texts: tf.Tensor) -> Parts:
-        """Texts [N] -> their parts."""
-        # What is no UTF-8 is skipped in any case; here so that no text has the mark.
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="ignore")
-        marked = tf.strings.regex_replace(texts, self._pattern, MARK + rb"\1" + MARK)
-        parts = tf.strings.split(marked, MARK)  # [N, (parts)]
-        strings = parts.values  # [M]
-        is_piece = tf.ragged.range(parts.row_lengths()).values % 2 == 1  # [M]
-        pieces = tf.boolean_mask(strings, is_piece)  # [Q]
-        which = tf.argmax(tf.cast(pieces[:, tf.newaxis] == self._pieces, tf.int32), 1)
-        lengths = tf.strings.length(strings, "UTF8_CHAR")
-        before = tf.cumsum(lengths, exclusive=True)
-        ids = tf.RaggedTensor.from_row_lengths(
-            tf.gather(self._ids, which), tf.cast(is_piece, tf.int64), validate=False
-        )
-        return Parts(
-            strings=tf.where(is_piece, "", strings),
-            pieces=ids.with_values(pieces),
-            ids=ids,
-            starts=before - tf.gather(before, tf.gather(parts.row_starts(), parts.value_rowids())),
-            lengths=lengths,
-            text_splits=parts.row_splits,
-        )
 
 
 def in_texts(columns: tf.RaggedTensor, text_splits: tf.Tensor) -> tf.RaggedTensor:

@@ -83,11 +83,13 @@ class Tokenizer(keras.layers.Layer):
           ValueError: Keras's layers have no such argument.
         """
         super().__init__(**{"trainable": False, **kwargs})
-        self.supports_jit, self.built = False, True
+        self.supports_jit = False
+        self.built = True
         for name, value in {"length": length, "max_length": max_length}.items():
             check(name, value, int | None, low=LEAST_LENGTH)
         self.tokenizer = _tokenizer(vocabulary, do_lower_case)
-        self.length, self.max_length = length, max_length or self.tokenizer.longest or 512
+        self.length = length
+        self.max_length = max_length or self.tokenizer.longest or 512
         most = self.tokenizer.positions
         if most:
             check("length", self.length or self.max_length, int, high=most)
@@ -211,8 +213,12 @@ class Tokenizer(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, the vocabulary's pieces among them."""
-        own = {"length": self.length, "max_length": self.max_length}
-        return {**super().get_config(), "vocabulary": self.tokenizer.get_config(), **own}
+        return {
+            **super().get_config(),
+            "vocabulary": self.tokenizer.get_config(),
+            "length": self.length,
+            "max_length": self.max_length,
+        }
 
 
 def _tokenizer(vocabulary: Any, do_lower_case: bool | None) -> FullTokenizer:

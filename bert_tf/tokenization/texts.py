@@ -1,4 +1,4 @@
-"""What a caller gives as texts or pairs -> lists of texts; refuses everything else by name.
+"""Converts what a caller gives as texts or pairs to lists of texts; refuses everything else.
 
     ["a", b"b"]                    two texts
     [("a", "b"), ("c", "")]        two pairs, each a tuple: the same as ["a", "c"] with ["b", ""]
@@ -66,7 +66,8 @@ def as_columns(
         others are not.
     """
     if text_pairs is not None:
-        firsts, seconds = texts_of(_listed(texts)), texts_of(_listed(text_pairs), "text_pairs")
+        firsts = texts_of(_listed(texts))
+        seconds = texts_of(_listed(text_pairs), "text_pairs")
         if len(firsts) != len(seconds):
             received = f"{len(firsts)} texts and {len(seconds)} second texts"
             raise InputError(received, "as many, some of them empty", "correct one of the lists")
@@ -80,7 +81,7 @@ def as_columns(
 
 
 def _check_pair(item: Any, first: Any, place: str) -> None:
-    """Refuses what is no tuple of two texts; `first`: the first item of the list."""
+    """Raises `InputError` unless an item is a text or pair, as the `first` of the list is."""
     if not isinstance(item, tuple | str | bytes):
         raise not_a_text(item, place)
     if isinstance(item, tuple) is not isinstance(first, tuple):
@@ -101,7 +102,7 @@ def _listed(texts: Any) -> Any:
 
 
 def items_of(texts: Any, name: str = "texts") -> Iterable[Any]:
-    """What can be iterated over for the items of `texts`, which are not looked at.
+    """An iterable of the items of `texts`; the items themselves are not checked.
 
     Raises:
       InputError: it is a single text, a table, a set, or has no items or several dimensions.

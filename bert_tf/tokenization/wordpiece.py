@@ -42,6 +42,13 @@ from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
 from bert_tf.terminal import number_of
 from bert_tf.tokenization import SPECIAL_PIECES, basic
 from bert_tf.tokenization.texts import as_columns, each_text
+from bert_tf.tokenization.whole_pieces import (
+    KEPT_WHOLE,
+    AddedWords,
+    NeverSplit,
+    kept_whole,
+    without_kept_whole,
+)
 
 tf_text = import_tensorflow_text()
 Texts: TypeAlias = Iterable[str | bytes] | tf.Tensor
@@ -49,7 +56,8 @@ UNKNOWN = "[UNK]"
 MAX_CHARACTERS_PER_WORD = 200  # longer words are unknown
 MOST_LOST = 0.01  # of the words lose letters without a warning
 LEAST_LENGTH = SPECIAL_PIECES + 2  # of a sequence: with a piece of either text
-MAX_BYTES_PER_BATCH, MAX_TEXTS_PER_BATCH = 1 << 20, 8192  # that `iter_ids` tokenizes at once
+MAX_BYTES_PER_BATCH = 1 << 20  # that `iter_ids` tokenizes at once
+MAX_TEXTS_PER_BATCH = 8192
 
 # UTF-8 cannot hold a lone surrogate. This replaces it: it too is in no vocabulary, has no case and
 # is no punctuation.
@@ -65,12 +73,14 @@ class FullTokenizer:
       inv_vocab: dict of id to piece, for every line.
       vocab_size: number of lines, so that every id is below it.
       do_lower_case: whether text is lower-cased, and by default loses its accents.
-      strip_accents: whether it loses its accents, if not as do_lower_case says; else None.
-      never_split: pieces that are found in a text before it is cut into words.
+      strip_accents: whether text loses its accents; None: if it is lower-cased.
+      never_split: pieces that are found in the raw text, before it is cut into words.
       splitter: finds them; None without any.
+      added_words: pieces that are found in the normalized text, in any case if it is lower-cased.
+      word_finder: finds them; None without any.
       max_length: the ids of a sequence at most, where a call does not say it; None: any number.
-      positions: of the model that it belongs to, which no sequence exceeds; None: unknown.
-      longest: the ids of a sequence at most, of `max_length` and `positions` the smaller; None: any
+      positions: those of its model, which no sequence exceeds; None: unknown.
+      longest: the ids of a sequence at most: the smaller of `max_length` and `positions`; None: any
         number.
     """
 
@@ -83,6 +93,7 @@ class FullTokenizer:
         *,
         pieces: Sequence[str] | None = None,
         never_split: Sequence[str] = (),
+        added_words: Sequence[str] = (),
         max_length: int | None = None,
         strip_accents: bool | None = None,
     ):
@@ -93,39 +104,55 @@ class FullTokenizer:
           do_lower_case: for uncased models: lower-case the text and remove its accents.
           pieces: the vocabulary itself; the path is then used in messages only.
           never_split: pieces that are kept whole wherever a text has them, in this case only, such
-            as ("[MASK]", "<e1>"); see basic.NeverSplit. By default none, as in the original, which
+            as ("[MASK]", "<e1>"); see `NeverSplit`. By default none, as in the original, which
             cuts "[MASK]" into "[", "mask" and "]".
+          added_words: pieces that are kept whole wherever a text has them after it is normalized,
+            such as ("Covid-19",): for uncased models in any case and with any accents. Hugging
+            Face's `tokenizer.add_tokens` adds such words; see `AddedWords`.
           max_length: the ids of a sequence at most, of a model's tokenizer that of its positions.
           strip_accents: remove accents, whatever the case; None: as do_lower_case.
 
         Raises:
           InputError: the file cannot be read, is not UTF-8, is empty or lacks [UNK] or one of
-            `never_split`.
+            `never_split` or `added_words`; or a piece is in both.
         """
         self.vocab_file = own_path(vocab_file)
-        self.do_lower_case, self.max_length = do_lower_case, max_length
+        self.do_lower_case = do_lower_case
+        self.max_length = max_length
         self.strip_accents = None if strip_accents == do_lower_case else strip_accents
+        self.never_split = _distinct("never_split", never_split)
+        self.added_words = _distinct("added_words", added_words)
         lines = read_vocabulary(self.vocab_file) if pieces is None else list(pieces)
-        if pieces is None:
-            choose_case(self.vocab_file, lines, do_lower_case)  # refuses the wrong one
+        if pieces is None:  # refuses the wrong case
+            choose_case(self.vocab_file, without_kept_whole(lines, self), do_lower_case)
         self.vocab = {piece: number for number, piece in enumerate(lines)}
         self.inv_vocab = dict(enumerate(lines))
         self.vocab_size = len(lines)
-        if isinstance(never_split, str) or "" in never_split:
-            received = f"never_split {never_split!r}"
-            raise InputError(received, "a list of word pieces", 'write ("[MASK]",) for one')
-        self.never_split = tuple(dict.fromkeys(never_split))
-        self.require_special_tokens(UNKNOWN, *self.never_split)
-        if (
-            is_forked()
-        ):  # unusable, but what a pool of processes sends is unpickled without an error
-            return
+        self.require_special_tokens(UNKNOWN, *self.never_split, *self.added_words)
+        if in_both := sorted({*self.never_split} & {*self.added_words}):
+            received = f"{', '.join(in_both)} in both {' and '.join(KEPT_WHOLE)}"
+            remedy = "leave it in added_words if it is found in any case, else in never_split"
+            raise InputError(received, "each piece in one of the lists", remedy)
+        # In a forked process it is unusable, but a pool must be able to unpickle it.
+        if not is_forked():
+            self._build(lines)
+
+    def _build(self, lines: list[str]) -> None:
+        """Makes the tables and graphs for a vocabulary."""
         with tf.init_scope():  # constants, also when made while something else is being traced
             self._wordpiece = _build_wordpiece(lines)
             table = basic.load_unicode_table(**self.case)
             self._table = basic.UnicodeTable(*map(tf.constant, table))
-            kept = {piece: self.vocab[piece] for piece in self.never_split}
-            self.splitter = basic.NeverSplit(kept) if kept else None
+            self.splitter = None
+            if self.never_split:
+                self.splitter = NeverSplit(self._ids_by_piece(self.never_split))
+            self.word_finder = None
+            if self.added_words:
+                self.word_finder = AddedWords(
+                    self._ids_by_piece(self.added_words),
+                    self._table,
+                    do_lower_case=self.do_lower_case,
+                )
         self._ids = self._graph(self._ids_of_texts)
         self._ids_and_spans = self._graph(self._spans_of_texts)
 
@@ -192,6 +219,11 @@ class FullTokenizer:
         return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
 
     @property
+    def kept_whole(self) -> dict[str, Any]:
+        """The pieces that are kept whole, as arguments of a tokenizer; empty lists are left out."""
+        return kept_whole(self)
+
+    @property
     def pieces(self) -> tuple[str, ...]:
         """The vocabulary in the order of the ids."""
         return tuple(self.inv_vocab.values())
@@ -203,12 +235,16 @@ class FullTokenizer:
             **self.case,
             "pieces": list(self.pieces),
             "never_split": list(self.never_split),
+            **({"added_words": list(self.added_words)} if self.added_words else {}),
             "max_length": self.max_length,
         }
 
     def __reduce__(self) -> tuple:
         """For pickle and copy, which take no graphs."""
         return functools.partial(type(self), **self.get_config()), (), {"positions": self.positions}
+
+    def _ids_by_piece(self, pieces: Iterable[str]) -> dict[str, int]:
+        return {piece: self.vocab[piece] for piece in pieces}
 
     def require_special_tokens(self, *pieces: str) -> None:
         """Raises `InputError` if the vocabulary lacks one of `pieces`."""
@@ -310,26 +346,47 @@ class FullTokenizer:
     def _ids_of_texts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor]:
         """Plain ASCII texts by the short cut, the others by the table, in one batch again."""
         plain = tf.strings.regex_full_match(texts, basic.PLAIN_TEXT)
-        plain_rows, other_rows = tf.where(plain)[:, 0], tf.where(~plain)[:, 0]
+        if self.word_finder:
+            plain &= ~self.word_finder.are_in_plain_texts(texts)
+        plain_rows = tf.where(plain)[:, 0]
+        other_rows = tf.where(~plain)[:, 0]
         short = basic.plain_words(tf.gather(texts, plain_rows), do_lower_case=self.do_lower_case)
-        words = basic.split_words(tf.gather(texts, other_rows), self._table)
-        ids, _ = self._pieces(tf.concat([short.values, words.strings], 0))
+        words, added_ids = self._words(tf.gather(texts, other_rows))
+        if added_ids is not None:
+            added_ids = tf.pad(added_ids, [[tf.size(short.values), 0]], constant_values=-1)
+        ids, _ = self._pieces(tf.concat([short.values, words.strings], 0), added_ids)
         splits = [short.row_splits, words.text_splits[1:] + short.row_splits[-1]]
         order = tf.math.invert_permutation(tf.concat([plain_rows, other_rows], 0))
         return (tf.gather(basic.in_texts(ids, tf.concat(splits, 0)), order),)
 
     def _spans_of_texts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        words = basic.split_words(texts, self._table)
-        ids, offsets = self._pieces(words.strings)
+        words, added_ids = self._words(texts)
+        ids, offsets = self._pieces(words.strings, added_ids)
         first, last = _characters_of_pieces(words, offsets)  # [pieces]
         values = (ids.values, tf.gather(words.starts, first), tf.gather(words.ends, last))
         return tuple(basic.in_texts(ids.with_values(v), words.text_splits) for v in values)
 
-    def _pieces(self, words: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
-        """Ids of the pieces of words [W], and their byte offsets in the word: [W, (pieces)]."""
-        too_long = tf.strings.length(words, "UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
-        words = tf.where(too_long, UNKNOWN, words)  # which is a single piece
+    def _words(self, texts: tf.Tensor) -> tuple[basic.Words, tf.Tensor | None]:
+        """The words of texts [N], and the ids of added words among them, [W]; None without any."""
+        if self.word_finder:
+            return self.word_finder.split_words(texts)
+        return basic.split_words(texts, self._table), None
+
+    def _pieces(
+        self, words: tf.Tensor, added_ids: tf.Tensor | None = None
+    ) -> tuple[tf.RaggedTensor, ...]:
+        """Ids of the pieces of words [W], and their byte offsets in the word: [W, (pieces)].
+
+        `added_ids`: int32 [W], of words that are whole; -1 of others. None: there are none.
+        """
+        is_single = tf.strings.length(words, "UTF8_CHAR") > MAX_CHARACTERS_PER_WORD
+        if added_ids is not None:
+            is_single |= added_ids >= 0
+        words = tf.where(is_single, UNKNOWN, words)  # which is a single piece
         ids, offsets, _ = self._wordpiece.tokenize_with_offsets(words)
+        if added_ids is not None:
+            added = tf.gather(added_ids, ids.value_rowids())  # [pieces]
+            ids = ids.with_values(tf.where(added >= 0, added, ids.values))
         return ids, offsets
 
 
@@ -359,17 +416,20 @@ def read_vocabulary(vocab_file: str) -> list[str]:
 
 
 def accents_beside(vocab_file: str) -> bool | None:
-    """The strip_accents that a model's files beside its vocabulary say; None if none does."""
-    names = "model_facts.json", "tokenizer_config.json"
-    paths = [os.path.join(os.path.dirname(vocab_file), name) for name in names]
-    said = (read_json(path).get("strip_accents") for path in paths if gfile(path).exists(path))
-    return next((value for value in said if isinstance(value, bool)), None)
+    """The strip_accents in a model's files beside its vocabulary; None if it is in none."""
+    for name in ("model_facts.json", "tokenizer_config.json"):
+        path = os.path.join(os.path.dirname(vocab_file), name)
+        if gfile(path).exists(path):
+            strip_accents = read_json(path).get("strip_accents")
+            if isinstance(strip_accents, bool):
+                return strip_accents
+    return None
 
 
 def strips_accents(tokenizer: Any) -> bool | None:
-    """Whether a tokenizer, or what describes one, removes accents: if not said, as its case."""
-    told = tokenizer.strip_accents
-    return tokenizer.do_lower_case if told is None else told
+    """Whether a tokenizer, or what describes one, strips accents: by default as its case."""
+    strip_accents = tokenizer.strip_accents
+    return tokenizer.do_lower_case if strip_accents is None else strip_accents
 
 
 def vocabulary_sha256(pieces: Iterable[str]) -> str:
@@ -381,11 +441,12 @@ def vocabulary_sha256(pieces: Iterable[str]) -> str:
 
 
 def refuted_case(vocab_file: str, pieces: Iterable[str], do_lower_case: bool | None) -> str:
-    """What the vocabulary shows if its text had another case, for messages; else nothing."""
+    """How the vocabulary shows that its text had another case, for messages; else ""."""
     words = _words(pieces)
-    capital, small = (sum(word != case(word) for word in words) for case in (str.lower, str.upper))
-    cased = capital > small / 50
-    is_unclear = small < 1000 or bool(capital) is not cased
+    num_with_capitals = sum(word != word.lower() for word in words)
+    num_with_small = sum(word != word.upper() for word in words)
+    cased = num_with_capitals > num_with_small / 50
+    is_unclear = num_with_small < 1000 or bool(num_with_capitals) is not cased
     if is_unclear or cased is not do_lower_case:
         return ""
     return f"{vocab_file}, a vocabulary with{'' if cased else 'out'} capital letters"
@@ -402,7 +463,7 @@ def choose_case(
 
     Args:
       vocab_file: for messages.
-      pieces: of the vocabulary.
+      pieces: of the vocabulary, but those that are kept whole.
       given: what the user chose; None: nothing.
       strip_accents: as the vocabulary's folder says; None: as the case.
 
@@ -428,7 +489,7 @@ def choose_case(
 
 
 def _words(pieces: Iterable[str]) -> list[str]:
-    """Without [MASK] and the like."""
+    """The pieces without [MASK] and the like."""
     return [piece for piece in pieces if not re.fullmatch(r"\[.*\]|<.*>", piece)]
 
 
@@ -478,7 +539,8 @@ class Packer:
 
     def __init__(self, tokenizer: FullTokenizer, max_seq_length: int = sys.maxsize):
         cls, sep = tokenizer.convert_tokens_to_ids(["[CLS]", "[SEP]"])
-        self._cls, self._sep = [cls], [sep]
+        self._cls = [cls]
+        self._sep = [sep]
         self._max_seq_length = max_seq_length
 
     def pack(self, a: list[int], b: list[int]) -> tuple[list[int], list[int], bool]:
@@ -531,11 +593,24 @@ def padded(
 
 def truncate_pair(a: list[int], b: list[int], most: int) -> tuple[list[int], list[int]]:
     """Cuts from the end of the longer, of the second if equal, until both fit into `most`."""
-    of_a, of_b = max(most - len(b), most - most // 2), max(most - len(a), most // 2)
-    return a[:of_a], b[:of_b]
+    num_of_a = max(most - len(b), most - most // 2)
+    num_of_b = max(most - len(a), most // 2)
+    return a[:num_of_a], b[:num_of_b]
 
 
 # ---------------------------------------------------------------------------- details
+
+
+def _distinct(name: str, pieces: Sequence[str]) -> tuple[str, ...]:
+    """The pieces of an option, each once.
+
+    Raises:
+      InputError: they are a string, or one of them is empty.
+    """
+    if isinstance(pieces, str) or "" in pieces:
+        received = f"{name} {pieces!r}"
+        raise InputError(received, "a list of word pieces", 'write ("[MASK]",) for one')
+    return tuple(dict.fromkeys(pieces))
 
 
 def _build_wordpiece(lines: list[str]) -> Any:
@@ -544,7 +619,8 @@ def _build_wordpiece(lines: list[str]) -> Any:
     It refuses duplicates and NUL. Pieces that cannot occur in a word are replaced by other such
     pieces: lines are stripped, so none begins with a space.
     """
-    pieces, vocab = list(lines), {piece: number for number, piece in enumerate(lines)}
+    pieces = list(lines)
+    vocab = {piece: number for number, piece in enumerate(lines)}
     for number, piece in enumerate(lines):
         characters = piece.removeprefix("##")
         never = len(characters) > MAX_CHARACTERS_PER_WORD or "\0" in piece or not characters
@@ -584,11 +660,13 @@ def _encoded(texts: Iterable[str | bytes]) -> Iterator[bytes]:
 
 def batches(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
     """Cuts a list of texts into parts that fit into memory."""
-    batch, size = list[bytes](), 0
+    batch: list[bytes] = []
+    size = 0
     for text in texts:
         if batch and (size + len(text) > MAX_BYTES_PER_BATCH or len(batch) == MAX_TEXTS_PER_BATCH):
             yield batch
-            batch, size = [], 0
+            batch = []
+            size = 0
         batch.append(text)
         size += len(text)
     if batch:

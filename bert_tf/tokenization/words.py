@@ -7,7 +7,7 @@
 White space separates chunks. Each punctuation mark at the start or end of a chunk is a word, as in
 the published data of named entities; inside a chunk it is part of the word, unless every mark is to
 be a word. An ideograph is always a chunk, and so are the marks of East Asian text and a piece that
-the tokenizer never splits. Either way the words have the word pieces of the text.
+the tokenizer keeps whole. Either way the words have the word pieces of the text.
 
 Shapes: B texts, C code points of all texts, V of them that are neither space nor dropped by the
 tokenizer, W words of all texts.
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_tf.tokenization import basic
-from bert_tf.tokenization.basic import NeverSplit
+from bert_tf.tokenization.whole_pieces import AddedWords, NeverSplit
 
 
 class TextWords(NamedTuple):
@@ -37,27 +37,33 @@ class TextWords(NamedTuple):
 
 
 def words_of_texts(
-    texts: tf.Tensor, splitter: NeverSplit | None = None, *, every_mark: bool = False
+    texts: tf.Tensor,
+    splitter: NeverSplit | None = None,
+    added_words: AddedWords | None = None,
+    *,
+    every_mark: bool = False,
 ) -> TextWords:
     """The words of texts [B] of UTF-8; bytes that are not UTF-8 are skipped.
 
     Args:
       texts: any.
       splitter: of pieces that are never split: each is a word. None: there are none.
+      added_words: each is a word, too. None: there are none.
       every_mark: whether every punctuation mark is a word, also inside a chunk.
     """
     if splitter is None:
-        return _words_between(texts, every_mark)
+        return _words_between(texts, added_words, every_mark)
     parts = splitter.split(texts)
-    between = _words_between(parts.strings, every_mark)
+    between = _words_between(parts.strings, added_words, every_mark)
     counts = tf.cast(between.counts, tf.int64)
     words = tf.RaggedTensor.from_row_lengths(between.strings, counts, validate=False)
     shift = tf.gather(parts.starts, words.value_rowids())
     start = tf.gather(parts.starts, parts.pieces.value_rowids())
     end = start + tf.gather(parts.lengths, parts.pieces.value_rowids())
 
-    def joined(own: tf.Tensor, other: tf.Tensor) -> tf.RaggedTensor:  # a part has either
-        return tf.concat([parts.pieces.with_values(own), words.with_values(other)], axis=1)
+    def joined(of_pieces: tf.Tensor, of_words: tf.Tensor) -> tf.RaggedTensor:
+        columns = [parts.pieces.with_values(of_pieces), words.with_values(of_words)]
+        return tf.concat(columns, axis=1)  # each part has a piece or words
 
     strings = joined(parts.pieces.values, words.values)
     before = tf.gather(strings.row_splits, parts.text_splits)
@@ -69,22 +75,29 @@ def words_of_texts(
     )
 
 
-def _words_between(texts: tf.Tensor, every_mark: bool) -> TextWords:
+def _words_between(texts: tf.Tensor, added_words: AddedWords | None, every_mark: bool) -> TextWords:
     points = tf.strings.unicode_decode(texts, "UTF-8", errors="ignore")  # [B, (points)]
     text = tf.cast(points.value_rowids(), tf.int32)  # [C]
-    found = _flags_of(points.values)  # [C]
-    is_solo = (
-        found & (basic.BREAK_BEFORE | basic.BREAK_AFTER) == basic.BREAK_BEFORE | basic.BREAK_AFTER
-    )
-    is_space = (found & basic.BREAK_BEFORE != 0) & ~is_solo
-    own = tf.cast(is_solo & basic.is_east_asian(points.values), tf.int32)
-    # Grows at spaces, before and after each chunk of one character, and with the text.
-    chunk = tf.cumsum(tf.cast(is_space, tf.int32) + own) + tf.cumsum(own, exclusive=True) + text
-    seen = tf.where(~is_space & (found & basic.DROPPED == 0))[:, 0]  # [V]
+    flags = _flags_of(points.values)  # [C]
+    solo = basic.BREAK_BEFORE | basic.BREAK_AFTER
+    is_solo = flags & solo == solo  # punctuation and ideographs
+    is_space = (flags & basic.BREAK_BEFORE != 0) & ~is_solo
+    if added_words is not None:
+        number, is_added = added_words.mark_points(texts)  # [C]
+        is_solo &= ~is_added
+        is_space &= ~is_added
+    is_chunk = tf.cast(is_solo & basic.is_east_asian(points.values), tf.int32)
+    # Rises at spaces, before and behind each chunk of one character, and from text to text.
+    chunk = tf.cumsum(tf.cast(is_space, tf.int32) + is_chunk)
+    chunk += tf.cumsum(is_chunk, exclusive=True) + text
+    if added_words is not None:
+        chunk += number
+    seen = tf.where(~is_space & (flags & basic.DROPPED == 0))[:, 0]  # [V]
     begins = _begins(tf.gather(chunk, seen), tf.gather(is_solo, seen), every_mark)  # [V]
     first = tf.where(begins)[:, 0]  # [W], in V
     last = tf.concat([first, tf.shape(seen, tf.int64)], 0)[1:] - 1
-    start, end = tf.gather(seen, first), tf.gather(seen, last) + 1  # [W], in C
+    start = tf.gather(seen, first)  # [W], in C
+    end = tf.gather(seen, last) + 1
     of_text = tf.gather(text, start)
     before = tf.gather(points.row_starts(), of_text)
     places = tf.ragged.range(start, end)

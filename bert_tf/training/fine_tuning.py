@@ -268,7 +268,7 @@ class Run:
         tokenizer = self.model.tokenizer
         return ModelMetadata(
             **tokenizer.case,
-            never_split=tokenizer.never_split or None,
+            **tokenizer.kept_whole,
             architecture=self.head.architecture,
             origin=self.model.source.metadata.origin,
             **self.facts(),

@@ -178,19 +178,22 @@ PLACES = {  # where transformers looks for tokens that it finds before it cuts a
 
 @pytest.mark.parametrize("name", PLACES)
 def test_added_tokens(tmp_path, opened, name):
-    """The word <e1> would be cut into pieces here, and be one token there."""
+    """Without another word they are found in normalized text."""
 
     def with_token(token: str, number: int):
         return opened({"vocab.txt": VOCAB_TEXT, name: PLACES[name](token, number)})
 
-    assert with_token("[CLS]", 2).pieces == model_files.PIECES
-    with pytest.raises(InputError, match="token '<e1>' with normalized true") as caught:
-        with_token("<e1>", 41)
-    assert f"{tmp_path}/a/{name}" in caught.value.received
-    with pytest.raises(InputError, match="token 'w3' with normalized"):  # also of the vocabulary
-        with_token("w3", 8)
-    with pytest.raises(InputError, match=r"the token \[CLS\] as number 7"):
+    for token, number, added_words in (
+        ("[CLS]", 2, None),  # BERT's own are text
+        ("w3", 8, ("w3",)),
+        ("<E1>", 41, ("<E1>",)),
+    ):
+        weights = with_token(token, number)
+        assert (weights.metadata.added_words, weights.metadata.never_split) == (added_words, None)
+        assert weights.pieces == tuple(dict.fromkeys((*model_files.PIECES, token)))
+    with pytest.raises(InputError, match=r"the token \[CLS\] as number 7") as caught:
         with_token("[CLS]", 7)
+    assert f"{tmp_path}/a/{name}" in caught.value.received
 
 
 @pytest.mark.parametrize(
@@ -228,8 +231,8 @@ def test_added_tokens_that_are_found_anywhere(opened, name):
 
 @pytest.mark.parametrize(
     "how",
-    [{"normalized": True}, {"lstrip": True}, {"rstrip": True}, {"single_word": True},
-     {"special": False, "normalized": None}, {"content": ""}, {"content": 5}, {"content": None}],
+    [{"lstrip": True}, {"rstrip": True}, {"single_word": True}, {"content": ""}, {"content": 5},
+     {"content": None}],
 )  # fmt: skip
 def test_added_tokens_that_are_found_otherwise_or_no_text(tmp_path, opened, how):
     values = {"content": "w3"} | ANYWHERE | how
@@ -242,6 +245,18 @@ def test_added_tokens_that_are_found_otherwise_or_no_text(tmp_path, opened, how)
         with pytest.raises(InputError, match=r", token .* with ") as caught:
             opened({"vocab.txt": VOCAB_TEXT, SETTINGS: settings})
         assert f"{tmp_path}/a/{SETTINGS}" in caught.value.received
+
+
+def test_files_that_say_how_an_added_token_is_found(opened):
+    """A name alone does not contradict an entry; two entries do."""
+    entry = {"content": "w3"} | ANYWHERE | {"normalized": True}
+    files = {"vocab.txt": VOCAB_TEXT, SETTINGS: {"added_tokens_decoder": {"8": entry}}}
+    names = {MAP: {"additional_special_tokens": ["w3"]}, ADDED: {"w3": 8}}
+    metadata = opened(files | names).metadata
+    assert (metadata.added_words, metadata.never_split) == (("w3",), None)
+    names[MAP] = {"additional_special_tokens": [{"content": "w3", "normalized": False}]}
+    with pytest.raises(InputError, match="token 'w3' with normalized True"):
+        opened(files | names, name="b")
 
 
 # ---------------------------------------------------------------------------- words added later
@@ -279,44 +294,33 @@ def added_later(file: str, words, *, normalized: bool = True, vocabulary=WORDS) 
 
 
 @pytest.mark.parametrize("file", [ADDED, FAST, SETTINGS])
-def test_words_that_were_added_later(tmp_path, opened, file):
-    """The library finds them in any case and with any accents; here they are as written."""
-    with pytest.raises(InputError, match="token '<E1>' with normalized true") as caught:
-        opened(added_later(file, ["<E1>"]), vocab_size=27)
-    assert f"{tmp_path}/a/{file}" in caught.value.received
-    entry = '{"26": {"content": "<E1>", "normalized": false}}'
-    told = added_later(file, ["<E1>"], normalized=False)
-    remedy = '"normalized": false into its entry'
-    if file == ADDED:
-        told |= {SETTINGS: {"added_tokens_decoder": json.loads(entry)}}
-        remedy = f'"added_tokens_decoder": {entry} into {tmp_path}/a/{SETTINGS}'
-    assert remedy in caught.value.remedy
-    weights = opened(told, name="b", vocab_size=27)
-    assert weights.metadata.never_split == ("<E1>",)
-    assert weights.pieces == (*WORDS, "<E1>")
+@pytest.mark.parametrize("word", ["<E1>", "nanobody", "β"])
+def test_words_that_were_added_later(opened, file, word):
+    weights = opened(added_later(file, [word, "Ab"]), vocab_size=28)
+    assert (weights.metadata.added_words, weights.metadata.never_split) == ((word, "Ab"), None)
+    assert weights.pieces == (*WORDS, word, "Ab")
 
 
 @pytest.mark.parametrize("word", ["nanobody", "##nanobody", "β"])
 @pytest.mark.parametrize("file", [ADDED, FAST, SETTINGS])
-def test_words_of_lower_case_that_were_added_later(tmp_path, opened, file, word):
-    """As pieces they are found in whole words as the library finds them, whatever their case."""
+def test_words_that_would_be_found_as_pieces_too(tmp_path, opened, file, word):
+    """Where the library does not find them: in another case, or as the end of a word."""
     special = {MAP: {"additional_special_tokens": [word]}} if file == ADDED else {}
     behind = added_later(file, [word], normalized=False) | special
-    cases = [(behind, "behind the vocabulary")]
-    if word[0] != "#":
-        cases.append((added_later(file, [word]), "normalized true"))
-    for files, says in cases:
-        with pytest.raises(InputError, match=says) as caught:
-            opened(files, name=says, vocab_size=27)
-        assert f"{tmp_path}/{says}/{file}" in caught.value.received
-        assert "append it to vocab.txt" in caught.value.remedy
-    told = added_later(file, [], vocabulary=(*WORDS, word))
-    assert opened(told, name="b", vocab_size=27).pieces == (*WORDS, word)
     cased = behind | {SETTINGS: {"do_lower_case": False} | behind.get(SETTINGS, {})}
-    assert opened(cased, name="c", vocab_size=27).metadata.never_split == (word,)
-    cased[SETTINGS] = cased[SETTINGS] | {"strip_accents": True}
-    with pytest.raises(InputError, match="behind the vocabulary"):
-        opened(cased, name="d", vocab_size=27)
+    stripped = cased | {SETTINGS: cased[SETTINGS] | {"strip_accents": True}}
+    refused = {"lower-cased": behind, "stripped": stripped}
+    if word.startswith("##"):
+        refused |= {"cased": cased, "normalized": added_later(file, [word])}
+    else:
+        assert opened(cased, vocab_size=27).metadata.never_split == (word,)
+    for name, files in refused.items():
+        with pytest.raises(InputError, match="behind the vocabulary") as caught:
+            opened(files, name=name, vocab_size=27)
+        assert f"{tmp_path}/{name}/{file}" in caught.value.received
+        assert "append it to vocab.txt" in caught.value.remedy
+    as_told = added_later(file, [], vocabulary=(*WORDS, word))
+    assert opened(as_told, name="b", vocab_size=27).pieces == (*WORDS, word)
 
 
 @pytest.fixture(scope="module")
@@ -324,8 +328,8 @@ def both(tmp_path_factory):
     """Makes the library's tokenizer, and ours, of the files of a folder."""
     tokenizers = pytest.importorskip("tokenizers", reason="the library that wrote the files")
 
-    def both(lower, words, *, vocabulary=WORDS):
-        files = added_later(FAST, words, normalized=False, vocabulary=vocabulary)
+    def both(lower, words, *, normalized=False, vocabulary=WORDS):
+        files = added_later(FAST, words, normalized=normalized, vocabulary=vocabulary)
         normalizer = files[FAST]["normalizer"] | {"lowercase": lower}
         files |= {
             SETTINGS: {"do_lower_case": lower},
@@ -339,10 +343,13 @@ def both(tmp_path_factory):
         library = tokenizers.Tokenizer.from_file(f"{folder}/{FAST}")
         return library, tokenizer_of(weights, weights.config)
 
+    added = ["COVID-19", "Nan\u00f3", "nanob", "é", "漢", "X X", "19-"]
     return {
         "lower": both(True, ["<E1>", "COVID-19", "é"]),
         "cased": both(False, ["<E1>", "COVID-19", "é", "nanobody"]),
         "a piece": both(True, [], vocabulary=(*WORDS, "nanobody")),
+        "lower, normalized": both(True, added, normalized=True),
+        "cased, normalized": both(False, added, normalized=True),
     }
 
 
@@ -360,25 +367,34 @@ PARTS = (
 PARTS += ("é", "É", "nan\u00f3body", "x", " ", "-", ".", "19", "[MASK", "]", "n\u0303", "\t", "漢")
 
 
-@pytest.mark.parametrize("kind", ["lower", "cased", "a piece"])
+@pytest.mark.parametrize(
+    "kind", ["lower", "cased", "a piece", "lower, normalized", "cased, normalized"]
+)
 @hypothesis.given(text=st.lists(st.sampled_from(PARTS)).map("".join))
 @hypothesis.settings(max_examples=300, deadline=None)
 def test_added_words_as_the_library_finds_them(both, kind, text):
-    """As the messages tell to write them."""
+    """Special ones as they are written, others in normalized text, or as the messages tell."""
     library, ours = both[kind]
-    assert ours.tokenize(text) == library.encode(text, add_special_tokens=False).tokens
+    assert [*ours.iter_ids([text])] == [library.encode(text, add_special_tokens=False).ids]
 
 
 # ---------------------------------------------------------------------------- whole folders
 
 
 @pytest.mark.parametrize(
-    ("lower", "strip", "kept"),
-    [(False, None, None), (True, None, ("[MASK]", "w3")), (True, False, None), (False, True, None)],
+    ("lower", "strip", "kept", "added"),
+    [
+        (False, None, None, None),
+        (True, None, ("[MASK]", "w3"), None),
+        (True, False, None, ("w4", "w9")),
+        (False, True, ("w3",), ("w4",)),
+    ],
 )
-def test_tokenizer_files_that_are_written(tmp_path, tensors, lower, strip, kept):
+def test_tokenizer_files_that_are_written(tmp_path, tensors, lower, strip, kept, added):
     """With what only Hugging Face's tokenizer asks for, and read again alike."""
-    metadata = ModelMetadata(do_lower_case=lower, strip_accents=strip, never_split=kept)
+    metadata = ModelMetadata(
+        do_lower_case=lower, strip_accents=strip, never_split=kept, added_words=added
+    )
     weights = model_files.weights_of(tensors, metadata=metadata)
     folder = tmp_path / "made"
     again = open_weights(save_weights(weights, str(folder), format="hugging_face"))
@@ -386,11 +402,16 @@ def test_tokenizer_files_that_are_written(tmp_path, tensors, lower, strip, kept)
     assert again.pieces == model_files.PIECES
     assert (folder / "vocab.txt").read_text() == VOCAB_TEXT
     special = {f"{p[1:-1].lower()}_token": p for p in model_files.SPECIAL}
-    if kept:  # for transformers as special tokens, which are all that it finds anywhere
+    decoder = {
+        str(model_files.PIECES.index(word)): {"content": word, "normalized": True} | HOW
+        for word in added or ()
+    }
+    if kept:  # for transformers as special tokens, which it finds as they are written
         special["additional_special_tokens"] = ["w3"]
     assert json.loads((folder / MAP).read_text()) == special
     assert json.loads((folder / SETTINGS).read_text()) == special | {
         "do_lower_case": lower, "model_max_length": 13, "strip_accents": strip,
         "tokenize_chinese_chars": True, "tokenizer_class": "BertTokenizer",
         **({"never_split": list(kept)} if kept else {}),
+        **({"added_tokens_decoder": decoder} if decoder else {}),
     }  # fmt: skip

@@ -159,7 +159,9 @@ def test_a_quantized_model_is_refused(tmp_path):
 def test_a_model_with_its_tokenizer_and_labels(tmp_path):
     """Every format has them."""
     model = token_model()
-    model.tokenizer = FullTokenizer("v", pieces=model_files.PIECES, never_split=["[MASK]", "w7"])
+    model.tokenizer = FullTokenizer(
+        "v", pieces=model_files.PIECES, never_split=["[MASK]", "w7"], added_words=["w8"]
+    )
     model.labels = ["O", "B-PER", "I-PER"]
     model.save(str(tmp_path / "model.keras"))
     paths = [save_weights(model, f"{tmp_path}/{name}", format=name)
@@ -168,6 +170,7 @@ def test_a_model_with_its_tokenizer_and_labels(tmp_path):
         weights = open_weights(path)
         assert (weights.pieces, weights.config) == (model_files.PIECES, CONFIG)
         assert weights.metadata.never_split == ("[MASK]", "w7")
+        assert weights.metadata.added_words == ("w8",)
         assert weights.metadata.do_lower_case is True
         assert weights.metadata.architecture == "BertForTokenClassification"
         if "keras" not in path:
@@ -287,11 +290,15 @@ def test_the_table_against_the_vocabulary(tmp_path, rows, says):
 def test_pieces_of_the_first_weights():
     """None may be lost; new ones are learned."""
     weights = silent(metadata=ModelMetadata(never_split=("w3",)))
-    check_kept_pieces(weights, ("w5", "w3"))
-    check_kept_pieces(silent(), ("w5",))
+    check_kept_pieces(weights, ModelMetadata(never_split=("w5", "w3")))
+    check_kept_pieces(silent(), ModelMetadata(never_split=("w5",)))
     with pytest.raises(InputError, match="with --never_split=w5, for /memory") as caught:
-        check_kept_pieces(weights, ("w5",))
+        check_kept_pieces(weights, ModelMetadata(never_split=("w5",)))
     assert caught.value.remedy == "make the data again with --never_split=w3,w5"
+    weights = silent(metadata=ModelMetadata(never_split=("w3",), added_words=("w4",)))
+    check_kept_pieces(weights, ModelMetadata(never_split=("w3",), added_words=("w4", "w6")))
+    with pytest.raises(InputError, match=r"without --added_words, for .* with added_words w4"):
+        check_kept_pieces(weights, ModelMetadata(never_split=("w3", "w4")))
 
 
 # ---------------------------------------------------------------------------- models with their own

@@ -26,6 +26,7 @@ PREDICTIONS = [  # flags, and how many tokens of a sequence are masked at most
 FILES = {"input_file": "text", "output_file": "out", "vocab_file": "v.txt"}
 CHANGED = {  # fields of a job, and of its settings: a value that is not the default
     "never_split": "b,a,b",
+    "added_words": "d,c,d",
     "input_format": "wikiextractor",
     "language": "de",
     "num_shards": 3,
@@ -58,7 +59,7 @@ def with_beam(monkeypatch):
 def test_every_option_is_in_the_job(verb):
     job = job_of(parsed(verb, **FILES, **CHANGED, **CHANGED_SETTINGS))
     found = {name: getattr(job, name) for name in (*FILES, *CHANGED)}
-    assert found == FILES | CHANGED | {"never_split": ("a", "b")}
+    assert found == FILES | CHANGED | {"never_split": ("a", "b"), "added_words": ("c", "d")}
     assert {name: getattr(job.settings, name) for name in CHANGED_SETTINGS} == CHANGED_SETTINGS
     assert job.settings.unchanged_share == 0.25
 

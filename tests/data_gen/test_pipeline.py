@@ -146,6 +146,7 @@ def test_the_description_says_what_the_records_were_made_with(tmp_path, vocab_fi
         ({"strip_accents": False}, {}, {"strip_accents": False}, {5}),
         ({"strip_accents": True}, {}, {}, {6}),  # as lower-casing does anyway
         ({}, {"never_split": "<e1>,</e1>,<e1>"}, {"never_split": ["</e1>", "<e1>"]}, {6, 7, 8}),
+        ({}, {"added_words": "<e1>,über"}, {"added_words": ["<e1>", "über"]}, {5, 7}),
     ],
 )
 def test_how_the_text_was_read(tmp_path, beside, flags, described, found):
@@ -160,8 +161,8 @@ def test_how_the_text_was_read(tmp_path, beside, flags, described, found):
     with walking.in_process("create_pretraining_data.py") as main:
         main(*words, f"--output_file={tmp_path}/a", vocab_file=vocabulary, **flags)
     values = json.loads((tmp_path / "info_a.json").read_text())
-    kept = {name: values[name] for name in values.keys() & {"strip_accents", "never_split"}}
-    assert kept == described
+    names = values.keys() & {"strip_accents", "never_split", "added_words"}
+    assert {name: values[name] for name in names} == described
     assert (values["mask_share"], values["random_share"]) == (0.8, 0)
     ids = read(tmp_path / "a", max_seq_length=128, max_predictions_per_seq=20)["input_ids"]
     assert {*ids.flat} & {5, 6, 7, 8} == found

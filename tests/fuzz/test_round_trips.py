@@ -37,6 +37,7 @@ METADATA = st.builds(
     ModelMetadata,
     do_lower_case=optional(st.booleans()),
     never_split=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
+    added_words=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
     architecture=optional(st.sampled_from(ARCHITECTURES)),
     labels=optional(st.lists(FILLED, min_size=1, max_size=4, unique=True).map(tuple)),
     null_score_diff_threshold=optional(NUMBER),

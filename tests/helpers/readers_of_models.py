@@ -30,7 +30,8 @@ from bert_tf.training import best
 CONFIG = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 VOCABULARY = "".join(f"{piece}\n" for piece in model_files.PIECES)
 METADATA = ModelMetadata(
-    never_split=("w3", "[MASK]"), do_lower_case=True, architecture="BertForSequenceClassification",
+    never_split=("w3", "[MASK]"), added_words=("w4",), do_lower_case=True,
+    architecture="BertForSequenceClassification",
     labels=("bad", "so so", "good: très"), null_score_diff_threshold=-1.5, task="classification",
     pairs=False, num_choices=3, max_seq_length=11, doc_stride=5, max_query_length=4,
     version_2_with_negative=True,

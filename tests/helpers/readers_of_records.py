@@ -94,6 +94,7 @@ def data_description(folder: pathlib.Path) -> Reader:
         **dict.fromkeys(("random_share", "unchanged_share"), 0.1),
         **dict.fromkeys(("dupe_factor", "random_seed", "shard", "num_shards"), 1),
         "never_split": ("<e1>",),
+        "added_words": ("Covid-19",),
         "strip_accents": True,
         "num_records": 3,
         "pack": False,

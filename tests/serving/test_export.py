@@ -149,6 +149,23 @@ def test_pieces_that_are_never_split(tmp_path):
     assert np.abs(by_ids - model.run(split, "ids")["probabilities"]).max() > 1e-3
 
 
+def test_added_words(tmp_path):
+    """The graph finds them in raw text, in any case, as the Python tokenizer does."""
+    words = ("Covid-19", "東it")
+    pieces, text = [*small_squad.PIECES, *words], "whoCOVID-19 founded 東IT, Covid."
+    tokenizer = FullTokenizer("v", pieces=pieces, added_words=words)
+    kind = "classification"
+    options, weights = served_models.options(kind), served_models.write_folder(kind, tmp_path / "m")
+    path = export_checkpoint(weights, CONFIG, tokenizer, str(tmp_path / "e"), options=options)
+    model = predictor.open_model(path)
+    assert model.metadata["added_words"] == [*words]
+    assert model.tokenizer.tokenize(text) == tokenizer.tokenize(text)
+    batch = tokenizer([text], max_length=LENGTH)
+    assert {*map(pieces.index, words)} <= {*batch["input_ids"][0].tolist()}
+    by_texts = model.run({"text": np.array([text.encode()], object)})["probabilities"]
+    np.testing.assert_allclose(by_texts, model.run(batch, "ids")["probabilities"], atol=1e-6)
+
+
 # ---------------------------------------------------------------------------- checksums
 
 

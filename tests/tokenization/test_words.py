@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from make_unicode_table import CJK, is_dropped, is_space, is_word
 
-from bert_tf.tokenization.basic import NeverSplit
+from bert_tf.tokenization.whole_pieces import NeverSplit
 from bert_tf.tokenization.words import words_of_texts
 
 

@@ -101,6 +101,23 @@ def test_more_tokens_and_positions(model, tmp_path, convert, capsys, caplog, fil
     assert tokenizer_of(cut, cut.config).tokenize(text) != pieces
 
 
+@pytest.mark.parametrize("file_format", ["tf1", "hugging_face"])
+def test_added_words(model, tmp_path, convert, file_format):
+    """In the files of both formats, in what loads and answers, and in a copy without them."""
+    flags = {"extra_tokens": "Covid-19,<e1>", "added_words": "Covid-19", "never_split": "<e1>"}
+    convert(**{"from": model, "to": tmp_path / "added"}, **flags, format=file_format)
+    text, pieces = "w1covid-19 w2<e1>COVID-19", ["w1", "Covid-19", "w2", "<e1>", "Covid-19"]
+    assert load(tmp_path / "added")[1].tokenize(text) == pieces
+    assert Predictor(tmp_path / "added").model.tokenizer.tokenize(text) == pieces
+    convert(**{"from": tmp_path / "added", "to": tmp_path / "same"})  # the other format
+    again = open_weights(tmp_path / "same")
+    assert again.metadata.added_words == ("Covid-19",)
+    assert tokenizer_of(again, again.config).tokenize(text) == pieces
+    convert(**{"from": tmp_path / "same", "to": tmp_path / "cut"}, added_words="")
+    cut = open_weights(tmp_path / "cut")
+    assert (cut.metadata.added_words, cut.metadata.never_split) == (None, ("<e1>",))
+
+
 # ---------------------------------------------------------------------------- bad input
 
 
