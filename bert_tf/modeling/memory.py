@@ -277,14 +277,15 @@ def in_training_step(training: bool | None) -> bool:
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dropout) -> Tensor:
     """dropout(softmax(Q Kᵀ / √H + bias)) V in a training step, with a gradient that keeps less.
 
-    With P the probabilities, O the context and dX the gradient of the loss by X:
+    P are the probabilities, O the context, dX is the gradient of the loss by X:
 
         dV = dropout(P)ᵀ dO
         dP = dropout(dO Vᵀ), with the mask of the forward pass
         dS = P * (dP - rowsum(O * dO)), the gradient by the scores
-        dQ = dS K / √H, dK = dSᵀ Q / √H
+        dQ = dS K / √H
+        dK = dSᵀ Q / √H
 
-    rowsum(O * dO) is rowsum(P * dP), without a sum over S * S (Dao et al., 2022, appendix B.2).
+    rowsum(O * dO) equals rowsum(P * dP) without a tensor [S, S] (Dao et al., 2022, appendix B.2).
     The gradient computes P again from query and key. The compiler sees that it is the P of the
     forward pass and keeps that one, unless the step recomputes attention: then one of attention's
     six products is made twice.

@@ -381,8 +381,7 @@ class Run:
         selects = dev if evaluates or is_trial else None
         settings = self.settings_of(config, self.prepare(train), selects)
         plan = self.plan(config, train)
-        if is_finished:
-            # It may be trained for longer.
+        if is_finished:  # it may be trained for longer
             may_change = {"num_train_steps", *settings.may_change}
             tf1.check_finished_run(latest, settings, besides=may_change)
         elif latest:
@@ -392,7 +391,7 @@ class Run:
         if evaluates:
             best = BestCheckpoint(self, dev, checkpoints, settings, config.early_stopping)
         if best and best.has_stopped:
-            # Also if a smaller early_stopping was given on resume: it stops here as well.
+            # It has, too, if a resumed run was given a smaller early_stopping.
             tf1.check_finished_run(latest, settings, besides=("early_stopping",))
             trainer.restore(checkpoints, settings)
         else:

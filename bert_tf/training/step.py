@@ -88,11 +88,7 @@ class Steps:
         # A frozen encoder gives fixed features (section 5.3), the same in each epoch.
         is_encoder_frozen = not any(re.match(ENCODER, name) for name in self.weights)
         self._without_dropout = ENCODER_PATHS if is_encoder_frozen else ""
-        self.slots = {}
-        for name, weight in self.weights.items():
-            for slot in ("adam_m", "adam_v"):
-                zeros = tf.zeros(weight.shape, weight.dtype)
-                self.slots[f"{name}/{slot}"] = tf.Variable(zeros, trainable=False)
+        self.slots = self._make_moments()
         self.loss_scale = None
         if config.precision == "float16":
             self.loss_scale = LossScale()
@@ -104,6 +100,15 @@ class Steps:
             self._recompute = "blocks"
         self._make_functions()
 
+    def _make_moments(self) -> dict[str, tf.Variable]:
+        """The moments of the trained weights, 0 at first, by their names in checkpoints."""
+        moments = {}
+        for name, weight in self.weights.items():
+            for slot in ("adam_m", "adam_v"):
+                zeros = tf.zeros(weight.shape, weight.dtype)
+                moments[f"{name}/{slot}"] = tf.Variable(zeros, trainable=False)
+        return moments
+
     def _make_functions(self) -> None:
         """Makes the graph functions, and the functions that XLA compiles within them."""
         compiled = compiled_parts(self.config, self.strategy)
@@ -113,7 +118,7 @@ class Steps:
         self.gradients = program(gradients, is_compiled=compiled.gradients)
         self.sums = program(self._sums, is_compiled=compiled.answers)
         self.outputs = program(self._outputs, is_compiled=compiled.answers)
-        # A function, which is traced once for all variables of the same shape.
+        # As a function it is traced once for all variables of a shape.
         self._new_values = tf.function(self.optimizer.new_values, autograph=False)
         self.train = tf.function(self._train)
         self.train_on = tf.function(self._train_on)
