@@ -287,7 +287,7 @@ class SequenceClassifier(BertLayer):
         Args:
           num_classes: of the task.
           initializer_range: see `Embeddings`.
-          dtype: the dtype policy, as of Keras's layers.
+          dtype: the dtype policy, as for Keras's layers.
           **kwargs: passed to keras.layers.Layer.
 
         Raises:

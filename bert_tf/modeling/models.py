@@ -91,7 +91,7 @@ def encoder_outputs(
     all_layers: bool = False,
     num_sequences: int = 1,
 ) -> dict[str, Any]:
-    """The outputs of an encoder's layers; arguments and result as of `encode`."""
+    """The outputs of an encoder's layers; arguments and result as for `encode`."""
     input_ids = inputs["input_ids"]  # [B, S]
     input_mask = inputs["input_mask"]  # [B, S]
     segment_ids = inputs["segment_ids"]  # [B, S]
@@ -344,7 +344,7 @@ class BertModel(keras.Model):
     def compute_output_spec(
         self, inputs: Any = None, training: bool | None = None, mask: Any = None, **kwargs: Any
     ) -> Any:
-        """The shapes and types of the outputs; arguments as of `call`."""
+        """The shapes and types of the outputs; arguments as for `call`."""
         return super().compute_output_spec(complete_inputs(self, inputs, kwargs, mask))
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:

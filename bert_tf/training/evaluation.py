@@ -47,14 +47,14 @@ class Evaluator:
 
     Attributes:
       strategy: the devices.
-      objective: the head, with loss and metrics.
+      head: loss, metrics and predictions.
       model: with its weights on the devices.
       steps: the computation on the devices.
       programs: the programs that are compiled so far.
     """
 
     strategy: tf.distribute.Strategy
-    objective: Head
+    head: Head
     model: keras.Model
     steps: Steps
     programs: Programs
@@ -72,7 +72,7 @@ class Evaluator:
         sums: dict[str, float] = collections.defaultdict(float)  # by <term>_loss, <term>_accuracy
         for batch_sums in self._results("evaluate", batches):
             examples, batch_denominators, loss_sums, metric_sums = batch_sums  # of `Steps._sums`
-            loss = float(self.objective.loss(loss_sums, batch_denominators))
+            loss = float(self.head.loss(loss_sums, batch_denominators))
             total_loss += float(examples) * loss
             num_examples += float(examples)
             for term, value in batch_denominators.items():
@@ -82,7 +82,7 @@ class Evaluator:
             for term, value in loss_sums.items():
                 sums[f"{term}_loss"] += float(value)
         results = {"loss": total_loss / num_examples}
-        for term in self.objective.terms:
+        for term in self.head.terms:
             for name in sums:
                 if name.startswith(f"{term}_"):
                     results[name] = sums[name] / denominators[term] if denominators[term] else 0.0
@@ -144,7 +144,7 @@ class Evaluations:
       plan: the steps at which they are due.
       log: gets their results.
       save: writes the checkpoint of a step.
-      evaluate: as of `Trainer.train`.
+      evaluate: as for `Trainer.train`.
     """
 
     plan: RunPlan

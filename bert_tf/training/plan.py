@@ -189,7 +189,7 @@ def steps_of_fit(
     Args:
       num_rows: of arrays; None: the data are batches.
       num_batches: of a dataset; None: unknown.
-      batch_size, validation_split, steps_per_epoch, epochs, initial_epoch: as of `fit`.
+      batch_size, validation_split, steps_per_epoch, epochs, initial_epoch: as for `fit`.
 
     Raises:
       InputError: the data have no length.

@@ -178,7 +178,7 @@ def make_trainer(
     seed: int,
     step_config: StepConfig,
 ) -> Trainer:
-    """The trainer, with model, loss and optimizer on the devices; arguments as of `Trainer`."""
+    """The trainer, with model, loss and optimizer on the devices; arguments as for `Trainer`."""
     head = pretraining_head(task, model.config)
     rates = optimization.Schedule(
         learning_rate=schedule.learning_rate,

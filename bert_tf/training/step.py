@@ -55,7 +55,7 @@ class Steps:
     def __init__(
         self,
         model: keras.Model,
-        objective: Head,
+        head: Head,
         optimizer: AdamWeightDecay,
         strategy: tf.distribute.Strategy,
         config: StepConfig,
@@ -67,7 +67,7 @@ class Steps:
 
         Args:
           model: the model to train.
-          objective: the head with the loss to minimise.
+          head: the loss to minimise, metrics and predictions.
           optimizer: the update rule.
           strategy: the devices.
           config: how a step is computed.
@@ -75,7 +75,7 @@ class Steps:
           freeze: patterns of the names of weights that are not trained, as for `trained_names`.
         """
         self.model = model
-        self.objective = objective
+        self.head = head
         self.optimizer = optimizer
         self.strategy = strategy
         self.config = config
@@ -93,7 +93,7 @@ class Steps:
         if config.precision == "float16":
             self.loss_scale = LossScale()
             self.slots |= self.loss_scale.variables
-        term_names = [f"{term}_loss" for term in objective.terms]
+        term_names = [f"{term}_loss" for term in head.terms]
         self.loss_names = ["loss", "gradient_norm", *term_names]
         self._recompute = "attention" if config.recompute_attention else ""
         if config.recompute:
@@ -146,7 +146,7 @@ class Steps:
         return totals
 
     def _train_on(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
-        """Makes one update; arguments and result as of `_train`."""
+        """Makes one update; arguments and result as for `_train`."""
         losses = self.strategy.run(self.update, args=(batch, step))
         return totals + first_replica(self.strategy, losses)
 
@@ -162,7 +162,7 @@ class Steps:
           and 1, the number of steps; all 0 if the step was skipped.
         """
         context = tf.distribute.get_replica_context()
-        denominators = sum_over_replicas(self.objective.denominators(batch))
+        denominators = sum_over_replicas(self.head.denominators(batch))
         scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
         loss_sums, gradients = self.gradients(batch, denominators, step, scale)
         if scale is not None:
@@ -176,8 +176,8 @@ class Steps:
             gradients = dict(zip(gradients, values, strict=True))
         is_finite = tf.math.is_finite(norm)
         context.merge_call(self._apply, args=(gradients, step, is_finite))
-        loss = self.objective.loss(loss_sums, denominators)
-        terms = self.objective.terms
+        loss = self.head.loss(loss_sums, denominators)
+        terms = self.head.terms
         means = [tf.math.divide_no_nan(loss_sums[term], denominators[term]) for term in terms]
         losses = tf.stack([loss, norm, *means, 1.0])
         return losses if scale is None else tf.where(is_finite, losses, 0.0)
@@ -206,8 +206,8 @@ class Steps:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
                 outputs = self.model(inputs, training=True)
-                loss_sums = self.objective.loss_sums(outputs, batch)
-                loss = self.objective.loss(loss_sums, denominators)
+                loss_sums = self.head.loss_sums(outputs, batch)
+                loss = self.head.loss(loss_sums, denominators)
                 if scale is not None:
                     loss *= scale
             gradients = tape.gradient(loss, self.weights)
@@ -239,7 +239,7 @@ class Steps:
             loss_sums = {term: loss_sums[term] + part_sums[term] for term in loss_sums}
             return number + 1, loss_sums, gradients
 
-        no_losses = {term: tf.zeros([]) for term in self.objective.terms}
+        no_losses = {term: tf.zeros([]) for term in self.head.terms}
         zeros = {name: tf.zeros(weight.shape) for name, weight in self.weights.items()}
         _, loss_sums, gradients = tf.while_loop(
             has_more, add_part, (tf.constant(0), no_losses, zeros), maximum_iterations=num_parts
@@ -260,7 +260,7 @@ class Steps:
     def _apply_gradient(
         self, strategy: tf.distribute.Strategy, name: str, gradient, rate, count, is_finite
     ) -> None:
-        """Updates a weight and its moments; arguments as of `AdamWeightDecay.new_values`."""
+        """Updates a weight and its moments; arguments as for `AdamWeightDecay.new_values`."""
         may_skip = self.loss_scale is not None  # without one, NaN or infinity ends the run
 
         # All tensors are arguments, so that each device has its own.
@@ -295,10 +295,10 @@ class Steps:
     def _sums(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
         """For a replica's rows: number of examples, denominators, loss sums, metric sums."""
         outputs = self.model(model_inputs(self.model, batch), training=False)
-        loss_sums = self.objective.loss_sums(outputs, batch)
-        metric_sums = self.objective.metric_sums(outputs, batch)
+        loss_sums = self.head.loss_sums(outputs, batch)
+        metric_sums = self.head.metric_sums(outputs, batch)
         num_examples = tf.reduce_sum(batch["is_real_example"])
-        return num_examples, self.objective.denominators(batch), loss_sums, metric_sums
+        return num_examples, self.head.denominators(batch), loss_sums, metric_sums
 
     def _predict(self, batch: Batch, names: tuple[str, ...]):
         """These outputs of each replica, float32; with several processes those of all replicas."""

@@ -41,7 +41,7 @@ class Trainer(Evaluator):
     def __init__(
         self,
         model_fn: Callable[[], keras.Model],
-        objective: Head,
+        head: Head,
         optimizer: AdamWeightDecay,
         *,
         strategy: tf.distribute.Strategy,
@@ -53,7 +53,7 @@ class Trainer(Evaluator):
 
         Args:
           model_fn: builds the model; its initial weights are drawn from `seed`.
-          objective: the head, with loss and metrics.
+          head: loss, metrics and predictions.
           optimizer: the update rule.
           strategy: the devices.
           seed: of initial weights and dropout.
@@ -62,14 +62,14 @@ class Trainer(Evaluator):
           step_config: precision, micro-batches, compilation.
         """
         self.strategy = strategy
-        self.objective = objective
+        self.head = head
         self.optimizer = optimizer
         self.step_config = config = step_config or StepConfig()
         with strategy.scope(), layer_precision(config.precision):
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
             self.steps = Steps(
-                self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
+                self.model, head, optimizer, strategy, config, seed=seed, freeze=freeze
             )
         by_shape = any(compiled_parts(config, strategy)) or runtime.clusters_graphs()
         self.programs = Programs(by_shape=by_shape)
@@ -222,7 +222,7 @@ class Trainer(Evaluator):
     def _call(
         self, totals: np.ndarray, iterator: Iterator, step: int, num_steps: int
     ) -> np.ndarray:
-        """Makes updates; arguments and result as of `Steps.train`. Waits for the devices."""
+        """Makes updates; arguments and result as for `Steps.train`. Waits for the devices."""
         steps = self.steps
         if not distribution.remote_hosts(self.strategy):
             totals = steps.train(totals, iterator, tf.constant(step), tf.constant(num_steps))
