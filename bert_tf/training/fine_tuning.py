@@ -52,7 +52,7 @@ _SEEDING_WEIGHTS = ("/layer_0/attention/self/query/kernel", "output_weights")
 
 @dataclasses.dataclass(kw_only=True)
 class SplitData:
-    """The data of a split; kinds of tasks derive from it.
+    """The data of a split; each kind of task derives a class from it.
 
     Attributes:
       name: of the file of records: train, eval, predict_mismatched.
@@ -407,7 +407,7 @@ class Run:
         self.step = best.restore(last_step) if best else last_step
 
     def _begin(self, config: TrainingConfig, plan: RunPlan, *, is_resumed: bool) -> Trainer:
-        """The trainer of a training, with the initial weights unless it is resumed."""
+        """Makes the trainer of a run, with the initial weights unless it is resumed."""
         optimizer = optimizer_of(config.schedule, plan.num_train_steps)
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
         if not is_resumed:
