@@ -141,7 +141,7 @@ def lowered(work: Workload, step: str, batch_size: int) -> bytes:
     function, args = {
         "train": (trainer.steps.update, (batch, tf.constant(0))),
         "evaluate": (trainer.steps.sums, (batch,)),
-        "predict": (trainer.steps.outputs, (batch, trainer.objective.outputs)),
+        "predict": (trainer.steps.outputs, (batch, trainer.head.outputs)),
     }[step]
     return function.experimental_get_compiler_ir(*args)("hlo_serialized")
 

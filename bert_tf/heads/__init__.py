@@ -1,15 +1,15 @@
-"""Heads: what stands on top of the encoder, each an object that everything else asks.
+"""Heads: an object for each, with its model, loss, labels and names of weights.
 
-head.py         Head: the model, its loss and its weights
-labels.py       what the labels of all kinds share
+head.py         Head, the base: the model, its loss and its weights
+labels.py       what labels of all kinds share
 classification.py, multi_label.py, regression.py, choices.py, tags.py
                 a kind of label each: its labels from a cell to a metric, and its head
-schemes.py      schemes of tags: which words are an entity
+schemes.py      schemes of tags
 question_answering.py, embeddings.py, pretraining.py
-                answers in a text; the encoder alone; masked words, and whether a text follows
+                answers in a text; the encoder alone; masked words and next sentences
 
-The Keras layers of heads are here too: `heads.SequenceClassifier(num_classes=3)`. Importing this
-module loads no TensorFlow.
+The Keras layers of heads (modeling/heads.py) are here too: `heads.SequenceClassifier(3)`.
+Importing this module loads no TensorFlow.
 """
 
 import importlib
@@ -28,7 +28,7 @@ from bert_tf.heads.regression import Regression, Scores
 from bert_tf.heads.tags import Tags, TokenLabels
 
 _LAYERS = ("MaskedLmHead", "NextSentenceHead", "SequenceClassifier", "TokenClassifier")
-SHIPPED = (  # with this package
+SHIPPED = (  # the heads of this package
     Pretraining(),
     FillMask(),
     Classification(),
@@ -41,7 +41,7 @@ SHIPPED = (  # with this package
 )
 # The heads by name, as in --task and model_facts.json.
 NAMES: dict[str, Head] = {head.name: head for head in SHIPPED}
-# The labels of one's own files by --label_kind.
+# The labels of a user's files, by --label_kind.
 LABEL_KINDS: dict[str, type[Labels]] = {
     head.labels.kind: head.labels for head in SHIPPED if head.labels and head.labels.kind
 }
@@ -82,7 +82,7 @@ def __dir__() -> list[str]:
 
 
 def _layer(name: str) -> Any:
-    """A layer, from the module that loads Keras."""
+    """A layer of that name; imports Keras."""
     if name not in _LAYERS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("bert_tf.modeling.heads"), name)
@@ -90,7 +90,7 @@ def _layer(name: str) -> Any:
 
 if not TYPE_CHECKING:
     __getattr__ = _layer
-else:  # for editors and type checkers; "as" makes a name public
+else:  # for editors and type checkers, for which "as" makes a name public
     from bert_tf.keywords import ModelOptions
     from bert_tf.modeling.heads import MaskedLmHead as MaskedLmHead
     from bert_tf.modeling.heads import NextSentenceHead as NextSentenceHead
@@ -101,10 +101,10 @@ else:  # for editors and type checkers; "as" makes a name public
 
 
 def head_named(name: str) -> Head:
-    """The head of a name in `NAMES`.
+    """The head with a name.
 
     Raises:
-      InputError: there is none.
+      InputError: there is none; see `NAMES`.
     """
     if name not in NAMES:
         remedy = "correct the name, or register your own head first (heads.register)"
@@ -113,10 +113,10 @@ def head_named(name: str) -> Head:
 
 
 def register(head: Head | type[Head]) -> None:
-    """Makes a head of one's own, or of its class, known by its name.
+    """Makes a user's head, or an instance of its class, known by its name.
 
     Raises:
-      InputError: the name is taken by a head of this package.
+      InputError: a head of this package has the name.
     """
     head = head() if isinstance(head, type) else head
     if head not in SHIPPED and head.name in {shipped.name for shipped in SHIPPED}:
@@ -137,11 +137,11 @@ def make_model(
 
     Args:
       head: a name in `NAMES`.
-      config: the sizes of the model; a dict as of a bert_config.json will do.
-      tokenizer: of the vocabulary that the model will have; it is saved with the model.
+      config: the sizes of the model: a `BertConfig`, or a dict as in bert_config.json.
+      tokenizer: of the model's vocabulary; it is saved with the model.
       name: of the model; None: that of its head.
       dtype: of its layers, a policy of Keras such as "mixed_bfloat16"; None: the global one.
-      **options: num_classes and num_choices, as for `Head.model`; of pre-training with_losses and
+      **options: num_classes and num_choices, as for `Head.model`; for pre-training with_losses and
         num_sequences.
 
     Raises:
@@ -149,18 +149,18 @@ def make_model(
         head has no such size.
     """
     config = config if isinstance(config, BertConfig) else BertConfig.from_dict(config)
-    wanted = head_named(head)
-    if unread := {"num_classes", "num_choices"} & options.keys() - {*wanted.sizes}:
+    chosen = head_named(head)
+    if unread := {"num_classes", "num_choices"} & options.keys() - set(chosen.sizes):
         received = f"{', '.join(sorted(unread))} for the head {head}"
-        expected = f"{', '.join(wanted.sizes) or 'neither num_classes nor num_choices'}"
+        expected = ", ".join(chosen.sizes) or "neither num_classes nor num_choices"
         raise InputError(received, expected, "leave it out, or choose another head")
     # Imported here: importing this module loads no Keras.
     layer_dtype = importlib.import_module("bert_tf.modeling.models").layer_dtype
     with layer_dtype(dtype):
-        model = wanted.model(config, **options)  # type: ignore[misc]
+        model = chosen.model(config, **options)  # type: ignore[misc]
     if name is not None:
         model.name = name
-        model.metadata["task"] = head  # which the name says otherwise
+        model.metadata["task"] = head  # otherwise the model's name says it
     if tokenizer is not None:
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         model.tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""The number of the best of several sequences, from a cell to a metric."""
+"""Multiple choice: the number of the best of several sequences, from a cell to a metric."""
 
 import dataclasses
 from typing import ClassVar
@@ -8,7 +8,7 @@ from bert_tf.heads.classification import Classification, Labels, classified
 
 @dataclasses.dataclass(frozen=True)
 class Choices(Labels):
-    """Labels that are numbers of sequences, of which one is right."""
+    """Labels that are the number of the right sequence."""
 
     head: ClassVar[str] = "multiple_choice"
     kind: ClassVar[str] = ""
@@ -18,7 +18,7 @@ class Choices(Labels):
 
 
 class MultipleChoice(Classification):
-    """The number of the best sequence: one vector scores each."""
+    """The number of the best sequence (section 4.4): a vector gives each its score."""
 
     name = "multiple_choice"
     architecture = "BertForMultipleChoice"
@@ -33,26 +33,35 @@ class MultipleChoice(Classification):
     serving = "bert_tf.serving.tasks:MultipleChoiceTask"
 
     def model(self, config, *, num_classes=1, num_choices=1, num_sequences=1):
-        """From inputs int32 [B, C, S] each to logits [B, C], and no other outputs.
+        """A model from inputs int32 [B, C, S] each to logits [B, C]; it has no other outputs.
 
-        Of packed rows [B, S], in which the choices of an example follow each other, [B * K / C, C].
+        For packed rows inputs are [B, S], in which the choices of an example follow each other, and
+        logits [B * K / C, C].
         """
         import keras
 
         from bert_tf.modeling.heads import MergeChoices
         from bert_tf.modeling.models import BertModel, encode, token_inputs
 
-        inputs = rows = token_inputs(shape=(None,) if num_sequences > 1 else (num_choices, None))
-        if num_sequences == 1:
+        if num_sequences > 1:
+            inputs = token_inputs()  # [B, S]
+            rows = inputs
+        else:
+            inputs = token_inputs(shape=(num_choices, None))  # [B, C, S]
             rows = {name: MergeChoices()(value) for name, value in inputs.items()}  # [B * C, S]
         outputs, _ = encode(config, rows, num_sequences=num_sequences)
         scores = classified(config, outputs["pooled_output"], 1)  # [B * C, 1], or [B * K, 1]
-        logits = keras.ops.reshape(scores, (-1, num_choices))
-        options = {"num_sequences": num_sequences, "metadata": {"num_choices": num_choices}}
-        return BertModel(inputs, {"logits": logits}, name=self.name, **options)
+        logits = keras.ops.reshape(scores, (-1, num_choices))  # [B, C], or [B * K / C, C]
+        return BertModel(
+            inputs,
+            {"logits": logits},
+            name=self.name,
+            num_sequences=num_sequences,
+            metadata={"num_choices": num_choices},
+        )
 
     def label_features(self, max_seq_length, num_labels, num_choices):
-        """The number of a sequence."""
+        """The number of the right sequence."""
         import tensorflow as tf
 
         from bert_tf.data.records import Feature

@@ -1,8 +1,8 @@
-"""One of several labels, from a cell to a metric; the other kinds of labels build on this page.
+"""One of several labels, from a cell to a metric; other kinds of labels derive from these classes.
 
 Labels          parses cells, numbers the names, decides and spells
-LabelHead       a logit for each label, of texts or words
-Classification  the loss and the answers of texts
+LabelHead       a head with a logit for each label, of texts or words
+Classification  loss and answers for texts
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bert_tf.errors import InputError
-from bert_tf.heads.head import Head, HeadSizes, cross_entropy, is_likeliest, of_classes
+from bert_tf.heads.head import Head, HeadSizes, cross_entropy, is_likeliest, times_class_weights
 from bert_tf.heads.labels import IGNORED, MISSING, Label, text_of
 
 
@@ -26,15 +26,15 @@ class Labels:
     """Labels of which each example has one; the base of the other kinds.
 
     Attributes:
-      names: in the order of the label ids; empty until the training data name them.
-      synonyms: other spellings of the names.
-      positive: of two names, that of which f1 is; "": the last by code points.
+      names: in the order of the label ids; empty until the training data are read.
+      synonyms: the name by each other spelling.
+      positive: of two names, the one whose F1 is reported; "": the last by code points.
       head: the name of the head that learns them, in `heads.NAMES`.
-      kind: the name of --label_kind; "": they are not for one's own files.
+      kind: the name in --label_kind; "": a user's files cannot have them.
       may_be_empty: whether an empty cell is a label.
       is_per_word: whether every word has a label.
-      takes_windows: whether a long text may be read in windows, whose logits are averaged.
-      takes_weights: whether the labels may count differently in the loss.
+      takes_windows: whether long texts may be read in windows, whose logits are averaged.
+      takes_weights: whether labels may have different weights in the loss.
       scale: see `Scores`.
     """
 
@@ -50,24 +50,24 @@ class Labels:
     scale: ClassVar[tuple[float, float] | None] = None
 
     def __post_init__(self):
-        if len({*self.names}) < len(self.names) or "" in self.names:
+        if len(set(self.names)) < len(self.names) or "" in self.names:
             received = f"the labels {', '.join(map(repr, self.names))}"
             raise InputError(received, "different names", "correct the labels")
 
     @property
     def size(self) -> int:
-        """How many logits the head gives for a sequence, or for a token."""
+        """The number of logits of a sequence, or of a token."""
         return len(self.names)
 
     @property
     def are_fixed(self) -> bool:
-        """Whether the label names are known."""
+        """Whether the label names are known before training data are read."""
         return bool(self.names)
 
     # ------------------------------------------------------------------------ from cells
 
     def of_column(self, cells: Iterable[Any]) -> Self:
-        """These labels, as the cells of a whole column show how each is to be read."""
+        """These labels, adapted to the cells of a whole column."""
         del cells
         return self
 
@@ -75,7 +75,7 @@ class Labels:
         """The label in a cell.
 
         Raises:
-          ValueError: with what is expected in the cell.
+          ValueError: the cell has none; the message says what is expected in it.
         """
         text = text_of(value)
         if text is None or self.is_missing(text):
@@ -83,33 +83,37 @@ class Labels:
         return self.name_of(text)
 
     def is_missing(self, value: Any) -> bool:
-        """Whether a cell or a value of JSON stands for no label.
+        """Whether a cell or a JSON value means that there is no label.
 
-        So does -1, as in published test data, if the names are known and it is none of them.
+        -1 does, as in published test data, if the names are known and it is none of them.
         """
         if value is None or value != value:  # NaN
             return True
         text = text_of(value)
         if not text:
             return text == "" and not self.may_be_empty
-        stands_for_none = MISSING.fullmatch(text) or (self.names and text == str(IGNORED))
-        return text not in self.names and bool(stands_for_none)
+        if text in self.names:
+            return False
+        is_ignored = bool(self.names) and text == str(IGNORED)
+        return is_ignored or MISSING.fullmatch(text) is not None
 
     def name_of(self, text: str) -> str:
-        """The name that a name or synonym stands for; raises `ValueError` if there is none."""
+        """The label name of a name or synonym; raises `ValueError` if there is none."""
         name = self.synonyms.get(text, text)
         if self.names and name not in self.names:
-            folded = {name.casefold(): name for name in self.names}
-            alike = difflib.get_close_matches(name.casefold(), folded, 1, 0.7)
-            hint = f" (did you mean {folded[alike[0]]!r}?)" if alike else ""
+            by_folded = {name.casefold(): name for name in self.names}
+            alike = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.7)
+            hint = f" (did you mean {by_folded[alike[0]]!r}?)" if alike else ""
             raise ValueError(self.describe() + hint)
         return name
 
     def describe(self) -> str:
-        """What a label can be, for messages."""
+        """A description of valid labels, for messages."""
         if not self.names:
             return "any text"
-        shown = ", ".join([*self.names[:20], *["..."] * (len(self.names) > 20)])
+        shown = ", ".join(self.names[:20])
+        if len(self.names) > 20:
+            shown += ", ..."
         return f"one of the {len(self.names)} labels {shown}"
 
     # ------------------------------------------------------------------------ names
@@ -120,24 +124,33 @@ class Labels:
         return {name: number for number, name in enumerate(self.names)}
 
     def with_names_in(self, labels: Iterable[Label]) -> "Labels":
-        """These labels with the names in the training data, whatever the order of its examples."""
+        """These labels with the names of the training data, in an order that these do not decide.
+
+        Args:
+          labels: of all training examples.
+        """
         if self.are_fixed:
             return self
         return dataclasses.replace(self, names=tuple(self.in_order(self.names_in(labels))))
 
     def in_order(self, names: Iterable[str]) -> list[str]:
-        """The names of training data: numbers by value, then others by code points."""
+        """Sorts names: numbers by value, then others by code points."""
         values = {name: int(name) for name in names if re.fullmatch("[0-9]{1,18}", name)}
         return sorted(names, key=lambda name: (name not in values, values.get(name, 0), name))
 
     @staticmethod
     def names_in(labels: Iterable[Label]) -> set[str]:
-        """The names in labels that are one name or several."""
-        several = ((label,) if isinstance(label, str) else label for label in labels)
-        return {name for names in several for name in names}
+        """The names in labels, each of which is a name or several names."""
+        names = set()
+        for label in labels:
+            names.update([label] if isinstance(label, str) else label)
+        return names
 
     def balanced_weights(self, labels: Iterable[Label]) -> tuple[float, ...]:
-        """The weights with which all names count alike: N / (L * items of the name), else 1."""
+        """Class weights with which all names count alike in N items: N / (L * items of the name).
+
+        The weight of a name without items is 1.
+        """
         counts = Counter(labels)
         share = counts.total() / self.size
         return tuple(share / counts[name] if counts[name] else 1.0 for name in self.names)
@@ -145,28 +158,28 @@ class Labels:
     # ------------------------------------------------------------------------ numbers
 
     def ids(self, label: Label | None) -> list[int] | list[float]:
-        """The label_ids of a record; of an example without label (None) those of the first name."""
+        """The label_ids of a record; without a label (None) those of the first name."""
         return [0 if label is None else self.numbers[label]]
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """Logits [N, ..., L] -> probabilities of the same shape, float64."""
+        """The soft-max of logits [N, ..., L], float64 of the same shape."""
         logits = logits.astype(np.float64)
         exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
         return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
     def decide(self, probabilities: np.ndarray) -> np.ndarray:
-        """Predictions as numbers: probabilities [..., L] -> label ids [...]."""
+        """The likeliest label ids: probabilities [..., L] -> [...]."""
         return np.asarray(probabilities).argmax(axis=-1)
 
     def unscaled(self, values: Any) -> Any:
-        """The scores that outputs of a model or label ids stand for; of names the values."""
+        """Model outputs or label ids in the units of the data; only `Scores` changes them."""
         return values
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> Self:
-        """These labels, which apply from such probabilities on, by name; {}: as usual.
+        """These labels with the least probability at which each name applies; {}: the defaults.
 
         Raises:
-          InputError: they have no thresholds.
+          InputError: such labels have no thresholds.
         """
         if thresholds:
             received = f"thresholds for the labels of {self.head}"
@@ -177,38 +190,40 @@ class Labels:
 
     @property
     def label_of_f1(self) -> str:
-        """Of two names, that of which f1 is."""
+        """Of two names, the one whose F1 is reported."""
         return self.positive or max(self.names)
 
     def for_metrics(self, label_ids: Sequence, probabilities: Sequence) -> tuple:
         """Gold labels and predictions, as tasks/results.py takes them.
 
-        Of one name by the order of the names: "1" is the second label for F1, also of names 1, 0.
-        Of two names the one that `label_of_f1` gives is the second.
+        They are ranks of the sorted names, whatever the order of the ids. Of two names
+        `label_of_f1` has rank 1.
 
         Args:
-          label_ids: of each example, as `ids` gives them; of a sentence in words its tags.
+          label_ids: of each example, as `ids` gives them; for words the tags of each sentence.
           probabilities: of each example.
         """
         gold = np.asarray(label_ids)
+        gold = gold.reshape(len(gold))
+        predicted = self.decide(np.asarray(probabilities))
         ranks = np.argsort(np.argsort(self.names))
         if self.size == 2:
             ranks = np.array([int(name == self.label_of_f1) for name in self.names])
-        return ranks[gold.reshape(len(gold))], ranks[self.decide(np.asarray(probabilities))]
+        return ranks[gold], ranks[predicted]
 
     # ------------------------------------------------------------------------ to files
 
     @property
     def columns(self) -> Sequence[str]:
-        """Names of the probabilities in a table."""
+        """The names of the columns of probabilities in a table."""
         return self.names
 
     def spell(self, prediction: Any) -> str:
-        """One decided prediction as it is written to files."""
+        """A prediction of `decide` as it is written to files."""
         return self.names[int(prediction)]
 
     def spell_label(self, label: Label | None) -> str:
-        """A gold label as it is written to files; empty where there is none."""
+        """A gold label as it is written to files; "" if there is none."""
         return "" if label is None else str(label)
 
 
@@ -219,7 +234,7 @@ class LabelHead(Head):
     """A head with a logit for each label.
 
     Attributes:
-      least_names: how many names training data must have.
+      least_names: the least number of label names in training data.
       vectors: the output of the encoder that is classified.
     """
 
@@ -239,7 +254,7 @@ class LabelHead(Head):
         return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 
     def label_features(self, max_seq_length, num_labels, num_choices):
-        """One number of a label."""
+        """One label id."""
         import tensorflow as tf
 
         from bert_tf.data.records import Feature
@@ -248,9 +263,9 @@ class LabelHead(Head):
 
 
 def classified(config, vectors, num_classes: int):
-    """Logits [..., L] of a model's vectors [..., D], with a dropout of 0.1 as in the original.
+    """Logits [..., L] of an encoder's vectors [..., D], after dropout.
 
-    `classifier_dropout` of the configuration gives another one.
+    The rate is `classifier_dropout` of the configuration, or 0.1 as in the original.
     """
     from bert_tf.modeling.heads import SequenceClassifier, TokenClassifier
     from bert_tf.modeling.memory import Dropout
@@ -281,9 +296,9 @@ class Classification(LabelHead):
     )
 
     def item_weights(self, batch):
-        """1 for an example, or the weight of its class: [B], or [B, K] of packed rows."""
+        """1 or the weight of its class for each example: [B], or [B, K] of packed rows."""
         real = batch["is_real_example"]
-        return {self.terms[0]: of_classes(real, batch["label_ids"], self.class_weights)}
+        return {self.terms[0]: times_class_weights(real, batch["label_ids"], self.class_weights)}
 
     def losses(self, outputs, batch):
         """Cross entropies of logits [B * K, L] and label_ids int32 [B, K]."""
@@ -294,12 +309,12 @@ class Classification(LabelHead):
         return {self.terms[0]: _by_sequence(is_likeliest, outputs, batch)}
 
     def answers(self, outputs, labels):
-        """label, probability [B], labels and probabilities [B, L]."""
+        """label [B], probability [B], labels and probabilities [B, L]."""
         import tensorflow as tf
 
         probabilities = tf.nn.softmax(outputs["logits"])  # [B, L]
-        label = tf.gather(tf.constant(labels), tf.argmax(probabilities, axis=-1))
-        probability = tf.reduce_max(probabilities, axis=-1)
+        label = tf.gather(tf.constant(labels), tf.argmax(probabilities, axis=-1))  # [B]
+        probability = tf.reduce_max(probabilities, axis=-1)  # [B]
         return {"label": label, "probability": probability, **all_labels(probabilities, labels)}
 
 
@@ -312,7 +327,7 @@ def _by_sequence(function, outputs, batch):
 
 
 def all_labels(probabilities, labels):
-    """The names in every row, so that a row of an answer can be read by itself."""
+    """labels and probabilities [B, L]; each row has all names, so that it can be read alone."""
     import tensorflow as tf
 
     names = tf.broadcast_to(tf.constant(labels)[tf.newaxis], tf.shape(probabilities))

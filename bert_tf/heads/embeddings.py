@@ -1,10 +1,10 @@
-"""The encoder alone."""
+"""The encoder without a head, for embeddings of texts."""
 
 from bert_tf.heads.head import ENCODER, Head
 
 
 class Embeddings(Head):
-    """No head."""
+    """No head: the outputs are the encoder's vectors."""
 
     name = "embeddings"
     architecture = "BertModel"

@@ -1,11 +1,11 @@
-"""What every head has: a model, the loss of its outputs, and the names of its weights.
+"""The base of all heads: a model, the loss of its outputs, and the names of its weights.
 
-Everything about the loss is a sum, and every mean is the quotient of two, so that a batch can be
-spread over replicas or cut into micro-batches: sums are added up first and divided last, and the
-loss is that of the whole batch.
+Everything about the loss is a sum, and every mean is the quotient of two sums. So a batch can be
+spread over replicas or cut into micro-batches: the sums of the parts are added, then divided, and
+the loss is that of the whole batch.
 
-TensorFlow and Keras are imported by the methods that compute, here and in the heads: what only
-names a head, such as --help, loads neither.
+Here and in the heads, the methods that compute import TensorFlow and Keras themselves: `--help`,
+which only names heads, loads neither.
 """
 
 import copy
@@ -33,35 +33,36 @@ Sums = dict[str, "tf.Tensor"]  # float32 scalars by name
 class HeadSizes(NamedTuple):
     """What a head adds to the encoder, for the memory that `bert-tf plan` counts."""
 
-    per_token: bool = False  # an output for each token, otherwise for the pooled vector
-    classes: int | None = None  # outputs; None: as many as there are classes
-    masked: bool = False  # it predicts masked words, too
+    per_token: bool = False  # whether it has outputs for each token, or for the pooled vector
+    classes: int | None = None  # the number of outputs; None: as many as the task has classes
+    masked: bool = False  # whether it also predicts masked words
 
 
 class Head:
-    """What stands on top of the encoder, and all that depends on it.
+    """A head on top of the encoder: its model, loss, predictions and weights.
 
     The loss is the sum over `terms` of loss_sum / denominator. A term is a mean over weighted
-    items: examples, predictions or tokens. Subclasses give weight, loss and correctness of each.
+    items: examples, predictions or tokens. Subclasses give the weight, loss and correctness of
+    each item.
 
     Attributes:
       name: as in --task, model_facts.json and `bert_tf.heads.NAMES`.
       architecture: the class of Hugging Face's transformers for it.
-      problem_type: as in their config.json, where an architecture has several heads.
-      weights: pattern of the checkpoint names of its own weights.
-      required: pattern of the weights that a checkpoint must have to be used with it.
-      outputs: names of the model's outputs that predictions are made of.
-      terms: names of the parts of the loss.
-      labels: the class of its labels; None: it has none, or they are no task's.
+      problem_type: as in their config.json, if an architecture has several heads.
+      weights: pattern of the names in checkpoints of the head's weights.
+      required: pattern of the names of weights that a checkpoint must have for this head.
+      outputs: names of the model's outputs that predictions are made from.
+      terms: names of the terms of the loss.
+      labels: the class of its labels; None: it has none, or no task has such labels.
       has_names: whether its classes have names.
-      metrics: of its labels, names in `tasks.results.METRICS`: those of a task on one's own files;
-        the first one selects the best model.
-      further_metrics: what else --best_metric may name.
-      sizes: what its model is made for besides a configuration, of num_classes and num_choices.
+      metrics: names in `tasks.results.METRICS`, for tasks on a user's files; the first one selects
+        the best model.
+      further_metrics: other names that --best_metric accepts.
+      sizes: which of num_classes and num_choices its model depends on.
       added_sizes: what it adds to the encoder; None: `bert-tf plan` does not count it.
-      reads_windows: whether a library's or served model reads long texts in windows.
+      reads_windows: whether a model of the library or a server reads long texts in windows.
       serving: the class of its signatures in an export, as "module:class"; None: not served.
-      class_weights: of each label, as `weighted` has set them.
+      class_weights: the weight of each label in the loss, as `weighted` sets them.
     """
 
     name: str
@@ -82,7 +83,7 @@ class Head:
     class_weights: tuple[float, ...] = ()
 
     def weighted(self, class_weights: Sequence[float]) -> "Head":
-        """This head, with a weight for each of its labels in the loss; (): all are 1."""
+        """This head with a weight for each of its labels in the loss; (): all are 1."""
         if not class_weights:
             return self
         head = copy.copy(self)
@@ -90,20 +91,24 @@ class Head:
         return head
 
     def with_thresholds(self, thresholds: Mapping[str, float], labels: Sequence[str]) -> "Head":
-        """This head, whose labels, in this order, apply from such probabilities on; {}: as usual.
+        """This head with the least probability at which each label applies; {}: its defaults.
+
+        Args:
+          thresholds: by label.
+          labels: all labels, in the order of the logits.
 
         Raises:
-          InputError: its labels have no thresholds, or others have.
+          InputError: this head has no thresholds, or they are of other labels.
         """
+        del labels
         if thresholds:
             received = f"thresholds of labels for the head {self.name}"
             raise InputError(received, "a head of any number of labels", "remove them")
-        del labels
         return self
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether neither architecture nor weights show which head it is."""
+        """Whether other heads have the same architecture and names of weights."""
         return self.architecture == Head.architecture
 
     def model(
@@ -119,10 +124,10 @@ class Head:
         Args:
           config: sizes of the model.
           num_classes: L, of heads with classes.
-          num_choices: C, sequences of an example of multiple choice; the weights are the same for
-            any number.
-          num_sequences: K, of the rows of packed batches (data/packing.py): as for `encode`. A head
-            whose `model` does not take it is given a row for each sequence.
+          num_choices: C, sequences of an example of multiple choice; the weights do not depend on
+            it.
+          num_sequences: K, of the rows of packed batches (data/packing.py): as for `encode`. For a
+            head whose `model` does not take it, batches are not packed.
 
         Returns:
           A model from input_ids, input_mask and segment_ids, int32 [B, S] each, to `outputs` and
@@ -133,7 +138,7 @@ class Head:
     def label_features(
         self, max_seq_length: int, num_labels: int, num_choices: int
     ) -> "tuple[Feature, ...]":
-        """The labels in a record of S tokens, L labels and C choices."""
+        """The label features of a record with S tokens, L labels and C choices."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------ the loss
@@ -143,74 +148,80 @@ class Head:
         return {self.terms[0]: batch["is_real_example"]}  # [B], or [B, K / C] of packed rows
 
     def losses(self, outputs: Batch, batch: Batch) -> Batch:
-        """Losses by term, float32, of the weights' shape."""
+        """Losses by term, float32 of the weights' shape."""
         raise NotImplementedError
 
     def correct(self, outputs: Batch, batch: Batch) -> Batch:
-        """By term 1 where the prediction is the label, else 0; no terms without an accuracy."""
+        """1 where the prediction is the label, else 0; by term, without those of no accuracy."""
         del outputs, batch
         return {}
 
     def denominators(self, batch: Batch) -> Sums:
-        """The sum of the weights of each term; of a part of the batch, or the whole."""
+        """The sum of each term's weights, for a batch or a part of one."""
         import tensorflow as tf
 
-        return {t: tf.reduce_sum(weights) for t, weights in self.item_weights(batch).items()}
+        return {term: tf.reduce_sum(weights) for term, weights in self.item_weights(batch).items()}
 
     def loss_sums(self, outputs: Batch, batch: Batch) -> Sums:
         """The weighted sum of each term's losses."""
         weights = self.item_weights(batch)
         losses = self.losses(outputs, batch)
-        return {t: _weighted_sum(weights[t], losses[t]) for t in self.terms}
+        return {term: _weighted_sum(weights[term], losses[term]) for term in self.terms}
 
     def metric_sums(self, outputs: Batch, batch: Batch) -> Sums:
         """The weighted number of correct predictions, as <term>_accuracy."""
         weights = self.item_weights(batch)
         correct = self.correct(outputs, batch)
-        return {f"{t}_accuracy": _weighted_sum(weights[t], correct[t]) for t in correct}
+        return {f"{term}_accuracy": _weighted_sum(weights[term], correct[term]) for term in correct}
 
     def loss(self, loss_sums: Sums, denominators: Sums) -> "tf.Tensor":
         """The loss, from the sums of the whole batch; a term without items is 0."""
         import tensorflow as tf
 
-        quotients = [tf.math.divide_no_nan(loss_sums[t], denominators[t]) for t in self.terms]
-        return tf.add_n(quotients)
+        return tf.add_n(
+            [tf.math.divide_no_nan(loss_sums[term], denominators[term]) for term in self.terms]
+        )
 
     # ------------------------------------------------------------------------ serving
 
-    # A line for the model card, and of each answer its type, shape and meaning.
-    title: str = ""
-    answer_meanings: Mapping[str, str] = {}
+    title: str = ""  # a line for the model card
+    answer_meanings: Mapping[str, str] = {}  # type, shape and meaning of each answer
     # Whether answers have a value for each position, [B, S], and so depend on the longest row.
     has_padded_answers = False
 
     def answers(self, outputs: Batch, labels: Sequence[str]) -> "dict[str, tf.Tensor]":
-        """Outputs of the model and the names of its classes -> what a served model answers."""
+        """The answers of a served model, from its outputs and the names of its classes."""
         raise NotImplementedError
 
 
 def _weighted_sum(weights: "tf.Tensor", values: "tf.Tensor") -> "tf.Tensor":
-    """Of values of the weights' shape; others are refused, which would be broadcast."""
+    """The sum of weights * values; refuses different shapes, which would be broadcast."""
     import tensorflow as tf
 
     tf.TensorShape(values.shape).assert_is_compatible_with(weights.shape)
     return tf.reduce_sum(weights * values)
 
 
-def of_classes(
+def times_class_weights(
     weights: "tf.Tensor", labels: "tf.Tensor", class_weights: Sequence[float]
 ) -> "tf.Tensor":
-    """Weights of items times those of their classes, label_ids; negative ones are of no class."""
+    """The weights of items times those of their classes; no class weights: all are 1.
+
+    Args:
+      weights: float32, of any shape.
+      labels: label_ids int32, as many as weights; negative only where the weight is 0.
+      class_weights: of each label.
+    """
     import tensorflow as tf
 
     if not class_weights:
         return weights
-    of_class = tf.gather(tf.constant(class_weights, tf.float32), tf.maximum(labels, 0))
-    return weights * tf.reshape(of_class, tf.shape(weights))
+    factors = tf.gather(tf.constant(class_weights, tf.float32), tf.maximum(labels, 0))
+    return weights * tf.reshape(factors, tf.shape(weights))
 
 
-def of_tokens(values: "tf.Tensor", batch: Batch) -> "tf.Tensor":
-    """Of each token what its sequence has: [B] -> [B, 1], of packed rows [B, K] -> [B, S]."""
+def repeated_for_tokens(values: "tf.Tensor", batch: Batch) -> "tf.Tensor":
+    """Values of sequences for each of their tokens: [B] -> [B, 1], or packed [B, K] -> [B, S]."""
     import tensorflow as tf
 
     if len(values.shape) == 1:
@@ -228,7 +239,7 @@ def cross_entropy(logits: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
 
 
 def is_likeliest(logits: "tf.Tensor", labels: "tf.Tensor") -> "tf.Tensor":
-    """1 where the likeliest class is the label: logits [..., classes] -> float32 [...]."""
+    """1 where the likeliest class is the label, else 0: logits [..., classes] -> float32 [...]."""
     import tensorflow as tf
 
     predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)

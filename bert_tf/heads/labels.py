@@ -1,12 +1,12 @@
-"""What the labels of all kinds share: what a cell says, and which names look alike.
+"""What labels of all kinds share: the text of a cell, and names that look alike.
 
-L labels, C choices. A page for each kind has the rest, from a cell to a metric:
+Each kind of label has a file with the rest, from a cell to a metric. L labels, C choices:
 
     cell "yes"  --parse-->  label "yes"  --ids-->  record [1]  --model-->  logits [L]
                                                                              | probabilities, decide
                             prediction "yes"  <--spell--  1  <---------------+
 
-    page               labels      one example has           output of the model
+    file               labels      one example has           output of the model
     classification.py  Labels      one of several names      logits [B, L] -> soft-max
     multi_label.py     LabelSets   any of several names      logits [B, L] -> sigmoid each
     regression.py      Scores      a number                  score  [B, 1]
@@ -37,14 +37,16 @@ INVISIBLE = re.compile(
 MISSING_ELSEWHERE = {"#N/A", "#N/A N/A", "#NA", "N/A", "NA", "NULL", "None", "n/a", "null"}
 MISSING = re.compile(r"nan|<na>", re.IGNORECASE)  # what pandas and NumPy write for no value
 GREATEST = float(np.finfo(np.float32).max)  # score
-MOST_USUAL, LEAST_DEVIATION = 10.0, 0.01  # of scores that are learned as they are
-IGNORED, UNKNOWN = -1, -2  # label ids: of no label, and of a tag that the model does not have
+MOST_USUAL = 10.0  # the greatest score that is learned as it is
+LEAST_DEVIATION = 0.01  # likewise, the least standard deviation
+IGNORED = -1  # the label id of no label
+UNKNOWN = -2  # the label id of a tag that the model does not have
 
 Label = str | float | tuple[str, ...]
 
 
 def text_of(value: Any) -> str | None:
-    """A text or finite number as text; None of anything else, and of what is not Unicode."""
+    """A text or finite number as text; None for anything else, and for invalid Unicode."""
     if isinstance(value, str):
         return None if LONE_SURROGATE.search(value) else value.strip()
     is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
@@ -52,12 +54,13 @@ def text_of(value: Any) -> str | None:
 
 
 def look_alikes(names: Iterable[str]) -> list[list[str]]:
-    """Groups of names that differ only in case, white space or the spelling of a number.
+    """Groups of names that look alike.
 
-    Or in characters that no font shows, or that Unicode takes for the same (NFKC).
+    They differ only in case, white space, the spelling of a number, invisible characters, or
+    characters that Unicode considers the same (NFKC).
     """
     groups: dict[str | decimal.Decimal, list[str]] = {}
-    exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, no error
+    exact = decimal.Context(traps=[])  # an exponent of a hundred digits gives NaN, not an error
     for name in names:
         visible = unicodedata.normalize("NFKC", INVISIBLE.sub("", name))
         folded = " ".join(visible.casefold().split())

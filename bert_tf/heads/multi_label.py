@@ -1,7 +1,7 @@
 """Any number of labels, from a cell to a metric.
 
-A label applies where its probability reaches its threshold: one half, unless a threshold was given
-or chosen on dev data. Thresholds belong to a model, by the names of its labels.
+A label applies if its probability reaches its threshold: one half, unless a threshold was given or
+chosen by the dev data. Thresholds belong to a model, by the names of its labels.
 """
 
 import copy
@@ -20,20 +20,20 @@ from bert_tf.heads.classification import Classification, Labels, all_labels
 from bert_tf.heads.head import Head
 from bert_tf.heads.labels import DECIMAL, MISSING, Label, text_of
 
-HALF = 0.5  # the threshold of labels without one
-OF_DEV = "dev"  # --threshold: the best of each label by the dev data
-SEPARATORS = ",;|"  # of the labels in a cell
-# What is no name: also a list, dict, tuple or vector of 0 and 1 as a program prints it.
+HALF = 0.5  # the default threshold
+OF_DEV = "dev"  # --threshold=dev: the best threshold of each label by the dev data
+SEPARATORS = ",;|"  # between the labels in a cell
+# Texts that are no name: missing values; lists, dicts, tuples or vectors of 0 and 1 as printed.
 NO_NAME = re.compile(
     rf"{MISSING.pattern}|\[.*\]|\{{.*\}}|\(\s*(?:['\"]|[01]\s*,).*\)|(?:array|set|tensor)\(.*\)"
     r"|[01](?:\W+[01]){2,}",
     re.DOTALL | re.IGNORECASE,
 )
-BINARY = {"0", "1", "0.0", "1.0", "false", "true"}  # what vectors of labels are made of
+BINARY = {"0", "1", "0.0", "1.0", "false", "true"}  # the elements of vectors of labels
 
 
 def separators_of(cells: Iterable[Any]) -> str:
-    """What parts the labels in the cells of a column: where ; or | does, a comma is a letter.
+    """The separators of the labels in a column; if cells have ; or |, a comma is part of a name.
 
     >>> separators_of(["weather,sport", "sport"])
     ',;|'
@@ -49,9 +49,10 @@ class LabelSets(Labels):
     """Labels of which each example has any number.
 
     Attributes:
-      thresholds: the probability from which on each label applies, in the order of the names; ():
+      thresholds: the least probability at which each label applies, in the order of the names; ():
         one half.
-      separators: of the labels in a cell, as `separators_of` its column; none is part of a name.
+      separators: of the labels in a cell, as `separators_of` gives them for its column. Those in a
+        label's name do not separate.
     """
 
     thresholds: tuple[float, ...] = ()
@@ -63,7 +64,7 @@ class LabelSets(Labels):
     # ------------------------------------------------------------------------ from cells
 
     def of_column(self, cells: Iterable[Any]) -> Self:
-        """These labels, with the separators that the cells of a whole column show."""
+        """These labels with the separators that a whole column has."""
         separators = separators_of(cells)
         if separators != SEPARATORS and self.separators == SEPARATORS:
             logging.info("Labels are parted by ; or |: a comma is a part of a label.")
@@ -71,18 +72,16 @@ class LabelSets(Labels):
         return self
 
     def parse(self, value: Any) -> tuple[str, ...]:
-        """The labels in a cell, with a separator between, or in a list."""
+        """The labels in a list, or in a cell with separators between them."""
         if self.is_missing(value):
             raise ValueError("labels; an empty cell or list where none applies")
-        cells: Sequence[Any] = value if isinstance(value, list | tuple) else [value]
-        whole: list[str] = []
+        cells: Sequence[Any] = [value]
         if isinstance(value, str):
-            cells = self._parts(value)
-            whole = [value.strip()]
+            cells = self._split(value)
+        elif isinstance(value, list | tuple):
+            cells = value
         texts = [text_of(cell) for cell in cells]
-        are_names = None not in texts
-        if are_names and not {*self.names, *self.synonyms}.issuperset(texts):
-            are_names = not any(map(NO_NAME.fullmatch, [*whole, *texts]))
+        are_names = self._are_names(texts, value)
         names = [self.name_of(text) for text in texts if text] if are_names else []
         if not are_names or len(set(names)) < len(names):
             raise ValueError(
@@ -92,20 +91,39 @@ class LabelSets(Labels):
             )
         return tuple(names)
 
-    def _parts(self, cell: str) -> list[str]:
-        """The labels in a cell."""
+    def _split(self, cell: str) -> list[str]:
+        """The parts of a cell, each a label."""
         separators = self._free(self.separators)
         return re.split(f"[{separators}]", cell) if separators else [cell]
 
+    def _are_names(self, texts: Sequence[str | None], value: Any) -> bool:
+        """Whether texts may be names: they are known, or look like no printed list or vector.
+
+        Args:
+          texts: the parts of `value`.
+          value: the whole cell or list.
+        """
+        if None in texts:
+            return False
+        if {*self.names, *self.synonyms}.issuperset(texts):
+            return True
+        whole = [value.strip()] if isinstance(value, str) else []
+        return not any(map(NO_NAME.fullmatch, [*whole, *texts]))
+
     def _free(self, separators: str) -> str:
-        """Those separators that are in no name."""
-        return "".join(mark for mark in separators if not any(mark in name for name in self.names))
+        """The separators that are in no name."""
+        all_names = "".join(self.names)
+        return "".join(mark for mark in separators if mark not in all_names)
 
     def balanced_weights(self, labels: Iterable[Label]) -> tuple[float, ...]:
-        """Of each label the rows without it by those with it, so that both count alike; else 1."""
+        """For each label the rows without it / the rows with it: then both count alike.
+
+        The weight of a label that no row has, or all rows have, is 1.
+        """
         rows = np.array([self.ids(label) for label in labels])  # [N, L]
-        having = rows.sum(axis=0)
-        weights = np.where(having, (len(rows) - having) / np.maximum(having, 1), 1.0)
+        num_with = rows.sum(axis=0)  # [L]
+        num_without = len(rows) - num_with
+        weights = np.where(num_with, num_without / np.maximum(num_with, 1), 1.0)
         return tuple(float(weight) if weight else 1.0 for weight in weights)
 
     # ------------------------------------------------------------------------ numbers
@@ -121,14 +139,14 @@ class LabelSets(Labels):
     # ------------------------------------------------------------------------ thresholds
 
     def decide(self, probabilities: np.ndarray) -> np.ndarray:
-        """0 and 1 [N, L], with 1 for a probability that reaches the threshold of its label."""
+        """1 where a probability reaches the threshold of its label, else 0: int64 [N, L]."""
         return (np.asarray(probabilities) >= (self.thresholds or HALF)).astype(np.int64)
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> Self:
-        """These labels with thresholds by name; {}: with one half.
+        """These labels with thresholds by name; {}: one half.
 
         Raises:
-          InputError: they are of other labels.
+          InputError: the thresholds are of other labels.
         """
         return dataclasses.replace(self, thresholds=in_order_of(self.names, thresholds))
 
@@ -140,13 +158,13 @@ class LabelSets(Labels):
           probabilities: float [N, L].
         """
         gold = np.asarray(label_ids)
-        shares = np.asarray(probabilities)
-        thresholds = [best_threshold(shares[:, i], gold[:, i]) for i in range(self.size)]
+        probabilities = np.asarray(probabilities)
+        thresholds = [best_threshold(probabilities[:, i], gold[:, i]) for i in range(self.size)]
         return dataclasses.replace(self, thresholds=tuple(thresholds))
 
     @property
     def thresholds_by_name(self) -> dict[str, float]:
-        """The threshold of each label; none where all are one half by default."""
+        """The threshold of each label; {} if all have the default, one half."""
         return dict(zip(self.names, self.thresholds, strict=bool(self.thresholds)))
 
     # ------------------------------------------------------------------------ to files
@@ -164,20 +182,21 @@ class LabelSets(Labels):
         return "" if label is None else self._joined(label)
 
     def _joined(self, names: Iterable[str]) -> str:
-        """Names with a comma between, or, where a name has one, with another separator."""
-        return (self._free(SEPARATORS) or SEPARATORS)[0].join(names)
+        """Names with a comma between; if a name has a comma, with another separator."""
+        separators = self._free(SEPARATORS) or SEPARATORS
+        return separators[0].join(names)
 
 
 def check_threshold(threshold: str, labels: Labels, *, has_dev: bool) -> None:
     """Refuses a --threshold that is neither a probability nor `OF_DEV`, or that has no effect.
 
     Args:
-      threshold: as it was given.
+      threshold: the value of the flag.
       labels: of the task.
-      has_dev: whether there are dev data to choose it by.
+      has_dev: whether there are dev data to choose thresholds by.
 
     Raises:
-      InputError: it cannot be used.
+      InputError: the threshold cannot be used.
     """
     received = f"--threshold={threshold}"
     if not isinstance(labels, LabelSets):
@@ -194,24 +213,26 @@ def check_threshold(threshold: str, labels: Labels, *, has_dev: bool) -> None:
 
 
 def in_order_of(names: Sequence[str], thresholds: Mapping[str, float]) -> tuple[float, ...]:
-    """Thresholds by name, in the order of the names; () of none.
+    """The thresholds in the order of the names; () if there are none.
 
     Raises:
-      InputError: they are of other labels.
+      InputError: the thresholds are of other labels.
     """
-    if thresholds and thresholds.keys() != {*names}:
+    if not thresholds:
+        return ()
+    if thresholds.keys() != set(names):
         received = f"thresholds of the labels {', '.join(thresholds)}"
         expected = f"one of each of {', '.join(names)}"
         raise InputError(received, expected, "correct thresholds in model_facts.json")
-    return tuple(thresholds[name] for name in names) if thresholds else ()
+    return tuple(thresholds[name] for name in names)
 
 
 def best_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
-    """The threshold with the best F1 of one label; of equal ones the nearest to one half.
+    """The threshold with the best F1 of one label; of several the nearest to one half.
 
-    With the k highest probabilities, of which h are of rows that have the label, F1 is
-    2 h / (k + rows that have it). Between two different probabilities lies a threshold: in their
-    middle, or one half where it lies between them.
+    A threshold accepts the k highest probabilities, of which h are of rows that have the label: F1
+    is 2 h / (k + number of rows that have it). The threshold lies in the middle between two
+    different probabilities, or is one half if this lies between them.
 
     >>> best_threshold(np.array([0.1, 0.4, 0.2, 0.05]), np.array([0, 1, 1, 0]))
     0.15000000000000002
@@ -221,21 +242,21 @@ def best_threshold(probabilities: np.ndarray, gold: np.ndarray) -> float:
       gold: 1 for the rows that have the label, else 0, [N].
 
     Returns:
-      The threshold; one half if no row has the label, as then nothing can be learned of it.
+      The threshold; one half if no row has the label.
     """
-    having = int(np.sum(gold))
-    if not having:
+    num_with_label = int(np.sum(gold))
+    if not num_with_label:
         return HALF
     order = np.argsort(-probabilities, kind="stable")
-    shares = probabilities[order].astype(np.float64)
+    above = probabilities[order].astype(np.float64)  # the lowest of the k probabilities, by k - 1
+    below = np.append(above[1:], 0.0)  # the next lower probability
     hits = np.cumsum(gold[order])
-    counts = np.arange(1, len(shares) + 1)
-    scores = 2 * hits / (counts + having)
-    below = np.append(shares[1:], 0.0)  # the next lower probability
-    is_end = below < shares  # equal ones are on one side
-    middles = np.where((below < HALF) & (shares >= HALF), HALF, (shares + below) / 2)
-    best = is_end & (scores == scores[is_end].max(initial=0.0))
-    candidates = middles[best]
+    counts = np.arange(1, len(above) + 1)
+    scores = 2 * hits / (counts + num_with_label)  # F1
+    is_between = below < above  # a threshold does not part equal probabilities
+    middles = np.where((below < HALF) & (above >= HALF), HALF, (above + below) / 2)
+    is_best = is_between & (scores == scores[is_between].max(initial=0.0))
+    candidates = middles[is_best]
     if not len(candidates):  # all probabilities are 0
         return HALF
     return float(candidates[np.abs(candidates - HALF).argmin()])
@@ -248,8 +269,8 @@ class MultiLabel(Classification):
     """Any number of labels.
 
     Attributes:
-      thresholds: the probability from which on each label applies; (): one half.
-      class_weights: how often, for each label, a row that has it counts beside one that has not.
+      thresholds: the least probability at which each label applies; (): one half.
+      class_weights: for each label, the weight of rows that have it; others have weight 1.
     """
 
     name = "multi_label"
@@ -271,7 +292,7 @@ class MultiLabel(Classification):
     )
 
     def with_thresholds(self, thresholds, labels):
-        """This head, whose labels apply from other probabilities on."""
+        """This head with the least probability at which each label applies; {}: one half."""
         head = copy.copy(self)
         head.thresholds = in_order_of(labels, thresholds)
         return head
@@ -299,18 +320,18 @@ class MultiLabel(Classification):
         labels = tf.cast(tf.reshape(batch["label_ids"], tf.shape(logits)), tf.float32)
         if self.class_weights:
             weights = tf.constant(self.class_weights, tf.float32)
-            each = tf.nn.weighted_cross_entropy_with_logits(labels, logits, weights)
+            losses = tf.nn.weighted_cross_entropy_with_logits(labels, logits, weights)
         else:
-            each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
-        each = tf.reduce_mean(each, axis=-1)  # [B * K]
-        return {"multi_label": tf.reshape(each, tf.shape(batch["is_real_example"]))}
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        losses = tf.reduce_mean(losses, axis=-1)  # [B * K, L] -> [B * K]
+        return {"multi_label": tf.reshape(losses, tf.shape(batch["is_real_example"]))}
 
     def correct(self, outputs, batch):
-        """None: accuracy is counted by the metrics."""
+        """{}: the metrics of predictions count accuracy."""
         return {}
 
     def answers(self, outputs, labels):
-        """labels, probabilities, applies [B, L]."""
+        """labels, probabilities and applies, [B, L] each."""
         import tensorflow as tf
 
         probabilities = tf.sigmoid(outputs["logits"])  # [B, L]

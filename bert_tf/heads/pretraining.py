@@ -1,4 +1,4 @@
-"""The heads that BERT is pre-trained with (paper, section 3.1)."""
+"""The heads that BERT is pre-trained with (section 3.1): masked words, and next sentences."""
 
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,11 @@ if TYPE_CHECKING:
 class Pretraining(Head):
     """Masked words, and whether the second text follows the first.
 
-    masked_lm: the mean over the masked positions of the whole batch, sum(w * l) / (sum(w) + 1e-5),
-      of masked_lm_losses [B, P], which `tied_cross_entropy` computes in the model.
-    next_sentence: the mean over the sequences; 0 = the second text is the next, 1 = random.
+    The loss is the sum of two means over the whole batch:
+
+    masked_lm: of the masked positions, sum(w * l) / (sum(w) + 1e-5), with l the masked_lm_losses
+      [B, P], which the model computes by `tied_cross_entropy`.
+    next_sentence: of the sequences; label 0: the second text is the next, 1: a random one.
 
     Original: `get_masked_lm_output` and `get_next_sentence_output`.
     """
@@ -44,8 +46,8 @@ class Pretraining(Head):
 
         Args:
           config, num_classes, num_choices: as for `Head.model`.
-          with_losses: for training: masked_lm_ids int32 [B, P] as another input, and as another
-            output masked_lm_losses float32 [B, P], the cross entropy of each prediction.
+          with_losses: for training: another input, masked_lm_ids int32 [B, P], and another output,
+            masked_lm_losses float32 [B, P], the cross entropy of each prediction.
           num_sequences: K, as for `encode`; above 1 next_sentence_logits are [B, K, 2].
         """
         import keras
@@ -56,34 +58,38 @@ class Pretraining(Head):
         more = ["masked_lm_ids"] if with_losses else []
         inputs = token_inputs("masked_lm_positions", *more)
         outputs, embeddings = encode(config, inputs, num_sequences=num_sequences)
-        hidden, positions = outputs["sequence_output"], inputs["masked_lm_positions"]
-        predict = MaskedLmHead.from_bert_config(config, embeddings=embeddings)
+        x = outputs["sequence_output"]  # [B, S, D]
+        positions = inputs["masked_lm_positions"]  # [B, P]
+        masked_lm = MaskedLmHead.from_bert_config(config, embeddings=embeddings)
         if with_losses:
-            logits, losses = predict(hidden, positions, inputs["masked_lm_ids"])
+            logits, losses = masked_lm(x, positions, inputs["masked_lm_ids"])
             outputs["masked_lm_losses"] = losses  # [B, P]
         else:
-            logits = predict(hidden, positions)
+            logits = masked_lm(x, positions)
         outputs["masked_lm_logits"] = logits  # [B, P, V]
         if "next_sentence" in self.terms:
-            is_next = NextSentenceHead.from_bert_config(config)
-            logits = is_next(outputs["pooled_output"])  # [B, 2], or [B * K, 2]
+            next_sentence = NextSentenceHead.from_bert_config(config)
+            logits = next_sentence(outputs["pooled_output"])  # [B, 2], or [B * K, 2]
             if num_sequences > 1:
-                logits = keras.ops.reshape(logits, (-1, num_sequences, 2))
+                logits = keras.ops.reshape(logits, (-1, num_sequences, 2))  # [B, K, 2]
             outputs["next_sentence_logits"] = logits
         return BertModel(inputs, outputs, name=self.name, num_sequences=num_sequences)
 
     def item_weights(self, batch):
-        """masked_lm_weights [B, P], and 1 for each sequence of a row [B, K]."""
+        """masked_lm: masked_lm_weights [B, P]; next_sentence: 1 for each sequence, [B, K]."""
         import tensorflow as tf
 
         real = batch["is_real_example"][:, None]  # [B, 1]
-        weights = {"masked_lm": batch["masked_lm_weights"] * real, "next_sentence": real}
-        labels = batch.get("next_sentence_labels")
-        if labels is not None and labels.shape[1] > 1:  # of packed rows
-            in_row = tf.reduce_max(batch["input_mask"], axis=1, keepdims=True)  # [B, 1]
-            is_there = tf.range(labels.shape[1]) < in_row
-            weights["next_sentence"] = real * tf.cast(is_there, tf.float32)  # [B, K]
-        return {t: weights[t] for t in self.terms}
+        weights = {"masked_lm": batch["masked_lm_weights"] * real}
+        if "next_sentence" not in self.terms:
+            return weights
+        weights["next_sentence"] = real
+        most = batch["next_sentence_labels"].shape[1]  # K
+        if most > 1:  # packed rows, some of which have fewer sequences
+            num_sequences = tf.reduce_max(batch["input_mask"], axis=1, keepdims=True)  # [B, 1]
+            is_there = tf.range(most) < num_sequences  # [B, K]
+            weights["next_sentence"] = real * tf.cast(is_there, tf.float32)
+        return weights
 
     def losses(self, outputs, batch):
         """Cross entropies of both, [B, P] and [B, K]."""
@@ -109,12 +115,13 @@ def _next_sentence(outputs: Batch, batch: Batch) -> "tuple[tf.Tensor, tf.Tensor]
     """The logits [B, K, 2] and labels [B, K]."""
     import tensorflow as tf
 
-    labels, logits = batch["next_sentence_labels"], outputs["next_sentence_logits"]
-    return tf.reshape(logits, [-1, labels.shape[1], 2]), labels
+    labels = batch["next_sentence_labels"]
+    logits = tf.reshape(outputs["next_sentence_logits"], [-1, labels.shape[1], 2])
+    return logits, labels
 
 
 class FillMask(Pretraining):
-    """Masked words alone."""
+    """Masked words only."""
 
     name = "fill_mask"
     architecture = "BertForMaskedLM"

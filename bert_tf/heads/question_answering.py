@@ -1,10 +1,13 @@
-"""Answers in a text: the head of SQuAD."""
+"""The head of SQuAD, which finds answers in a text."""
 
 from bert_tf.heads.head import ENCODER, Head, HeadSizes, cross_entropy
 
 
 class QuestionAnswering(Head):
-    """For each token, how likely the answer begins with it, and ends with it."""
+    """Two logits for each token: that the answer starts there, and that it ends there.
+
+    Section 4.2. Original: run_squad.py, `create_model`.
+    """
 
     name = "question_answering"
     sizes = ()
@@ -27,7 +30,8 @@ class QuestionAnswering(Head):
         inputs = token_inputs()
         outputs, _ = encode(config, inputs, num_sequences=num_sequences)
         x = outputs["sequence_output"]  # [B, S, D]
-        if config.is_causal:  # no answer is scored at [CLS], which sees nothing
+        if config.is_causal:
+            # [CLS] stands for "no answer", but has seen no other token; the last one has.
             x = last_at_first(x, inputs["input_mask"], num_sequences)
         logits = TokenClassifier(num_classes=2, name="squad")(x)  # [B, S, 2]
         outputs |= {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}  # [B, S] each
@@ -43,28 +47,40 @@ class QuestionAnswering(Head):
         return tuple(Feature(name, tf.int64, 1, most=max_seq_length - 1) for name in names)
 
     def losses(self, outputs, batch):
-        """Half the sum of the cross entropies of start and end over all positions, [B].
+        """The mean of the cross entropies of start and end: [B], or [B, K] of packed rows.
 
-        Of packed rows [B, K], over a sequence's own tokens; else over padding too, as in the
-        original.
-
-        Of start_logits, end_logits [B, S] and start_positions, end_positions int32 [B, K], which
-        count from the beginning of a sequence.
+        The soft-max is over all S positions, padding included, as in the original; in packed rows
+        over the tokens of a sequence. start_logits and end_logits are [B, S]; start_positions and
+        end_positions, int32 [B, K], count from the beginning of a sequence.
         """
         import tensorflow as tf
 
-        from bert_tf.modeling.layers import MASKED_SCORE
-        from bert_tf.modeling.rows import tokens_before
-
-        ends, num_sequences = [], batch["start_positions"].shape[1]
+        losses = []
         for end in ("start", "end"):
-            logits, places = outputs[f"{end}_logits"], batch[f"{end}_positions"]
-            logits = tf.cast(logits, tf.float32)[:, None]  # [B, 1, S]
-            if num_sequences > 1:
-                numbers, number = batch["input_mask"], tf.range(1, num_sequences + 1)
-                is_own = numbers[:, None] == number[:, None]  # [B, K, S]
-                logits = tf.where(is_own, logits, MASKED_SCORE)
-                places += tokens_before(numbers, number[None])  # [B, K]
-                places = tf.minimum(places, logits.shape[-1] - 1)  # of sequences that are not there
-            ends.append(cross_entropy(logits, places))
-        return {"span": tf.reshape(tf.add_n(ends) / 2, tf.shape(batch["is_real_example"]))}
+            logits = tf.cast(outputs[f"{end}_logits"], tf.float32)[:, None]  # [B, 1, S]
+            positions = batch[f"{end}_positions"]  # [B, K]
+            if positions.shape[1] > 1:
+                logits, positions = _in_packed_rows(logits, positions, batch["input_mask"])
+            losses.append(cross_entropy(logits, positions))  # [B, K]
+        return {"span": tf.reshape(tf.add_n(losses) / 2, tf.shape(batch["is_real_example"]))}
+
+
+def _in_packed_rows(logits, positions, sequence_numbers):
+    """Logits [B, K, S] of each sequence's tokens, and positions [B, K] in the row.
+
+    Args:
+      logits: [B, 1, S].
+      positions: int32 [B, K], in the sequences.
+      sequence_numbers: int32 [B, S], the input_mask.
+    """
+    import tensorflow as tf
+
+    from bert_tf.modeling.layers import MASKED_SCORE
+    from bert_tf.modeling.rows import tokens_before
+
+    numbers = tf.range(1, positions.shape[1] + 1)  # [K]
+    is_of_sequence = sequence_numbers[:, None] == numbers[:, None]  # [B, K, S]
+    logits = tf.where(is_of_sequence, logits, MASKED_SCORE)
+    positions += tokens_before(sequence_numbers, numbers[None])
+    # A sequence that the row does not have might begin behind its end; its weight is 0.
+    return logits, tf.minimum(positions, logits.shape[-1] - 1)

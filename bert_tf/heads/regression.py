@@ -1,4 +1,4 @@
-"""A number, from a cell to a metric."""
+"""Regression: a number as the label, from a cell to a metric."""
 
 import dataclasses
 import math
@@ -26,8 +26,8 @@ class Scores(Labels):
 
     Attributes:
       limits: the least and the greatest score.
-      scale: mean and deviation of the training data's scores, if the model gives
-        (score - mean) / deviation.
+      scale: mean and standard deviation of the training scores, if the model is trained on
+        (score - mean) / deviation; None: it is trained on the scores.
     """
 
     limits: tuple[float, float] = (-math.inf, math.inf)
@@ -36,7 +36,7 @@ class Scores(Labels):
     kind: ClassVar[str] = "regression"
     takes_weights: ClassVar[bool] = False
     size: ClassVar[int] = 1
-    are_fixed: ClassVar[bool] = True  # there are no names to find
+    are_fixed: ClassVar[bool] = True  # there are no names
     columns: ClassVar[Sequence[str]] = ("score",)
 
     def parse(self, value: Any) -> float:
@@ -50,15 +50,15 @@ class Scores(Labels):
         return score
 
     def describe(self) -> str:
-        """The range."""
+        """A description of valid scores, for messages."""
         low, high = self.limits
         bounds = f" from {low:g} to {high:g}" if high < math.inf else ""
         return f"a finite number{bounds}, such as 2.5 or 1e-3"
 
     def with_names_in(self, labels: Iterable[Label]) -> "Scores":
-        """These labels, with a scale if the scores are too large or too close for a new head.
+        """These labels, with a scale if a new head could not learn the scores as they are.
 
-        Those with limits have none, nor have scores from -10 to 10 with a usual deviation.
+        Scores with limits need none, nor do scores from -10 to 10 that are not too close.
         """
         if math.isfinite(self.limits[0]):
             return self
@@ -70,34 +70,37 @@ class Scores(Labels):
         return dataclasses.replace(self, scale=scale)
 
     def ids(self, label: Label | None) -> list[float]:
-        """The score, in the scale."""
+        """The scaled score; without a label 0."""
         mean, deviation = self.scale or (0.0, 1.0)
         return [0.0 if label is None else (label - mean) / deviation]
 
     def unscaled(self, values: Any) -> Any:
-        """The scores."""
-        return np.asarray(values) * self.scale[1] + self.scale[0] if self.scale else values
+        """The scores of scaled values."""
+        if not self.scale:
+            return values
+        mean, deviation = self.scale
+        return np.asarray(values) * deviation + mean
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
-        """The scores as they are."""
+        """The outputs as they are, float64."""
         return logits.astype(np.float64)
 
     def decide(self, probabilities: np.ndarray) -> np.ndarray:
-        """The scores [N]."""
+        """The outputs [N, 1] -> [N]."""
         scores = np.asarray(probabilities)
         return scores.reshape(len(scores))
 
     def for_metrics(self, label_ids: Sequence, probabilities: Sequence) -> tuple:
-        """Scores, both [N]."""
+        """Gold scores and predicted scores, [N] each."""
         return self.unscaled(self.decide(label_ids)), self.decide(probabilities)
 
     def spell(self, prediction: Any) -> str:
-        """The score; within limits, if there are any, and then with three decimals."""
+        """The score; if there are limits, clipped to them and with three decimals."""
         score = np.clip(float(prediction), *self.limits)
         return f"{score:.3f}" if np.isfinite(self.limits).all() else f"{score:.9g}"
 
     def spell_label(self, label: Label | None) -> str:
-        """The score, with as many digits as tell it from all others."""
+        """The score with all digits that distinguish it from others."""
         return "" if label is None else repr(float(label)).removesuffix(".0")
 
 
@@ -135,11 +138,11 @@ class Regression(Classification):
         import tensorflow as tf
 
         logits = tf.reshape(tf.cast(outputs["logits"], tf.float32), tf.shape(batch["label_ids"]))
-        error = tf.square(logits - batch["label_ids"])
-        return {"regression": tf.reshape(error, tf.shape(batch["is_real_example"]))}
+        errors = tf.square(logits - batch["label_ids"])
+        return {"regression": tf.reshape(errors, tf.shape(batch["is_real_example"]))}
 
     def correct(self, outputs, batch):
-        """None."""
+        """{}: a score has no accuracy."""
         return {}
 
     def answers(self, outputs, labels):

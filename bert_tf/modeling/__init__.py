@@ -1,7 +1,7 @@
 """The model: layers, the encoder, heads.
 
-Importing a part of it registers with Keras all classes of ours that files of models name, so that
-`keras.models.load_model` and pickles find them.
+Importing any module of this folder registers our classes with Keras, so that
+`keras.models.load_model` and pickles find those that a model's file names.
 """
 
 import keras

@@ -1,8 +1,11 @@
-"""The heads of BERT, in `keras.ops` alone; dimensions and names as in layers.py.
+"""The layers of BERT's heads, in Keras alone; dimensions and names as in layers.py.
 
-masked tokens     [B, S, D] -> [B, P, V]
-sequences         [B, D]    -> [B, classes]     next sentence, sentence tasks, multiple choice
-tokens            [B, S, D] -> [B, S, classes]  tags, answer starts and ends
+MaskedLmHead        [B, S, D] -> [B, P, V]        masked tokens
+SequenceClassifier  [B, D]    -> [B, classes]     sentence tasks, multiple choice
+NextSentenceHead    [B, D]    -> [B, 2]           next sentence
+TokenClassifier     [B, S, D] -> [B, S, classes]  tags, answer starts and ends
+
+Models and losses that use them: bert_tf/heads.
 """
 
 from collections.abc import Callable
@@ -34,13 +37,13 @@ class MaskedLmHead(BertLayer):
         head = MaskedLmHead(embeddings=embeddings)
         logits = head(x, masked_lm_positions)        [B, S, D], int [B, P] -> [B, P, V]
 
-    Only masked positions are projected, and the projection is the table of the word embeddings.
-    What stands before it, norm(activation(dense(x))), is in the original's code alone. In a causal
-    model each token is predicted from the one before it.
+    Only the vectors at masked positions are projected to the vocabulary, by the table of the word
+    embeddings. norm(activation(dense(x))) before it is in the original's code, not in the paper. A
+    causal model predicts each token from the one before it.
 
-    The head holds its embeddings, and does not own them: they are trained and saved with the model
-    that has them as a layer. A copy of the head, from its configuration, holds none until `tie` is
-    called; `BertModel` does that for its copies and files.
+    The head refers to its embeddings without owning them: the model that has them as a layer trains
+    and saves them. A copy of the head, made from its configuration, has none until `tie` is called;
+    `BertModel` calls it for clones and loaded files.
 
     Original: `get_masked_lm_output`.
     """
@@ -57,14 +60,14 @@ class MaskedLmHead(BertLayer):
         layer_norm_eps: float = 1e-12,
         **kwargs: Any,
     ):
-        """With new weights, but for the table.
+        """Makes the inner layers; `build` makes their weights.
 
         Args:
           hidden_size: D; None: that of `embeddings`.
           activation: see `EncoderBlock`.
           embeddings: the layer to whose table the head is tied; None: `tie` is called later.
           vocab_size: V; None: that of `embeddings`.
-          causal: whether the model is.
+          causal: whether the encoder is causal.
           initializer_range, layer_norm_eps: see `EncoderBlock`.
           **kwargs: passed to keras.layers.Layer.
 
@@ -72,7 +75,7 @@ class MaskedLmHead(BertLayer):
           InputError: a size is missing or is not that of the embeddings, or as `EncoderBlock`.
         """
         super().__init__(**kwargs)
-        # In a closure, so that Keras takes them for no part of this layer.
+        # A closure hides the layer from Keras, which would save it as a part of this one.
         self._embeddings: Callable[[], Embeddings | None] = lambda: None
         if embeddings is not None:
             hidden_size = embeddings.hidden_size if hidden_size is None else hidden_size
@@ -104,21 +107,22 @@ class MaskedLmHead(BertLayer):
         return cls(**arguments | kwargs)
 
     def tie(self, embeddings: Embeddings) -> None:
-        """Takes the word table of a layer as the projection, now and whenever it changes.
+        """Uses the word table of a layer as the projection.
 
         Raises:
           InputError: the table has another size than the head.
         """
-        table = (embeddings.vocab_size, embeddings.hidden_size)
-        if table != (self.vocab_size, self.hidden_size):
-            received = f"embeddings of {table[0]} word pieces and hidden_size {table[1]}"
+        vocab_size = embeddings.vocab_size
+        hidden_size = embeddings.hidden_size
+        if (vocab_size, hidden_size) != (self.vocab_size, self.hidden_size):
+            received = f"embeddings of {vocab_size} word pieces and hidden_size {hidden_size}"
             expected = f"{self.vocab_size} and {self.hidden_size}, the sizes of {self.name}"
             raise InputError(received, expected, "give the embeddings of the same model")
         self._embeddings = lambda: embeddings
 
     @property
     def tied_to(self) -> Embeddings | None:
-        """The embeddings that the head holds."""
+        """The embeddings whose table the head uses; None if it is tied to none."""
         return self._embeddings()
 
     def build(
@@ -133,17 +137,17 @@ class MaskedLmHead(BertLayer):
         )  # [V]
 
     def call(self, sequence_output, masked_lm_positions, masked_lm_ids=None):
-        """Logits; with labels also losses.
+        """Computes logits; with labels also losses.
 
         Args:
           sequence_output: [B, S, D].
-          masked_lm_positions: int [B, P]. One that is not in the row is an error on CPUs; on
-            accelerators and under XLA, which know no such error, its vector is 0.
+          masked_lm_positions: int [B, P]. A position outside of the row is an error on CPUs; on
+            accelerators and under XLA, which report no such errors, its vector is 0.
           masked_lm_ids: int [B, P], or None.
 
         Returns:
-          logits [B, P, V]; with masked_lm_ids (logits, losses float32 [B, P]). Of the two an
-          unused one is pruned in a compiled function.
+          logits [B, P, V]; with masked_lm_ids (logits, losses float32 [B, P]). A compiled function
+          computes only those that it uses.
 
         Raises:
           InputError: the head is tied to no embeddings.
@@ -161,27 +165,30 @@ class MaskedLmHead(BertLayer):
         return logits, ops.reshape(losses, predictions)
 
     def _table(self) -> Tensor:
-        """The word table [V, D], its value in this call: so gradients reach it."""
+        """The word table [V, D] as a tensor of this call, so that gradients reach the variable."""
         embeddings = self._embeddings()
         if embeddings is None or not embeddings.built:
             received = f"{self.name}, a head that is tied to no embeddings that have been called"
-            remedy = f"call {self.name}.tie(embeddings) with the Embeddings layer of the model; "
-            remedy += "clones and loaded files of a BertModel are tied by themselves"
+            remedy = (
+                f"call {self.name}.tie(embeddings) with the Embeddings layer of the model; "
+                "clones and loaded files of a BertModel are tied by themselves"
+            )
             raise InputError(received, "the word table that it projects to", remedy)
         return ops.cast(ops.copy(embeddings.word_embeddings), self.compute_dtype)
 
     def _gathered(self, sequence_output: Tensor, positions: Tensor) -> Tensor:
-        """The vectors that predictions are made from: [B, S, D], [B, P] -> [B * P, D]."""
+        """The vectors that tokens are predicted from: [B, S, D], [B, P] -> [B * P, D]."""
         batch, length, hidden = ops.shape(sequence_output)
-        positions = ops.cast(positions, "int32")  # Keras builds with floats
+        positions = ops.cast(positions, "int32")  # Keras builds loaded models with floats
         if self.causal:
             positions = ops.maximum(positions - 1, 0)
         is_inside = ops.logical_and(positions >= 0, positions < length)  # [B, P]
-        rows = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
-        # Outside of its row, an index beyond the end: CPUs refuse it, and no other row is read.
-        places = ops.where(is_inside, positions + rows, batch * length)
+        row_starts = ops.arange(batch, dtype="int32")[:, None] * length  # [B, 1]
+        # A position outside of its row must not read another row. It gets an index beyond the last
+        # row: CPUs refuse it, elsewhere the vector is set to 0 below.
+        indices = ops.where(is_inside, positions + row_starts, batch * length)  # [B, P]
         x = ops.reshape(sequence_output, (-1, hidden))  # [B * S, D]
-        x = ops.take(x, ops.reshape(places, (-1,)), axis=0)  # [B * P, D]
+        x = ops.take(x, ops.reshape(indices, (-1,)), axis=0)  # [B * P, D]
         return ops.where(ops.reshape(is_inside, (-1, 1)), x, ops.cast(0, x.dtype))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
@@ -195,8 +202,8 @@ class MaskedLmHead(BertLayer):
         return (*predictions, self.vocab_size)
 
     def compute_output_spec(self, sequence_output, masked_lm_positions, masked_lm_ids=None):
-        """[B, P, V], or that and [B, P]."""
-        shape = masked_lm_positions.shape
+        """[B, P, V]; with labels also [B, P]."""
+        shape = masked_lm_positions.shape  # [B, P]
         logits = keras.KerasTensor((*shape, self.vocab_size), dtype=self.compute_dtype)
         losses = keras.KerasTensor(shape, dtype="float32")
         return logits if masked_lm_ids is None else (logits, losses)
@@ -228,29 +235,30 @@ def tied_cross_entropy(x: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -
     def cross_entropy(x: Tensor, table: Tensor, bias: Tensor) -> tuple:
         scores = ops.cast(ops.matmul(x, ops.transpose(table)), "float32")  # [M, V]
         bias32 = ops.cast(bias, "float32")
-        # Nothing is above this shift; so the bias needs no pass of its own over the scores.
+        # An upper bound of the logits; their maximum would take another pass, with the bias.
         shift = ops.max(scores, axis=1, keepdims=True) + ops.max(bias32)  # [M, 1]
         e = ops.exp(scores + bias32 - shift)  # [M, V]
         z = ops.sum(e, axis=1)  # [M]
-        if backend.standardize_dtype(x.dtype) == "float32":  # the scores are not read again
-            of_label = ops.sum(x * ops.take(table, labels, axis=0), axis=1)  # [M]
-        else:  # rounded as in the sum over all: otherwise the loss could fall below 0
-            of_label = ops.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-        of_label = of_label + ops.take(bias32, labels, axis=0)  # [M], the labels' logits
+        if backend.standardize_dtype(x.dtype) == "float32":  # does not read the scores again
+            label_logits = ops.sum(x * ops.take(table, labels, axis=0), axis=1)  # [M]
+        else:  # rounded as in z: otherwise a loss could fall below 0
+            label_logits = ops.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+        label_logits = label_logits + ops.take(bias32, labels, axis=0)  # [M]
 
         def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
+            # TensorFlow passes it by name, other backends by position.
             g = arguments[0] if upstream is None else upstream  # [M]
             rows = ops.arange(ops.shape(labels)[0], dtype=labels.dtype)
             cells = ops.stack([rows, labels], axis=1)  # [M, 2]
-            at_label = ops.exp(of_label - shift[:, 0]) - z  # [M]
+            at_label = ops.exp(label_logits - shift[:, 0]) - z  # [M]
             w = ops.cast(ops.scatter_update(e, cells, at_label), x.dtype)  # [M, V]
             scale = ops.cast(g / z, x.dtype)[:, None]  # [M, 1]
-            d_x = scale * ops.matmul(w, table)
-            d_table = ops.matmul(ops.transpose(w), scale * x)
-            d_bias = ops.matmul(ops.transpose(scale), w)[0]  # this way w need not be transposed
+            d_x = scale * ops.matmul(w, table)  # [M, D]
+            d_table = ops.matmul(ops.transpose(w), scale * x)  # [V, D]
+            d_bias = ops.matmul(ops.transpose(scale), w)[0]  # [V]; w need not be transposed
             return d_x, d_table, ops.cast(d_bias, bias.dtype)
 
-        return ops.log(z) + shift[:, 0] - of_label, gradient
+        return ops.log(z) + shift[:, 0] - label_logits, gradient
 
     return cross_entropy(x, table, bias)
 
@@ -261,8 +269,9 @@ class SequenceClassifier(BertLayer):
 
         logits = SequenceClassifier(num_classes=3)(pooled)       [B, D] -> [B, 3]
 
-    In float32 by default: it is little work, and close logits stay apart. The initializer's range
-    is that of the original's run_classifier.py and run_squad.py, whatever the configuration has.
+    It computes in float32 by default: this is little work, and keeps close logits apart. The
+    initializer's range is that of the original's run_classifier.py and run_squad.py, which do not
+    read it from the configuration.
     """
 
     def __init__(
@@ -273,12 +282,12 @@ class SequenceClassifier(BertLayer):
         dtype: Any = "float32",
         **kwargs: Any,
     ):
-        """With new weights.
+        """Stores the sizes; `build` makes the weights.
 
         Args:
           num_classes: of the task.
           initializer_range: see `Embeddings`.
-          dtype: of the layer, as of Keras's.
+          dtype: the dtype policy, as for Keras's layers.
           **kwargs: passed to keras.layers.Layer.
 
         Raises:
@@ -311,7 +320,7 @@ class SequenceClassifier(BertLayer):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class TokenClassifier(SequenceClassifier):
-    """The same for each token: [B, S, D] -> [B, S, classes]; in SQuAD for start and end."""
+    """Logits for each token, [B, S, D] -> [B, S, classes]; the classes of SQuAD: start, end."""
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -338,7 +347,7 @@ class NextSentenceHead(SequenceClassifier):
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class MergeChoices(keras.layers.Layer):
-    """Merges the choices into the batch (section 4.4)."""
+    """Makes each choice of an example a row of the batch (section 4.4)."""
 
     def call(self, x: Tensor) -> Tensor:
         """x [B, C, S] -> [B * C, S]."""

@@ -1,7 +1,6 @@
-"""What we use of Keras though its name begins with an underscore: all of it, each with its reason.
+"""All private names of Keras that we use, each with its reason.
 
-tests/modeling/test_keras_private.py fails where Keras changes one of them, and where another file
-uses one.
+tests/modeling/test_keras_private.py fails if Keras changes one, or if another file uses one.
 """
 
 import importlib
@@ -11,31 +10,31 @@ import keras
 
 
 def index_of_variable(optimizer: keras.Optimizer, variable: Any) -> int:
-    """The place of a variable among those that an optimizer was built with.
+    """The index of a variable among those that an optimizer was built with.
 
-    On TensorFlow Keras calls `update_step` with a tf.Variable, under a strategy with a device's
-    part of one, and nothing public says to which of the optimizer's variables it belongs.
+    On TensorFlow, Keras calls `update_step` with a tf.Variable, under a strategy with one device's
+    copy of it. No public function finds the Keras variable that it belongs to.
     """
     return optimizer._get_variable_index(variable)
 
 
 class SumsFirst(keras.optimizers.Optimizer):
-    """An optimizer that clips the gradients of a whole batch, as a training loop does.
+    """An optimizer that sums gradients over replicas before it clips them, as our loop does.
 
-    Keras clips those of each replica, and of an embedding a list of slices in which a row may stand
-    several times: both have another norm. Nothing public comes between the mean of accumulated
-    gradients and the update.
+    Keras clips on each replica, and an embedding's gradient as slices, in which a row may occur
+    several times; the norm is another one in both cases. No public method is called between the
+    mean of accumulated gradients and the update.
     """
 
     def clipped(self, gradients: list[Any]) -> list[Any]:
-        """The gradients of the whole batch as they are applied; they are dense."""
+        """Clips the gradients of the whole batch, which are dense."""
         raise NotImplementedError
 
     def _clip_gradients(self, grads: list[Any]) -> list[Any]:
         return self.clipped(_summed(grads))
 
     def _all_reduce_sum_gradients(self, grads_and_vars: Any) -> Any:
-        return grads_and_vars  # they are summed
+        return grads_and_vars  # `_clip_gradients` has summed them
 
 
 def _summed(gradients: list[Any]) -> list[Any]:

@@ -1,21 +1,21 @@
-"""The layers of BERT, up to its pooler; in Keras alone, so they run on every backend.
+"""The layers of BERT up to its pooler, in Keras alone: they run on every backend.
 
     x = Embeddings(vocab_size=30522, hidden_size=768)(input_ids, segment_ids)    [B, S, D]
     x = EncoderBlock(768, num_heads=12, intermediate_size=3072)(x)               [B, S, D]
     pooled = Pooler(768)(x)                                                      [B, D]
 
-or with the sizes of a configuration, `EncoderBlock.from_bert_config(config, name="layer_0")`.
+A `BertConfig` gives the same sizes: `EncoderBlock.from_bert_config(config, name="layer_0")`.
 
 Dimensions, here and in the whole project:
 
     B batch    S sequence    P predictions    D hidden    N heads    H head size, D = N * H
     F feed-forward    V vocabulary    T segment types
 
-Masks have one meaning everywhere: 0 is not seen, anything else is. Sections are those of the paper
-(Devlin et al., 2019) and of the one it takes its encoder from (Vaswani et al., 2017).
+In every mask 0 hides a token, and any other value lets it be seen. Sections without a name are
+those of BERT's paper (Devlin et al., 2019); its encoder is that of Vaswani et al. (2017).
 
-Layers and weights are named so that a variable's path is its name in the original's checkpoints,
-less the leading `bert/`, `bert/encoder/` or `cls/` (`names.py`).
+A variable's path is its name in the original's checkpoints without the leading `bert/`,
+`bert/encoder/` or `cls/` (`names.py`).
 """
 
 import inspect
@@ -36,7 +36,7 @@ from bert_tf.modeling.memory import Dropout
 
 Tensor = Any  # of any backend
 Shape = tuple[int | None, ...]
-MASKED_SCORE = -10000.0  # added to the scores of what is not seen; finite, as in the original
+MASKED_SCORE = -10000.0  # added to the scores of hidden tokens; finite, as in the original
 ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
     "gelu": lambda x: ops.gelu(x, approximate=True),
     "gelu_erf": lambda x: ops.gelu(x, approximate=False),
@@ -50,10 +50,11 @@ ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
 
 
 class BertLayer(keras.layers.Layer):
-    """A layer that keeps its constructor's arguments as attributes of the same names.
+    """The base of BERT's layers.
 
-    They are its configuration. Its output has the Keras mask of its input. Subclasses set
-    initializer_range, and layer_norm_eps, before they make parts that need them.
+    A subclass stores each argument of its constructor in an attribute of the same name, where
+    `get_config` finds it; initializer_range and layer_norm_eps before it makes inner layers, which
+    take them from there. The output has the Keras mask of the input.
     """
 
     def __init__(self, **kwargs: Any):
@@ -66,7 +67,7 @@ class BertLayer(keras.layers.Layer):
         for cls in type(self).__mro__:
             if issubclass(cls, BertLayer) and "__init__" in vars(cls):
                 for name in inspect.signature(cls.__init__).parameters:
-                    # A subclass that keeps one under another name adds it in its own get_config.
+                    # An argument without such an attribute is left to the subclass's get_config.
                     if name not in config and hasattr(self, name):
                         config[name] = getattr(self, name)
         return config | quantized_dtype(self)
@@ -87,12 +88,12 @@ class BertLayer(keras.layers.Layer):
         return Dropout(rate, name="dropout", **self.part_arguments())
 
     def part_arguments(self) -> dict[str, Any]:
-        """What the layers inside of this one take over: dtype, and whether they are trained."""
+        """Arguments that inner layers share with this one: dtype policy, and trainable."""
         return {"dtype": self.dtype_policy, "trainable": self.trainable}
 
 
 def checked_size(name: str, value: Any) -> int:
-    """A number of rows, heads or the like, at least 1; else `InputError`."""
+    """A size, such as a number of heads, as an int; raises `InputError` if it is below 1."""
     value = _number(value)
     remedy = "give a number; sizes of a configuration: from_bert_config(config)"
     check(name, value, int, low=1, high=2**31 - 1, remedy=remedy)
@@ -100,21 +101,21 @@ def checked_size(name: str, value: Any) -> int:
 
 
 def checked_rate(name: str, value: Any) -> float:
-    """A rate of dropout, at least 0 and below 1; else `InputError`."""
+    """A dropout rate as a float; raises `InputError` unless 0 <= rate < 1."""
     value = _number(value)
     check(name, value, float, low=0, below=1)
     return value
 
 
 def checked_scale(name: str, value: Any) -> float:
-    """A deviation or an epsilon, at least 0; else `InputError`."""
+    """A standard deviation or an epsilon as a float; raises `InputError` if it is negative."""
     value = _number(value)
     check(name, value, float, low=0, high=1e6)
     return value
 
 
 def _number(value: Any) -> Any:
-    """NumPy's numbers as Python's, which configurations are saved with."""
+    """A NumPy number as Python's, so that it can be saved as JSON."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -123,13 +124,13 @@ def _number(value: Any) -> Any:
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Embeddings(BertLayer):
-    """Word + segment + position embeddings, normalized (section 3, figure 2).
+    """The normalized sum of word, segment and position embeddings (section 3, figure 2).
 
         embed = Embeddings(vocab_size=30522, hidden_size=768)
         x = embed(input_ids, segment_ids)                     int [B, S] each -> [B, S, D]
-        x = embed(input_ids, segment_ids, mask=input_mask)    with a mask of one's own
+        x = embed(input_ids, segment_ids, mask=input_mask)    with an explicit mask
 
-    The result carries a Keras mask for the layers after it: `mask` if it is given, otherwise
+    The result carries a Keras mask for the following layers: `mask` if it is given, otherwise
     `input_ids != 0` if `mask_zero`.
 
     Original: `embedding_lookup` and `embedding_postprocessor`.
@@ -148,23 +149,24 @@ class Embeddings(BertLayer):
         layer_norm_eps: float = 1e-12,
         **kwargs: Any,
     ):
-        """With new tables.
+        """Stores the sizes; `build` makes the tables.
 
         Args:
           vocab_size: V, rows of the word table.
           hidden_size: D.
-          max_positions: rows of the position table, the longest sequence.
+          max_positions: rows of the position table; the length of the longest sequence.
           type_vocab_size: T, rows of the segment table.
           dropout: rate, below 1.
-          mask_zero: whether id 0 is padding where no mask is given.
-          initializer_range: deviation of the truncated normal that new weights are drawn from.
+          mask_zero: whether id 0 is padding if no mask is given.
+          initializer_range: standard deviation of the truncated normal for new weights.
           layer_norm_eps: added to variances.
           **kwargs: passed to keras.layers.Layer.
 
         Raises:
           InputError: a size is not positive, or a rate is out of range.
         """
-        super().__init__(**{"autocast": False, **kwargs})  # which would round ids
+        # No autocast by default: it would round ids that come as floats.
+        super().__init__(**{"autocast": False, **kwargs})
         self.vocab_size = checked_size("vocab_size", vocab_size)
         self.hidden_size = checked_size("hidden_size", hidden_size)
         self.max_positions = checked_size("max_positions", max_positions)
@@ -175,7 +177,7 @@ class Embeddings(BertLayer):
         self.layer_norm_eps = checked_scale("layer_norm_eps", layer_norm_eps)
         self.norm = self.make_layer_norm()
         self.drop = self.make_dropout(dropout)
-        # A Keras initializer repeats its values, so each table has its own.
+        # One for each table: a Keras initializer draws the same values again.
         self.initializers = [TruncatedNormal(stddev=initializer_range) for _ in range(3)]
 
     @classmethod
@@ -195,31 +197,30 @@ class Embeddings(BertLayer):
 
     def build(self, input_ids_shape: Shape) -> None:
         """Makes the three tables and the normalization."""
-        of_words, of_types, of_positions = self.initializers
-        self.word_embeddings = self._table("word_embeddings", self.vocab_size, of_words)
+        words, types, positions = self.initializers
+        self.word_embeddings = self._table("word_embeddings", self.vocab_size, words)
         self.token_type_embeddings = self._table(
-            "token_type_embeddings", self.type_vocab_size, of_types
+            "token_type_embeddings", self.type_vocab_size, types
         )
-        self.position_embeddings = self._table(
-            "position_embeddings", self.max_positions, of_positions
-        )
+        self.position_embeddings = self._table("position_embeddings", self.max_positions, positions)
         self.norm.build((*input_ids_shape, self.hidden_size))
         self.drop.build((*input_ids_shape, self.hidden_size))
 
     def _table(self, name: str, rows: int, initializer: Any) -> Tensor:
-        # Not cast to the compute dtype: many gradients are added up in one row.
+        """A new table [rows, D]."""
+        # No autocast: a row sums the gradients of many tokens, which needs float32.
         shape = (rows, self.hidden_size)
         return self.add_weight(shape=shape, initializer=initializer, autocast=False, name=name)
 
     def call(self, input_ids, segment_ids=None, positions=None, training=None, mask=None):
-        """Each token is the sum of three vectors; then normalization and dropout.
+        """Adds three vectors for each token, then normalizes and drops.
 
         Args:
-          input_ids: int [B, S]. Floats, with which Keras builds a loaded model, are cast.
-          segment_ids: int [B, S], 0 for the first text, 1 for the second; None: 0.
+          input_ids: int [B, S]; float32 is cast, as Keras builds loaded models with floats.
+          segment_ids: int [B, S], 0 for the first text, 1 for the second; None: all 0.
           positions: int [B, S]; None: 0, 1, 2, ...
-          training: whether there is dropout.
-          mask: [B, S], 0 for what is not seen; the result's Keras mask.
+          training: whether dropout acts.
+          mask: [B, S], the Keras mask of the result.
 
         Returns:
           [B, S, D].
@@ -227,38 +228,46 @@ class Embeddings(BertLayer):
         Raises:
           InputError: ids are float16 or bfloat16, or a row is longer than `max_positions`.
         """
+        input_ids = self._checked_ids(input_ids, may_be_longer=positions is not None)
+        words = ops.convert_to_tensor(self.word_embeddings)  # [V, D]
+        x = ops.take(words, input_ids, axis=0)  # [B, S, D]
+        x += self._segment_vectors(input_ids, segment_ids)
+        x += self._position_vectors(ops.shape(input_ids)[1], positions)
+        return self.drop(self.norm(x), training=training)
+
+    def _checked_ids(self, input_ids: Tensor, *, may_be_longer: bool) -> Tensor:
+        """The ids as int32 [B, S]; `may_be_longer`: than the position table."""
         if keras.backend.standardize_dtype(input_ids.dtype) in ("bfloat16", "float16"):
             remedy = "give integers; a Sequential model needs keras.Input((None,), dtype='int32')"
             raise InputError(f"ids of type {input_ids.dtype}", "whole numbers", remedy)
         input_ids = ops.cast(input_ids, "int32")
         length = ops.shape(input_ids)[1]
-        if positions is None and isinstance(length, int) and length > self.max_positions:
+        if not may_be_longer and isinstance(length, int) and length > self.max_positions:
             received = f"sequences of {length}"
             raise InputError(received, f"at most {self.max_positions}", "cut the texts")
-        words = ops.convert_to_tensor(self.word_embeddings)  # [V, D]
-        x = ops.take(words, input_ids, axis=0)  # [B, S, D]
-        x += self._segments(input_ids, segment_ids)
-        table = ops.convert_to_tensor(self.position_embeddings)
-        if positions is None:
-            x += table[:length]  # [S, D] to each row
-        else:
-            x += ops.take(table, ops.cast(positions, "int32"), axis=0)  # [B, S, D]
-        return self.drop(self.norm(x), training=training)
+        return input_ids
 
-    def _segments(self, input_ids: Tensor, segment_ids: Tensor) -> Tensor:
-        """The segment embeddings [B, S, D]; without ids that of segment 0, [D]."""
+    def _segment_vectors(self, input_ids: Tensor, segment_ids: Tensor | None) -> Tensor:
+        """The segment embedding of each token, [B, S, D]; without ids that of segment 0, [D]."""
         table = ops.convert_to_tensor(self.token_type_embeddings)  # [T, D]
         if segment_ids is None:
             return table[0]
         segment_ids = ops.cast(segment_ids, "int32")
-        # `stack` fails unless both shapes agree; the sum above would broadcast.
+        # `stack` fails if the shapes differ, where the sum in `call` would broadcast.
         segment_ids = ops.stack([input_ids, segment_ids])[1]  # [B, S]
-        # A product with one-hot rows: a gradient without scatter, for the two or so types.
+        # T is small: a product with one-hot rows is cheap, and its gradient needs no scatter.
         one_hot = ops.one_hot(segment_ids, self.type_vocab_size, dtype=self.variable_dtype)
         return ops.matmul(one_hot, table)  # [B, S, D]
 
+    def _position_vectors(self, length: Any, positions: Tensor | None) -> Tensor:
+        """The position embedding of each token: [S, D] for all rows, or [B, S, D]."""
+        table = ops.convert_to_tensor(self.position_embeddings)  # [max_positions, D]
+        if positions is None:
+            return table[:length]  # [S, D]
+        return ops.take(table, ops.cast(positions, "int32"), axis=0)  # [B, S, D]
+
     def compute_mask(self, input_ids: Tensor, previous_mask: Tensor = None) -> Tensor:
-        """The given mask, else where ids are not 0, bool [B, S]; None without `mask_zero`."""
+        """The mask of the call as bool [B, S]; without one `input_ids != 0`, if `mask_zero`."""
         if previous_mask is not None:
             return ops.cast(previous_mask, "bool")
         return ops.not_equal(input_ids, 0) if self.mask_zero else None
@@ -274,53 +283,65 @@ class Embeddings(BertLayer):
 def attention_bias(
     shape: tuple, masks: list[Tensor | None], attention_mask: Tensor | None, causal: bool
 ) -> Tensor:
-    """What is added to attention scores: 0 where a token sees another, else -10000.
+    """The bias of attention scores: 0 where a token sees another, else -10000.
 
     Args:
       shape: (B, N, S).
-      masks: [B, S] each, 0 where a token is seen by none; those that are None do not count.
+      masks: [B, S] each, 0 for tokens that are hidden from all; None is skipped.
       attention_mask: [B, S, S], [B, 1, S, S] or [B, N, S, S], 0 where a token (first S) does not
         see another (second S); or None.
-      causal: whether a token sees itself and those before it alone (the left-to-right model of
-        Devlin et al., section 5.1).
+      causal: whether a token sees only itself and the tokens before it (the left-to-right model
+        of section 5.1).
 
     Returns:
       float32, broadcast to [B, N, S, S]; 0 without a mask. A token sees what all masks allow.
 
     Raises:
-      InputError: a mask has another shape; where sizes are unknown it fails in the backend.
+      InputError: a mask has another shape. The backend raises its own error if the size is known
+        only when the graph runs.
     """
     batch, heads, length = shape
-    seen = []
+    visible = []  # bool, each broadcast to [B, N, S, S]
     for mask in masks:
         if mask is not None:
             mask = _checked_mask("padding_mask", mask, (batch, length))
-            seen.append(ops.reshape(mask, (batch, 1, 1, length)))
+            visible.append(ops.reshape(mask, (batch, 1, 1, length)))
     if attention_mask is not None and len(attention_mask.shape) == 4:
-        heads = 1 if attention_mask.shape[1] == 1 else heads  # one for all
-        seen.append(_checked_mask("attention_mask", attention_mask, (batch, heads, length, length)))
+        heads = 1 if attention_mask.shape[1] == 1 else heads  # 1: the same mask for all heads
+        mask = _checked_mask("attention_mask", attention_mask, (batch, heads, length, length))
+        visible.append(mask)
     elif attention_mask is not None:
         mask = _checked_mask("attention_mask", attention_mask, (batch, length, length))
-        seen.append(ops.reshape(mask, (batch, 1, length, length)))
+        visible.append(ops.reshape(mask, (batch, 1, length, length)))
     if causal:
         positions = ops.arange(length, dtype="int32")
-        seen.append(positions[:, None] >= positions)  # [S, S]
-    allowed = 1.0
-    for mask in seen:
-        allowed *= ops.cast(mask, "float32")
-    return (1.0 - allowed) * MASKED_SCORE
+        visible.append(positions[:, None] >= positions)  # [S, S]
+    product = 1.0  # of all masks: 1 where all are true
+    for mask in visible:
+        product *= ops.cast(mask, "float32")
+    return (1.0 - product) * MASKED_SCORE
 
 
 def _checked_mask(name: str, mask: Tensor, shape: tuple) -> Tensor:
-    """The mask as bool. Where sizes are unknown, `reshape` or `logical_or` fails on others."""
-    sizes = zip(mask.shape, shape, strict=False)
-    is_other = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in sizes)
-    if len(mask.shape) != len(shape) or is_other:
+    """The mask as bool, of the given shape."""
+    if not _may_agree(mask.shape, shape):
         wanted = {"padding_mask": "[B, S]", "attention_mask": "[B, S, S] or [B, N, S, S]"}
         received = f"{name} of shape {list(mask.shape)} for {list(shape)}"
         raise InputError(received, wanted[name], "give the one as the other, or correct its shape")
     mask = ops.cast(mask, "bool")
+    # Sizes that are unknown until the graph runs are compared there: one of these two fails.
     return ops.logical_or(mask, ops.reshape(mask, shape))
+
+
+def _may_agree(shape: Shape, expected: tuple) -> bool:
+    """Whether two shapes have the same number of axes, and the same sizes where both are known."""
+    if len(shape) != len(expected):
+        return False
+    for size, wanted in zip(shape, expected, strict=True):
+        are_known = isinstance(size, int) and isinstance(wanted, int)
+        if are_known and size != wanted:
+            return False
+    return True
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -330,14 +351,14 @@ class SelfAttention(BertLayer):
         attention = SelfAttention(hidden_size=768, num_heads=12)
         context = attention(x, padding_mask=input_mask)           [B, S, D] -> [B, S, D]
 
-    Without the projection of the joined heads, which is the block's. Called with x [B, S, D] and
+    The projection of the joined heads is part of `EncoderBlock`. Arguments of a call, beside x:
 
         padding_mask              [B, S], 0 for padding
         attention_mask            [B, S, S] or [B, N, S, S], 0 where a token (first S) does not see
                                   another (second S)
         return_attention_scores   also gives the soft-max's probabilities, float32 [B, N, S, S]
 
-    Both masks and the Keras mask of x combine: a token sees what all of them allow.
+    A token sees what both masks and the Keras mask of x allow.
 
     Original: `attention_layer`.
     """
@@ -352,13 +373,13 @@ class SelfAttention(BertLayer):
         initializer_range: float = 0.02,
         **kwargs: Any,
     ):
-        """With new projections.
+        """Makes the projections; `build` makes their weights.
 
         Args:
           hidden_size: D.
           num_heads: N; the head size H is D / N.
           dropout: rate of the probabilities' dropout, below 1.
-          causal: whether a token sees itself and those before it alone.
+          causal: whether a token sees only itself and the tokens before it.
           initializer_range: see `Embeddings`.
           **kwargs: passed to keras.layers.Layer.
 
@@ -392,7 +413,7 @@ class SelfAttention(BertLayer):
         return cls(**arguments | kwargs)
 
     def build(self, x_shape: Shape) -> None:
-        """Makes the three projections."""
+        """Makes the weights of the three projections."""
         for part in (self.query, self.key, self.value, self.drop):
             part.build(x_shape)
 
@@ -403,10 +424,10 @@ class SelfAttention(BertLayer):
         attention_mask=None,
         training=None,
         return_attention_scores=False,
-        mask=None,  # the Keras mask of x: Keras fills in `mask` if x is the only tensor,
-        x_mask=None,  # otherwise `x_mask`
+        mask=None,  # the Keras mask of x, which Keras passes as `mask` if x is the only tensor,
+        x_mask=None,  # and as `x_mask` if there are more
     ):
-        """Attention(Q, K, V) = softmax(Q Kᵀ / √H) V for each head; the heads are joined."""
+        """Computes Attention(Q, K, V) = softmax(Q Kᵀ / √H) V for each head, and joins the heads."""
         batch, length, hidden = ops.shape(x)
         shape = (batch, self.num_heads, length)
         bias = attention_bias(shape, [mask, x_mask, padding_mask], attention_mask, self.causal)
@@ -414,10 +435,11 @@ class SelfAttention(BertLayer):
         key = self._split_heads(self.key(x))  # [B, N, S, H]
         value = self._split_heads(self.value(x))  # [B, N, S, H]
         if memory.in_training_step(training) and not return_attention_scores:
-            # The same result as below; its gradient keeps less in memory.
+            # The same result as below, with a gradient that keeps less in memory.
             context = memory.attend(query, key, value, bias, self.drop)  # [B, S, N, H]
             return ops.reshape(context, (batch, length, hidden))  # [B, S, D]
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * query.shape[-1] ** -0.5
+        scale = query.shape[-1] ** -0.5  # 1 / √H
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2))) * scale  # [B, N, S, S]
         probabilities = ops.softmax(ops.cast(scores, "float32") + bias, axis=-1)  # [B, N, S, S]
         dropped = self.drop(ops.cast(probabilities, self.compute_dtype), training=training)
         context = ops.transpose(ops.matmul(dropped, value), (0, 2, 1, 3))  # [B, S, N, H]
@@ -435,15 +457,18 @@ class SelfAttention(BertLayer):
         return x_shape
 
     def compute_output_spec(self, x, *args, return_attention_scores=False, **kwargs):
-        """[B, S, D], or that and [B, N, S, S]."""
+        """[B, S, D]; with scores also [B, N, S, S]."""
         return attention_spec(self, x, return_attention_scores)
 
 
 def attention_spec(layer: Any, x: Tensor, with_scores: bool) -> Any:
-    """The outputs of a layer that attends: [B, S, D]; with scores also [B, N, S, S]."""
-    y = keras.KerasTensor(x.shape, dtype=layer.compute_dtype)
-    scores = (x.shape[0], layer.num_heads, x.shape[1], x.shape[1])
-    return (y, keras.KerasTensor(scores, "float32")) if with_scores else y
+    """The outputs of an attention layer: [B, S, D]; with scores also [B, N, S, S]."""
+    context = keras.KerasTensor(x.shape, dtype=layer.compute_dtype)
+    if not with_scores:
+        return context
+    batch, length, _ = x.shape
+    scores = keras.KerasTensor((batch, layer.num_heads, length, length), "float32")
+    return context, scores
 
 
 # ---------------------------------------------------------------------------- encoder block
@@ -458,10 +483,10 @@ class EncoderBlock(BertLayer):
 
     Other arguments of a call: see `SelfAttention`.
 
-    In a training step that recomputes blocks, a block keeps its input alone for the gradient, and
-    computes again what else the backward pass needs: some 20 tensors as large as its input, of one
-    block at a time. A step then computes a third more. In a step that recomputes attention, the
-    gradient of the activation is computed from its input and keeps nothing.
+    In a training step that recomputes blocks (`memory.py`), only a block's input is kept for the
+    gradient; the backward pass recomputes the rest, some 20 tensors of that size, for one block at
+    a time. A step then computes a third more. In a step that recomputes attention, the derivative
+    of the activation is also recomputed, from the activation's input.
 
     Original: `transformer_model`.
     """
@@ -480,13 +505,13 @@ class EncoderBlock(BertLayer):
         layer_norm_eps: float = 1e-12,
         **kwargs: Any,
     ):
-        """With new weights.
+        """Makes the inner layers; `build` makes their weights.
 
         Args:
           hidden_size: D.
           num_heads: N.
           intermediate_size: F, the width of the feed-forward network.
-          dropout: rate of each sub-layer's output.
+          dropout: rate of the dropout of each sub-layer's output.
           attention_dropout: rate of the probabilities' dropout.
           activation: gelu (the tanh form, as in the original), gelu_erf, relu, tanh or linear.
           causal, initializer_range: see `SelfAttention`.
@@ -543,7 +568,7 @@ class EncoderBlock(BertLayer):
         return cls(**arguments | kwargs)
 
     def build(self, x_shape: Shape) -> None:
-        """Builds the parts, under the names that the original gives their weights."""
+        """Builds the inner layers in the scopes that give weights the original's names."""
         with keras.name_scope("attention"):
             self.attention.build(x_shape)
             with keras.name_scope("output"):
@@ -566,10 +591,10 @@ class EncoderBlock(BertLayer):
         mask=None,
         x_mask=None,
     ):
-        """Attention, then the feed-forward network; each is added to its input and normalized."""
+        """Applies attention, then the feed-forward network: norm(x + sublayer(x)) each."""
         activation = ACTIVATIONS[self.activation]
-        if training and memory.recomputes("attention"):  # its derivative, too
-            activation = keras.remat(activation)
+        if training and memory.recomputes("attention"):
+            activation = keras.remat(activation)  # its derivative is not kept, but recomputed
 
         def block(x: Tensor) -> Any:  # [B, S, D] -> [B, S, D]
             attended = self.attention(
@@ -598,7 +623,7 @@ class EncoderBlock(BertLayer):
         return x_shape
 
     def compute_output_spec(self, x, *args, return_attention_scores=False, **kwargs):
-        """[B, S, D], or that and [B, N, S, S]."""
+        """[B, S, D]; with scores also [B, N, S, S]."""
         return attention_spec(self, x, return_attention_scores)
 
 
@@ -611,12 +636,14 @@ class Pooler(BertLayer):
 
         pooled = Pooler(hidden_size=768)(x)                       [B, S, D] -> [B, D]
 
-    The dense layer and tanh are in the original's code alone. `models.encode` gives a causal
-    model's last token as the first one. Original: `BertModel`.
+    The dense layer and tanh are in the original's code, not in the paper. In a causal model
+    `models.encode` puts the last token first, as only that one sees the others.
+
+    Original: `BertModel`.
     """
 
     def __init__(self, hidden_size: int, initializer_range: float = 0.02, **kwargs: Any):
-        """With a new projection; arguments: see `SelfAttention`."""
+        """Makes the projection; arguments: see `SelfAttention`."""
         super().__init__(**kwargs)
         self.hidden_size = checked_size("hidden_size", hidden_size)
         self.initializer_range = checked_scale("initializer_range", initializer_range)
@@ -633,12 +660,13 @@ class Pooler(BertLayer):
         return cls(**arguments | kwargs)
 
     def build(self, x_shape: Shape) -> None:
-        """Makes the projection."""
+        """Makes the projection's weights."""
         self.projection.build((x_shape[0], x_shape[-1]))
 
     def call(self, x: Tensor) -> Tensor:
         """x [B, S, D] -> [B, D]."""
-        return ops.tanh(self.projection(x[:, 0]))
+        first = x[:, 0]  # [B, D], of [CLS]
+        return ops.tanh(self.projection(first))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
         """None: a vector of the whole sequence has no padding."""

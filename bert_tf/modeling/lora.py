@@ -2,8 +2,8 @@
 
     x W    becomes    x (W + alpha / rank * A B)
 
-W [in, out] is frozen, A [in, rank] and B [rank, out] are trained. B begins as 0, so that the model
-first computes what it did before.
+W [in, out] is frozen, A [in, rank] and B [rank, out] are trained. B begins as 0, so that at first
+the model computes the same as without LoRA.
 Source: Hu et al. (2021), "LoRA: Low-Rank Adaptation of Large Language Models", section 4.
 """
 
@@ -19,7 +19,7 @@ from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.modeling.parts import parts_of
 
-# The dense layers of the encoder: the paths that have each.
+# Patterns of the paths of the encoder's dense layers, by the names of `targets`.
 TARGETS = {
     "query": r"layer_\d+/attention/self/query",
     "key": r"layer_\d+/attention/self/key",
@@ -36,9 +36,9 @@ _ENCODER = r"(embeddings|layer_\d+|pooler)/"
 class Dense(keras.layers.Dense):
     """A dense layer that takes all rows as one matrix, [..., in] -> [..., units].
 
-    So its gradient is one product, and no batched ones. Besides, unlike Keras's own: a subclass can
-    be quantized, and its policy is found by its path in a layer that is loaded; what LoRA merges is
-    not rounded to the compute dtype; and factors that are loaded again can be trained.
+    Its gradient is one product instead of a batch of them. Other differences from Keras's layer: a
+    subclass can be quantized, and finds its dtype policy by its path when it is loaded; the kernel
+    with LoRA's product is not rounded to the compute dtype; loaded LoRA factors can be trained.
     """
 
     def call(self, x: Any) -> Any:
@@ -48,7 +48,7 @@ class Dense(keras.layers.Dense):
 
     @property
     def dtype_policy(self) -> Any:
-        """As Keras's own; of a layer that was made with policies by path, that of its path."""
+        """Like Keras's; if the layer was made with policies by path, the one of its path."""
         return policy_at(super().dtype_policy, self.path)
 
     @dtype_policy.setter
@@ -57,26 +57,29 @@ class Dense(keras.layers.Dense):
 
     @property
     def kernel(self) -> Any:
-        """As Keras's own, with LoRA's product; but what is saved is not rounded as in `call`."""
+        """Like Keras's, with LoRA's product; but a saved kernel is not rounded as in `call`."""
         if not self.lora_enabled or self.quantization_mode:
             return super().kernel
         factors = ops.matmul(self.lora_kernel_a, self.lora_kernel_b)
         return frozen_kernel(self) + factors * (self.lora_alpha / self.lora_rank)
 
     def quantize(self, mode: Any = None, type_check: bool = True, config: Any = None) -> None:
-        """As Keras's own, which refuses every subclass."""
+        """Like Keras's, which refuses subclasses."""
         super().quantize(mode, type_check=False, config=config)
 
     def load_own_variables(self, store: Any) -> None:
-        """As Keras's own, which also zeroes LoRA's first factor: no gradient would be left."""
-        first = ops.copy(self.lora_kernel_a) if self.lora_enabled else None
+        """Like Keras's, which also sets A to 0; with A and B both 0, neither has a gradient."""
+        lora_a = ops.copy(self.lora_kernel_a) if self.lora_enabled else None
         super().load_own_variables(store)
-        if first is not None:
-            self.lora_kernel_a.assign(first)
+        if lora_a is not None:
+            self.lora_kernel_a.assign(lora_a)
 
 
 def policy_at(policy: Any, path: str | None) -> Any:
-    """The policy of the layer at a path, None before it is built; `policy` may be one for all."""
+    """The dtype policy of the layer at a path, from one policy for all or a map by path.
+
+    The path is None before the layer is built.
+    """
     by_path = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
     return policy[f"{path}"] if by_path else policy
 
@@ -103,22 +106,22 @@ def add_lora(
     alpha: float | None = None,
     targets: list[str] | tuple[str, ...] = ("query", "value"),
 ) -> int:
-    """Freezes the encoder, and trains factors of a low rank beside some of its kernels.
+    """Freezes the encoder, and trains low-rank factors beside some of its kernels.
 
-    The heads stay trainable. Call it when the weights are loaded, and before `model.compile`.
+    The heads stay trainable. Call it after loading weights, and before `model.compile`.
     `model.save` and `bert_tf.save_weights` write the merged kernels, W + alpha / rank * A B, under
-    their own names: what is saved is a model without LoRA, as large as before.
-    Loaded again, all its weights are trainable.
+    the usual names: the saved model has no LoRA, is as large as before, and all its weights are
+    trainable when it is loaded.
 
     Args:
       model: a model of this package; it is changed.
       rank: columns of A, at most as many as the kernel's rows and columns.
-      alpha: scale of the product, divided by the rank; default: the rank.
-      targets: of query, key, value, attention_output, intermediate, output and pooler; by default
-        as in the paper.
+      alpha: the scale of the product is alpha / rank; default: alpha = rank.
+      targets: some of query, key, value, attention_output, intermediate, output and pooler; the
+        default is that of the paper.
 
     Returns:
-      The number of weights that are trained now.
+      The number of trained weights.
 
     Raises:
       InputError: the rank is invalid, or the model has no encoder of ours.
@@ -137,18 +140,20 @@ def add_lora(
         layer.enable_lora(rank, lora_alpha=alpha)
     for layer in parts_of(model, keras.layers.Layer):
         if re.match(_ENCODER, f"{layer.path}/"):
-            layer.trainable = True  # a frozen layer's variables are not trained, whatever they are
+            layer.trainable = True  # variables of a frozen layer are never trained
     for variable in model.weights:
         if re.match(_ENCODER, variable.path):
             variable.trainable = variable.name.startswith("lora_kernel")
     forget_functions(model)
     trained = sum(math.prod(variable.shape) for variable in model.trainable_variables)
-    what = f"LoRA of rank {rank} beside {len(chosen)} kernels"
-    logging.info("%s: %s of %s weights are trained.", what, trained, model.count_params())
+    kernels = f"LoRA of rank {rank} beside {len(chosen)} kernels"
+    logging.info("%s: %s of %s weights are trained.", kernels, trained, model.count_params())
     return trained
 
 
 def forget_functions(model: keras.Model) -> None:
-    """Makes a model and those inside of it trace again what they compute: layers have changed."""
+    """Makes a model and its inner models trace their functions anew, as layers have changed."""
     for part in parts_of(model, keras.Model):
-        part.train_function = part.test_function = part.predict_function = None
+        part.train_function = None
+        part.test_function = None
+        part.predict_function = None

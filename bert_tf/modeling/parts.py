@@ -1,4 +1,4 @@
-"""The layers inside of a layer or model, by what its attributes hold."""
+"""The layers inside of a layer or model: those in its attributes."""
 
 from collections.abc import Iterator
 from types import UnionType
@@ -8,16 +8,16 @@ import keras
 
 
 def parts_of(layer: keras.layers.Layer, kind: type | UnionType) -> list[Any]:
-    """The layer itself and all layers inside of it that are of a kind, each once.
+    """The layers of a class in a layer, itself included, each once.
 
-    In the order in which they were made parts, the outer ones before the inner ones.
+    They are in the order in which they became parts, an outer layer before its inner ones.
     """
-    found: dict[int, Any] = {}
+    parts: dict[int, Any] = {}  # by id
 
     def visit(part: keras.layers.Layer) -> None:
-        if id(part) in found:
+        if id(part) in parts:
             return
-        found[id(part)] = part
+        parts[id(part)] = part
         if isinstance(part, keras.Model):
             for inner in part.layers:
                 visit(inner)
@@ -26,13 +26,16 @@ def parts_of(layer: keras.layers.Layer, kind: type | UnionType) -> list[Any]:
                 visit(inner)
 
     visit(layer)
-    return [part for part in found.values() if isinstance(part, kind)]
+    return [part for part in parts.values() if isinstance(part, kind)]
 
 
 def _layers_in(value: Any) -> Iterator[keras.layers.Layer]:
-    """The layers in an attribute: one, or those of lists and dicts."""
+    """The layers in an attribute: a layer, or those in lists and dicts."""
     if isinstance(value, keras.layers.Layer):
         yield value
-    elif isinstance(value, list | tuple | dict):
-        for item in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _layers_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
             yield from _layers_in(item)

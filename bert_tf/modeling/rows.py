@@ -1,11 +1,11 @@
-"""Rows of several sequences, one after the other (Krell et al., 2021).
+"""Packed rows: several sequences in a row, one after the other (Krell et al., 2021).
 
     sequence_numbers   1 1 1 1 2 2 3 3 3 0 0       int [B, S], the input_mask of such rows
     places             0 1 2 3 0 1 0 1 2 .
 
-1 for the tokens of the first sequence, 2 for those of the second, 0 for padding. A model that is
-built for such rows (`models.encode`, num_sequences above 1) lets a token see those of its own
-sequence alone, counts positions from the beginning of each, and pools each.
+The number is 1 for tokens of the first sequence, 2 for those of the second, 0 for padding. In a
+model for such rows (`models.encode`, num_sequences above 1) a token sees only its own sequence,
+positions start at 0 in each sequence, and each is pooled.
 
 Dimensions: B rows, S tokens, K sequences of a row at most, D hidden.
 """
@@ -19,19 +19,20 @@ Tensor = Any  # of any backend
 
 
 def numbered(input_mask: Tensor, num_sequences: int) -> Tensor:
-    """The mask as sequence numbers: of rows of one sequence anything but 0 is 1; int [B, S]."""
+    """The sequence numbers in an input_mask; with one sequence a row 0 and 1; int [B, S]."""
     if num_sequences > 1:
         return input_mask
     return ops.cast(ops.not_equal(input_mask, 0), "int32")
 
 
 def same_sequence(sequence_numbers: Tensor) -> Tensor:
-    """Whether a token sees another, as an attention_mask: [B, S] -> bool [B, S, S].
+    """Whether two tokens are of the same sequence, as an attention_mask: [B, S] -> bool [B, S, S].
 
-    Padding sees padding: a token that sees nothing has no probabilities.
+    Padding sees padding, as every token must see something for a soft-max.
     """
-    numbers = sequence_numbers
-    return ops.equal(ops.expand_dims(numbers, 2), ops.expand_dims(numbers, 1))
+    rows = ops.expand_dims(sequence_numbers, 2)  # [B, S, 1]
+    columns = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
+    return ops.equal(rows, columns)
 
 
 def places_in_sequences(sequence_numbers: Tensor) -> Tensor:
@@ -44,7 +45,7 @@ def places_in_sequences(sequence_numbers: Tensor) -> Tensor:
 def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
     """The vectors of the first tokens of sequences 1 to K: x [B, S, D] -> [B, K, D].
 
-    Of an absent sequence that of an arbitrary token.
+    A sequence that the row does not have gets the vector of an arbitrary token.
     """
     numbers = ops.arange(1, num_sequences + 1, dtype="int32")[None, :]  # [1, K]
     places = tokens_before(sequence_numbers, numbers)  # [B, K]
@@ -55,33 +56,39 @@ def first_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Ten
 def last_tokens(x: Tensor, sequence_numbers: Tensor, num_sequences: int) -> Tensor:
     """The vectors of the last tokens of sequences 1 to K: x [B, S, D] -> [B, K, D].
 
-    Of an absent sequence that of the last one before it.
+    A sequence that the row does not have gets the vector of the last one before it.
     """
-    # [1, K, 1]; not as a tensor, which LiteRT's converter would make an input.
-    numbers = np.arange(1, num_sequences + 1, dtype="int32")[None, :, None]
-    of_tokens = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
-    is_until = ops.logical_and(of_tokens > 0, of_tokens <= numbers)  # [B, K, S]
-    positions = ops.cumsum(ops.ones_like(of_tokens), axis=2) - 1  # [B, 1, S]
-    places = ops.max(positions * ops.cast(is_until, "int32"), axis=2)  # [B, K]
+    # Of NumPy: LiteRT's converter would make a tensor an input of the model.
+    numbers = np.arange(1, num_sequences + 1, dtype="int32")[None, :, None]  # [1, K, 1]
+    token_numbers = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
+    is_up_to = ops.logical_and(token_numbers > 0, token_numbers <= numbers)  # [B, K, S]
+    positions = ops.cumsum(ops.ones_like(token_numbers), axis=2) - 1  # [B, 1, S]
+    places = ops.max(positions * ops.cast(is_up_to, "int32"), axis=2)  # [B, K]
     return ops.take_along_axis(x, ops.expand_dims(places, 2), axis=1)
 
 
 def last_at_first(x: Tensor, input_mask: Tensor, num_sequences: int) -> Tensor:
-    """[B, S, D], with the vector of each sequence's last token at its first one."""
-    sequence_numbers = numbered(input_mask, num_sequences)
+    """x [B, S, D], with the vector of each sequence's last token in the place of its first."""
+    sequence_numbers = numbered(input_mask, num_sequences)  # [B, S]
     last = last_tokens(x, sequence_numbers, num_sequences)  # [B, K, D]
-    number = ops.expand_dims(ops.maximum(sequence_numbers - 1, 0), 2)  # [B, S, 1]
-    before = ops.pad(sequence_numbers, ((0, 0), (1, 0)))[:, :-1]  # [B, S]
+    index = ops.expand_dims(ops.maximum(sequence_numbers - 1, 0), 2)  # [B, S, 1]
+    before = ops.pad(sequence_numbers, ((0, 0), (1, 0)))[:, :-1]  # [B, S], of the token before
     is_first = ops.logical_and(sequence_numbers > 0, ops.not_equal(sequence_numbers, before))
-    last = ops.take_along_axis(last, number, axis=1)  # [B, S, D]
+    last = ops.take_along_axis(last, index, axis=1)  # [B, S, D]
     return ops.where(ops.expand_dims(is_first, 2), last, x)
 
 
-def tokens_before(sequence_numbers: Tensor, of: Tensor) -> Tensor:
-    """How many tokens of a row are of sequences with smaller numbers: int32, of the shape of `of`.
+def tokens_before(sequence_numbers: Tensor, numbers: Tensor) -> Tensor:
+    """How many tokens of its row come before a sequence, which is its first token's position.
 
-    0 for number 0, the padding.
+    Args:
+      sequence_numbers: of the tokens, int [B, S].
+      numbers: of sequences, int [B, n] or [1, n]; the result is 0 for number 0, the padding.
+
+    Returns:
+      int32 [B, n].
     """
-    own = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
-    is_before = ops.logical_and(own > 0, ops.less(own, of[:, :, None]))  # [B, n, S]
-    return ops.sum(ops.cast(is_before, "int32"), axis=-1)
+    token_numbers = ops.expand_dims(sequence_numbers, 1)  # [B, 1, S]
+    is_smaller = ops.less(token_numbers, numbers[:, :, None])  # [B, n, S]
+    is_before = ops.logical_and(token_numbers > 0, is_smaller)
+    return ops.sum(ops.cast(is_before, "int32"), axis=-1)  # [B, n]

@@ -1,1 +1,1 @@
-"""Batches -> updates: the loop, one step of it, the optimizer, the devices."""
+"""Training: the loop, a step of it, the optimizer, the devices."""

@@ -1,6 +1,9 @@
-"""Strategies (one device, several, several hosts, a TPU), and how batches get to their devices.
+"""Devices and processes: strategies, batches on devices, runs on several hosts, reports of hangs.
 
-Also the processes of a run on several hosts, and reports of what hangs.
+make_strategy         one device, several, several hosts, a TPU
+OneOfSeveral          this process as one of several
+distributed_batches   batches, spread over the devices
+HANGS                 reports what makes no progress
 """
 
 import contextlib
@@ -17,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-# TensorFlow exports no other way to tell the processes of a run that one has failed.
+# There is no public function that tells the other processes of a run that this one has failed.
 from tensorflow.python.eager import context
 
 from bert_tf import runtime, terminal
@@ -35,19 +38,19 @@ def make_strategy(
     tpu_zone: str | None = None,
     gcp_project: str | None = None,
 ) -> tf.distribute.Strategy:
-    """The `tf.distribute` strategy of that name. To be called before TensorFlow uses a device.
+    """The `tf.distribute` strategy of a name; call it before TensorFlow uses a device.
 
     Args:
       name: one of `STRATEGIES`. auto is multiworker if TF_CONFIG names several processes, mirrored
         if there are several GPUs or logical CPU devices, otherwise one.
-      tpu: for the strategy tpu: the TPU's name, its grpc:// address, or local, that of this
+      tpu: for the strategy tpu: the TPU's name, its grpc:// address, or local for that of this
         machine.
       tpu_zone: the zone of the TPU, if the metadata server does not know it.
       gcp_project: the project of the TPU, likewise.
 
     Raises:
-      InputError: the devices are unavailable, TF_CONFIG is invalid, or it names several processes
-        and the strategy would not make them one run.
+      InputError: the devices are unavailable, TF_CONFIG is invalid, or it names several processes,
+        which a strategy of one process would not join.
     """
     processes = 1
     if name == "multiworker" or (name != "tpu" and os.environ.get(CLUSTER)):
@@ -78,7 +81,8 @@ def num_processes() -> int:
     text = os.environ.get(CLUSTER, "")
     try:
         config = json.loads(text)
-        jobs, task = config["cluster"], config["task"]
+        jobs = config["cluster"]
+        task = config["task"]
         if not set(jobs) <= {"chief", "worker"}:
             raise ValueError(f"the jobs {', '.join(jobs)}")
         addresses = jobs[task["type"]]
@@ -102,8 +106,8 @@ def _multi_worker_strategy(processes: int) -> tf.distribute.Strategy:
     terminal.name_process(name)
     process = runtime.process = OneOfSeveral()
     # No CommunicationOptions(timeout_seconds): each collective would keep a thread for that time.
-    # The constructor waits for the others to start, and no Python thread runs meanwhile: of a hang
-    # there only come the stacks.
+    # The constructor waits for the others to start, and no Python thread runs meanwhile: if it
+    # hangs, only the stacks are reported, not the message.
     logging.info("%s: waiting for all %d processes.", name, processes)
     with HANGS.watched("wait for the other processes to start"):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -136,9 +140,9 @@ def _tpu_strategy(tpu: str | None, zone: str | None, project: str | None) -> Any
 # ---------------------------------------------------------------------------- several processes
 
 FAILURE = "bert_tf: a process has failed"  # the text of the error that `tell_failure` causes
-SECONDS_TO_READ = 1  # before the end: peers may still be fetching its part of a collective
-# What TensorFlow raises in the others when a process is gone.
-_OF_LOSS = re.compile(
+SECONDS_TO_READ = 1  # peers may still fetch this process's part of a collective when it ends
+# The errors that TensorFlow raises in the other processes if one is lost.
+_LOSS_ERRORS = re.compile(
     "(Unavailable|Aborted|Cancelled|DeadlineExceeded|FailedPrecondition|Internal|Unknown)Error"
 )
 
@@ -146,18 +150,19 @@ _OF_LOSS = re.compile(
 class OneOfSeveral(runtime.Alone):
     """This process as one of several, each of which trains on its part of every batch.
 
-    Errors may come from losing another one even before this one has joined them.
+    It is set as `runtime.process` before `join`: waiting for the others may fail, too.
     """
 
     def join(self, strategy: tf.distribute.Strategy) -> None:
-        """Shares the strategy with the others from now on."""
+        """Connects this process with the others of a strategy."""
 
         def on_replica(number):
             return tf.distribute.get_replica_context().all_gather(number[None], axis=0)
 
         self._strategy = strategy
         self._gather = tf.function(lambda number: strategy.run(on_replica, args=(number,)))
-        self.has_peers, self.is_chief = True, strategy.extended._is_chief
+        self.has_peers = True
+        self.is_chief = strategy.extended._is_chief
 
     def all_gather(self, number: int) -> list[int]:
         """The numbers of all processes, in their order; waits for all."""
@@ -166,7 +171,7 @@ class OneOfSeveral(runtime.Alone):
             return self._strategy.experimental_local_results(gathered)[0].numpy().tolist()
 
     def check_same(self, numbers: Mapping[str, int]) -> None:
-        """Raises InputError in every process if one of the numbers differs between processes."""
+        """Raises InputError in every process if a number differs between processes."""
         for name, number in numbers.items():
             if len(set(self.all_gather(number))) > 1:
                 self.leave()
@@ -176,35 +181,35 @@ class OneOfSeveral(runtime.Alone):
 
     def leave(self) -> None:
         """Waits until all other processes are done, then leaves the run."""
-        with contextlib.suppress(tf.errors.OpError):  # they have passed it, and ended
+        with contextlib.suppress(tf.errors.OpError):  # the others have ended already
             self.all_gather(0)
         time.sleep(SECONDS_TO_READ)
 
     def tell_failure(self) -> None:
-        """Ends what the processes compute together: this one has failed, and would fail again.
-
-        The others would wait for it otherwise, as for one that was lost.
-        """
+        """Makes the other processes fail, as this one has; otherwise they would wait for it."""
         if self.has_peers:
             time.sleep(SECONDS_TO_READ)
-            with contextlib.suppress(tf.errors.OpError):  # they have failed as well
+            with contextlib.suppress(tf.errors.OpError):  # the others have failed, too
                 context.context().report_error_to_cluster(tf.errors.FAILED_PRECONDITION, FAILURE)
             time.sleep(SECONDS_TO_READ)
 
     def ending(self, error: BaseException) -> tuple[int, str] | None:
         """The exit code and message for an error that another process has caused, else None.
 
-        The processes cannot go on without a lost one, nor take it in again while they run.
+        Without a lost process the others cannot continue, nor can it join them again.
         """
-        kind, again = type(error).__name__, "the same command resumes from the last checkpoint."
-        if not _OF_LOSS.fullmatch(kind):
+        kind = type(error).__name__
+        if not _LOSS_ERRORS.fullmatch(kind):
             return None
         if FAILURE in str(error):
             time.sleep(SECONDS_TO_READ)
             return 1, "failed, as another process of this run did: its log says why"
         reason = (str(error).strip() or kind).splitlines()[-1]
-        lost = f"another process of this run was lost, or does not answer ({kind}: {reason})."
-        return 1, f"failed: {lost}\nStart all processes again: {again}"
+        return 1, (
+            "failed: another process of this run was lost, or does not answer "
+            f"({kind}: {reason}).\n"
+            "Start all processes again: the same command resumes from the last checkpoint."
+        )
 
 
 # ---------------------------------------------------------------------------- batches to devices
@@ -220,25 +225,30 @@ def distributed_batches(
       batches: of records.
       start: number of the first batch.
     """
-    replicas = strategy.num_replicas_in_sync
+    num_parts = strategy.num_replicas_in_sync
 
     def dataset(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        parts_here = replicas // context.num_input_pipelines
+        parts_here = num_parts // context.num_input_pipelines
         first_part = context.input_pipeline_id * parts_here
-        shares = {"num_parts": replicas, "first_part": first_part, "parts_here": parts_here}
-        # For several hosts TensorFlow would drop the static number of rows, as the last part of a
-        # finite dataset may be short. Ours never is, and nobody reads beyond the last.
+        dataset = batches.dataset(
+            start=start, num_parts=num_parts, first_part=first_part, parts_here=parts_here
+        )
+        # With several hosts TensorFlow drops the static number of rows of a finite dataset, whose
+        # last part may be short. Ours never is, and nothing reads beyond the last batch.
         endless = tf.data.experimental.assert_cardinality(tf.data.experimental.INFINITE_CARDINALITY)
-        return batches.dataset(start=start, **shares).apply(endless)
+        return dataset.apply(endless)
 
     hosts = remote_hosts(strategy)
     if hosts:
-        return _sent(strategy, iter(dataset(tf.distribute.InputContext())), hosts)
+        parts = iter(dataset(tf.distribute.InputContext()))
+        return _sent_batches(strategy, parts, hosts)
     return iter(strategy.distribute_datasets_from_function(dataset))
 
 
-def _sent(strategy: tf.distribute.Strategy, parts: Iterator, hosts: Sequence[str]) -> Iterator[Any]:
-    """Batches whose parts are made in this process, each sent to the machine of its replica."""
+def _sent_batches(
+    strategy: tf.distribute.Strategy, parts: Iterator, hosts: Sequence[str]
+) -> Iterator[Any]:
+    """Batches whose parts this process makes, and sends to the machines of the replicas."""
 
     def send(context: tf.distribute.experimental.ValueContext) -> Any:
         part = next(parts)
@@ -250,29 +260,28 @@ def _sent(strategy: tf.distribute.Strategy, parts: Iterator, hosts: Sequence[str
 
 
 def remote_hosts(strategy: tf.distribute.Strategy) -> list[str]:
-    """The CPU beside each replica's device if the devices are of other processes, else nothing."""
+    """The CPU of each replica's machine if another process has the devices; otherwise []."""
     try:
         devices = [tf.DeviceSpec.from_string(name) for name in strategy.extended.worker_devices]
-    except RuntimeError:  # the default strategy, this process's first device, has no such list
+    except RuntimeError:  # the default strategy has no such list; its device is of this process
         return []
-    own = tf.DeviceSpec.from_string(tf.constant(0).device)
-    if (devices[0].job, devices[0].task) == (own.job, own.task):
+    here = tf.DeviceSpec.from_string(tf.constant(0).device)
+    if (devices[0].job, devices[0].task) == (here.job, here.task):
         return []
     return [device.replace(device_type="CPU", device_index=0).to_string() for device in devices]
 
 
 def on_remote_host(strategy: tf.distribute.Strategy) -> contextlib.AbstractContextManager:
-    """A context in which operations run on the machine of the devices, if that is another one.
+    """A context in which operations run on the machine of the devices, if it is not this one.
 
-    Their tensors must be there: that machine answers this one, but may not be able to ask it for a
-    value.
+    They need their tensors there: that machine may be unable to fetch values from this one.
     """
     hosts = remote_hosts(strategy)
     return tf.device(hosts[0]) if hosts else contextlib.nullcontext()
 
 
 def on_this_host(variable: tf.Variable) -> tf.Tensor:
-    """The value of a variable in this host's memory; that of a CPU's is not copied."""
+    """The value of a variable in this host's memory; a variable on its CPU is not copied."""
     value = variable.read_value()
     with tf.device("CPU:0"):
         return tf.identity(value)
@@ -280,9 +289,9 @@ def on_this_host(variable: tf.Variable) -> tf.Tensor:
 
 # ---------------------------------------------------------------------------- hangs
 
-COMPILING = 3  # times the limit, for what compiles something first
-SLOWER = 5  # times the usual duration, where that is known, are no hang
-SECONDS_TO_LOG = 1.0  # from the message to the stacks
+COMPILING = 3  # the limit is so many times as long for a call that compiles
+SLOWER = 5  # a call is no hang until it takes so many times its usual duration
+SECONDS_TO_LOG = 1.0  # between the message and the stacks
 _HANG = """\
 No progress for %s: %s, in process %d on %s.
 Usual causes: a device, a file system or another process of the run hangs; or steps are slow.
@@ -294,7 +303,7 @@ raise --hang_seconds."""
 class Hangs:
     """Reports what makes no progress: a message, then the stacks of all threads.
 
-    The stacks come by `faulthandler`, also where C code lets no Python thread run.
+    `faulthandler` writes the stacks even if C code keeps all Python threads from running.
 
     Attributes:
       limit: seconds without progress; 0 reports nothing.
@@ -303,22 +312,21 @@ class Hangs:
     limit = 0.0
 
     @contextlib.contextmanager
-    def watched(self, what: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[None]:
-        """Watches what is done within this context; within another one it takes its place.
+    def watched(self, task: str, *, usual: float = 0.0, compiles: bool = False) -> Iterator[None]:
+        """Reports a hang of the code in this context; an inner context replaces an outer one.
 
         Args:
-          what: is done.
-          usual: seconds that it takes, if known.
-          compiles: whether it compiles something first.
+          task: the name of what the code does, for the message.
+          usual: seconds that it usually takes; 0: unknown.
+          compiles: whether it compiles something.
         """
         seconds = max(self.limit * (COMPILING if compiles else 1), SLOWER * usual)
-        said = (_HANG, duration(seconds), what, os.getpid(), socket.gethostname())
-        message = threading.Timer(seconds, logging.warning, said)
+        arguments = (_HANG, duration(seconds), task, os.getpid(), socket.gethostname())
+        message = threading.Timer(seconds, logging.warning, arguments)
         message.daemon = True
         if self.limit:
             message.start()
-            seconds += SECONDS_TO_LOG
-            faulthandler.dump_traceback_later(seconds, repeat=True, file=2)
+            faulthandler.dump_traceback_later(seconds + SECONDS_TO_LOG, repeat=True, file=2)
         try:
             yield
         finally:
@@ -327,18 +335,19 @@ class Hangs:
 
     @contextlib.contextmanager
     def progress(self) -> Iterator[Callable[..., None]]:
-        """Gives a function to be called at each progress, as `watched`, however often.
+        """Yields a function with the arguments of `watched`, to be called at each progress.
 
-        To watch each batch of a prediction anew takes half a millisecond: it is done each second.
+        It restarts the watch at most once a second, as this takes half a millisecond, too long for
+        each batch of a prediction.
         """
-        since = 0.0
+        last = 0.0  # when the watch was restarted
 
-        def doing(what: str, *, compiles: bool = False) -> None:
-            nonlocal since
-            if compiles or time.monotonic() > since + 1:
+        def doing(task: str, *, compiles: bool = False) -> None:
+            nonlocal last
+            if compiles or time.monotonic() > last + 1:
                 stack.close()
-                stack.enter_context(self.watched(what, compiles=compiles))
-                since = 0.0 if compiles else time.monotonic()
+                stack.enter_context(self.watched(task, compiles=compiles))
+                last = 0.0 if compiles else time.monotonic()
 
         with contextlib.ExitStack() as stack:
             yield doing

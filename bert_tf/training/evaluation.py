@@ -1,7 +1,7 @@
-"""Evaluation and prediction: batches -> the devices -> losses, metrics, outputs.
+"""Evaluation and prediction: batches -> losses and metrics, or outputs of the model.
 
-Evaluator     of a model on the devices, whenever it is asked
-Evaluations   those that are due during a training
+Evaluator     evaluates a model and predicts with it
+Evaluations   runs the evaluations during a training
 """
 
 import collections
@@ -26,7 +26,7 @@ from bert_tf.training.log import TrainingLog
 from bert_tf.training.plan import RunPlan
 from bert_tf.training.step import Steps, first_replica
 
-# With the step, and what writes its checkpoint: the results.
+# (step, a function that writes its checkpoint) -> results.
 Evaluate = Callable[[int, Callable[[], None]], Mapping[str, float]]
 
 
@@ -47,37 +47,45 @@ class Evaluator:
 
     Attributes:
       strategy: the devices.
-      objective: loss and metrics.
+      head: loss, metrics and predictions.
       model: with its weights on the devices.
-      steps: what the devices compute.
-      programs: what is compiled.
+      steps: the computation on the devices.
+      programs: the programs that are compiled so far.
     """
 
     strategy: tf.distribute.Strategy
-    objective: Head
+    head: Head
     model: keras.Model
     steps: Steps
     programs: Programs
 
     def evaluate(self, batches: Batches) -> dict[str, float]:
-        """Loss and metrics over all examples of finite `batches`; fine-tuning scores predictions.
+        """Loss and metrics over all examples of finite `batches`, for pre-training.
 
         Returns:
-          loss, the mean over batches of the whole loss as in the original (a last, short batch
-          counts for its examples), and for each term <term>_loss and <term>_accuracy, means over
-          all its items.
+          loss, the mean over batches of the whole loss as in the original, weighted by their number
+          of examples; and for each term <term>_loss and <term>_accuracy, means over all its items.
         """
-        totals: dict[str, float] = collections.defaultdict(float)
-        for examples, denominators, loss_sums, metrics in self._results("evaluate", batches):
-            loss = float(self.objective.loss(loss_sums, denominators))
-            sums = denominators | metrics | {f"{t}_loss": value for t, value in loss_sums.items()}
-            sums |= {"examples": examples, "loss": float(examples) * loss}
-            for name, value in sums.items():
-                totals[name] += float(value)
-        results = {"loss": totals.pop("loss") / totals.pop("examples")}
-        for term in self.objective.terms:
-            for name in (n for n in totals if n.startswith(f"{term}_")):
-                results[name] = totals[name] / totals[term] if totals[term] else 0.0
+        total_loss = 0.0
+        num_examples = 0.0
+        denominators: dict[str, float] = collections.defaultdict(float)  # by term
+        sums: dict[str, float] = collections.defaultdict(float)  # by <term>_loss, <term>_accuracy
+        for batch_sums in self._results("evaluate", batches):
+            examples, batch_denominators, loss_sums, metric_sums = batch_sums  # of `Steps._sums`
+            loss = float(self.head.loss(loss_sums, batch_denominators))
+            total_loss += float(examples) * loss
+            num_examples += float(examples)
+            for term, value in batch_denominators.items():
+                denominators[term] += float(value)
+            for name, value in metric_sums.items():
+                sums[name] += float(value)
+            for term, value in loss_sums.items():
+                sums[f"{term}_loss"] += float(value)
+        results = {"loss": total_loss / num_examples}
+        for term in self.head.terms:
+            for name in sums:
+                if name.startswith(f"{term}_"):
+                    results[name] = sums[name] / denominators[term] if denominators[term] else 0.0
         return results
 
     def predict(self, batches: Batches, names: Sequence[str]) -> Iterator[dict[str, np.ndarray]]:
@@ -88,30 +96,37 @@ class Evaluator:
           names: of the outputs.
 
         Yields:
-          For each batch the outputs float32 [B, ...] by name, of packed ones those of rows, for
-          `packing.in_order`.
+          For each batch the outputs by name, float32 [B, ...]; of packed batches also what
+          `packing.in_order` needs.
         """
-        local = self.strategy.experimental_local_results
-        number = 1 if runtime.has_peers() else None  # they are gathered: each replica has all rows
+        local_results = self.strategy.experimental_local_results
         for outputs in self._results("predict", batches, tuple(names)):
-            yield {name: np.concatenate(local(rows)[:number]) for name, rows in outputs.items()}
+            arrays = {}
+            for name, value in outputs.items():
+                parts = local_results(value)
+                # With several processes the parts are gathered: each replica has all rows.
+                arrays[name] = np.concatenate(parts[:1] if runtime.has_peers() else parts)
+            yield arrays
 
     def _results(self, label: str, batches: Batches, *args: Any) -> Iterator[Any]:
-        """Yields what `Steps.evaluate` or `Steps.predict`, the label, gives for each batch."""
-        compute, last = getattr(self.steps, label), batches.num_batches
+        """The results of `Steps.evaluate` or `Steps.predict`, as the label says, for each batch."""
+        compute = getattr(self.steps, label)
+        num_batches = batches.num_batches
         if runtime.has_peers():
-            same = {f"batches to {label}": last, f"records to {label}": batches.fingerprint()}
-            runtime.check_same(same)
+            records = batches.fingerprint()
+            runtime.check_same({f"batches to {label}": num_batches, f"records to {label}": records})
         iterator = distribution.distributed_batches(self.strategy, batches)
-        with Progress(label, last, "batches") as progress, HANGS.progress() as doing:
-            for number in range(last):
-                doing(what := f"{label}, batch {number + 1} of {last}")
+        with Progress(label, num_batches, "batches") as progress, HANGS.progress() as doing:
+            for number in range(num_batches):
+                task = f"{label}, batch {number + 1} of {num_batches}"
+                doing(task)
                 with batches.record_errors():
                     batch = next(iterator)
                 inputs = first_replica(self.strategy, batch)
-                is_new = self.programs.is_new(label, *(value.shape for value in inputs.values()))
+                shapes = [value.shape for value in inputs.values()]
+                is_new = self.programs.is_new(label, *shapes)
                 if is_new:
-                    doing(what, compiles=True)
+                    doing(task, compiles=True)
                 with (
                     announced(f"compile: {label} (may take a minute)", when=is_new),
                     distribution.on_remote_host(self.strategy),
@@ -126,10 +141,10 @@ class Evaluations:
     """The evaluations during a training.
 
     Attributes:
-      plan: when they are due.
-      log: where their results are shown.
+      plan: the steps at which they are due.
+      log: gets their results.
       save: writes the checkpoint of a step.
-      evaluate: as of `Trainer.train`.
+      evaluate: as for `Trainer.train`.
     """
 
     plan: RunPlan
@@ -138,11 +153,11 @@ class Evaluations:
     evaluate: Evaluate | None
 
     def end_at(self, step: int) -> bool:
-        """Evaluates where that is due; returns whether training ends there."""
+        """Evaluates the model of a step if that is due; returns whether training ends there."""
         if not self.evaluate or not self.plan.is_to_evaluate(step):
             return False
+        save = functools.partial(self.save, step, whole=True)
         try:
-            save = functools.partial(self.save, step, whole=True)
             self.log.write_evaluation(step, self.evaluate(step, save))
         except StopTraining as reason:
             self.log.write_evaluation(step, reason.results)

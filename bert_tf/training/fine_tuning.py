@@ -1,13 +1,13 @@
-"""Fine-tuning in one folder: records -> first weights -> training -> predictions -> scores.
+"""Fine-tuning in one folder: records -> initial weights -> training -> predictions -> scores.
 
     SplitData       the data of a split, and their file of records
     TrainingConfig  how a run is trained
-    Run             what all tasks share; a subclass for each kind of task gives the rest:
-                    `tasks.text_run.TextRun`, `squad.run.SquadRun`
+    Run             the base of runs; `tasks.text_run.TextRun` and `squad.run.SquadRun` derive
+                    from it
 
 OUTPUT_DIR/train.tf_record, eval.tf_record, predict.tf_record    records
 OUTPUT_DIR/model.ckpt-900, ...                                   checkpoints
-OUTPUT_DIR/best/                                                 the best one: best.py
+OUTPUT_DIR/best/                                                 the best checkpoint: best.py
 """
 
 import dataclasses
@@ -46,20 +46,20 @@ from bert_tf.training.options import FineTuning, FineTuningSchedule, Intervals, 
 from bert_tf.training.plan import RunPlan
 from bert_tf.training.trainer import Trainer
 
-# Weights by whose values a new head is drawn: those of an encoder, those of a head.
-_DRAWN_BY = ("/layer_0/attention/self/query/kernel", "output_weights")
+# Suffixes of the names of weights whose values seed a new head: of an encoder, of a head.
+_SEEDING_WEIGHTS = ("/layer_0/attention/self/query/kernel", "output_weights")
 
 
 @dataclasses.dataclass(kw_only=True)
 class SplitData:
-    """The data of a split; each kind of task adds what its predictions need.
+    """The data of a split; each kind of task derives a class from it.
 
     Attributes:
       name: of the file of records: train, eval, predict_mismatched.
       examples: in the order of their source.
-      batch_size: records in a batch of a prediction.
-      files: the records; this and the next are set by `Run.prepare`.
-      digest: of all that a score depends on besides the model.
+      batch_size: records in a batch for prediction.
+      files: the records, set by `Run.prepare`.
+      digest: of the data that a score depends on, set by `Run.prepare`.
     """
 
     name: str
@@ -70,17 +70,17 @@ class SplitData:
 
     @property
     def num_records(self) -> int:
-        """How many records there will be, for the progress; about so many, where texts are cut."""
+        """The number of records, for the progress; an estimate if texts are cut into windows."""
         return len(self.examples)
 
     @property
     def num_counted(self) -> int:
-        """What an epoch counts, of data that are prepared: the records."""
+        """The number of items of an epoch: the records of prepared data."""
         return len(self.files)
 
 
 class TrainingConfig(FineTuning):
-    """How a run is trained: the options of `FineTuning` and these.
+    """How a run is trained: the options of `FineTuning` and more.
 
     Attributes:
       schedule: batch size, epochs, learning rate, optimizer.
@@ -96,17 +96,17 @@ class TrainingConfig(FineTuning):
 
 @dataclasses.dataclass(kw_only=True, eq=False)
 class Run:
-    """A model that is fine-tuned, evaluated and used in one folder.
+    """A model that is fine-tuned, evaluated and used for predictions in one folder.
 
     Attributes:
-      model: the weights to begin with, their configuration and tokenizer.
+      model: the initial weights, their configuration and tokenizer.
       strategy: the devices.
       batching: how records become batches.
       output_dir: the folder of the run.
       step_config: how steps are computed, as for `Trainer`.
-      head: of the model; this and the next are the subclass's.
-      metric: the result of `evaluate` by which the best model is chosen: the greatest, but the
-        least eval_loss.
+      head: of the model; set by the subclass.
+      metric: the result of `evaluate` that selects the best model: the greatest, but of eval_loss
+        the least; set by the subclass.
       trainer: with the model that predicts; None before `train` or `restore`.
       step: of that model.
       results: scores that were written, by the name of their file.
@@ -125,10 +125,10 @@ class Run:
     num_classes: ClassVar[int] = 2  # of the model
     num_choices: ClassVar[int] = 1
 
-    # ------------------------------------------------------------------------ what a task gives
+    # ------------------------------------------------------------------------ for subclasses
 
     def record(self, data: SplitData) -> Record:
-        """The kind of the records of a split."""
+        """The features of the records of a split."""
         raise NotImplementedError
 
     def rows(self, data: SplitData) -> Iterable[Mapping[str, Sequence]]:
@@ -140,11 +140,11 @@ class Run:
         raise NotImplementedError
 
     def facts(self) -> dict[str, Any]:
-        """The task's fields of `ModelMetadata`."""
+        """The fields of `ModelMetadata` that the task sets."""
         raise NotImplementedError
 
     def rank(self, score: float) -> float:
-        """The metric for comparisons: the greatest is best, and NaN, undefined, below all."""
+        """The score for comparisons: the greatest is best, and NaN (undefined) is below all."""
         if math.isnan(score):
             return -math.inf
         return -score if self.metric == "eval_loss" else score
@@ -152,12 +152,14 @@ class Run:
     # ------------------------------------------------------------------------ data
 
     def prepare(self, data: SplitData) -> SplitData:
-        """Writes the records of a split, once; returns `data`. An older file is replaced."""
+        """Writes the records of a split, unless it has done so before; returns `data`."""
         if data.files is None:
-            path, record = f"{self.output_dir}/{data.name}.tf_record", self.record(data)
+            path = f"{self.output_dir}/{data.name}.tf_record"
+            record = self.record(data)
             count = write_records(path, record, self.rows(data), total=data.num_records)
             logging.info("%s: %d records of %d examples", path, count, len(data.examples))
-            data.files, data.digest = RecordFiles(path, record), digest_of(path)
+            data.files = RecordFiles(path, record)
+            data.digest = digest_of(path)
         return data
 
     def outputs(self, data: SplitData) -> dict[str, np.ndarray]:
@@ -169,31 +171,28 @@ class Run:
         Raises:
           InputError: outputs are NaN or infinite.
         """
-        files, parts = self.prepare(data).files, self.strategy.num_replicas_in_sync
+        files = self.prepare(data).files
         batches = self.batching.once(
-            files, batch_size=data.batch_size, parts=parts, one_shape=self._has_one_shape
+            files,
+            batch_size=data.batch_size,
+            parts=self.strategy.num_replicas_in_sync,
+            one_shape=self._has_one_shape,
         )
-        found: dict[str, list] = {name: [None] * len(data.files) for name in self.head.outputs}
+        values: dict[str, list] = {name: [None] * len(files) for name in self.head.outputs}
         for number, outputs in enumerate(self.trainer.predict(batches, self.head.outputs)):
             rows = batches.batch_rows(number)
-            outputs = in_order(outputs) if SEQUENCES in outputs else outputs
-            for name, values in found.items():
+            if SEQUENCES in outputs:
+                outputs = in_order(outputs)
+            for name in self.head.outputs:
                 for row, value in zip(rows, outputs[name][: len(rows)], strict=True):
-                    values[row] = value
-        for name, values in found.items():
-            if wrong := sum(not np.isfinite(value).all() for value in values):
-                which = f"{wrong} of {len(values)} records"
-                raise InputError(
-                    f"a model whose {name} are NaN or infinite for {which}",
-                    "finite numbers: its training diverged, or its weights are damaged",
-                    "train with a lower --learning_rate or a longer warm-up, or use another "
-                    "checkpoint",
-                )
-        return {name: _padded(values) for name, values in found.items()}
+                    values[name][row] = value
+        for name in self.head.outputs:
+            _check_finite(name, values[name])
+        return {name: _padded(values[name]) for name in self.head.outputs}
 
     @property
     def _has_one_shape(self) -> bool:
-        """Whether the programs of the devices are for batches of one shape."""
+        """Whether all batches need the same shape, as on TPUs."""
         return isinstance(self.strategy, tf.distribute.TPUStrategy)
 
     # ------------------------------------------------------------------------ the model
@@ -201,30 +200,27 @@ class Run:
     def make_trainer(
         self, optimizer: optimization.AdamWeightDecay, *, seed: int, freeze: Sequence[str] = ()
     ) -> Trainer:
-        """A trainer with a fresh head; it becomes the run's.
+        """Makes the run's trainer, with a new head.
 
-        The head is drawn by the seed and the weights to begin with: by the seed alone it would be
-        the one that these were trained with, by a run of the same seed.
+        The head is drawn by the seed and the initial weights. By the seed alone it would be the
+        same head that an earlier run with this seed trained these weights with.
         """
-        self.trainer = None  # two models need not have room at once
+        self.trainer = None  # so that there are never two models in memory
         gc.collect()
         sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
         if self.batching.bucket_by_length:
             if "num_sequences" in inspect.signature(self.head.model).parameters:
                 sizes["num_sequences"] = self.batching.num_sequences(self.num_choices)
-            else:  # a head of one's own
+            else:  # a user's head
                 logging.info("The model of %s takes no num_sequences: no packing.", self.head.name)
                 self.batching = dataclasses.replace(self.batching, bucket_by_length=False)
 
-        def model() -> keras.Model:
-            own, source = seed % 2**32, self.model.source
-            for name in sorted(n for n in source.shapes if n.endswith(_DRAWN_BY)):
-                own = zlib.crc32(source.read(name).tobytes(), own)
-            keras.utils.set_random_seed(own)
+        def make_model() -> keras.Model:
+            keras.utils.set_random_seed(self._head_seed(seed))
             return self.head.model(self.model.config, **sizes)
 
         self.trainer = Trainer(
-            model,
+            make_model,
             self.head,
             optimizer,
             strategy=self.strategy,
@@ -233,6 +229,15 @@ class Run:
             step_config=self.step_config,
         )
         return self.trainer
+
+    def _head_seed(self, seed: int) -> int:
+        """The seed of a new head, from that of the run and the initial weights."""
+        source = self.model.source
+        seed %= 2**32
+        for name in sorted(source.shapes):
+            if name.endswith(_SEEDING_WEIGHTS):
+                seed = zlib.crc32(source.read(name).tobytes(), seed)
+        return seed
 
     def load_pretrained(self) -> None:
         """Loads the initial weights of training."""
@@ -252,15 +257,21 @@ class Run:
         self.step = tf1.step_of(source.path)
 
     def _warn_of_other_facts(self) -> None:
-        """Warns if sequences are made in another way than those that the model was trained on."""
-        source, asked = self.model.source, self.facts()
+        """Warns if sequences are made in another way than for the training of the model."""
+        source = self.model.source
+        facts = self.facts()
         trained = source.metadata.known()
+        if "max_seq_length" not in trained:  # not a model of ours
+            return
         for name in names_with(ModelMetadata, "of_sequences"):
-            # Of a model of ours a switch that is unknown was off.
-            if name in asked and "max_seq_length" in trained and trained.get(name) != asked[name]:
+            before = trained.get(name)  # None: a switch that was off
+            if name in facts and before != facts[name]:
                 logging.warning(
                     "%s was trained with %s = %s; here it is %s.",
-                    *(source.path, name, trained.get(name), asked[name]),
+                    source.path,
+                    name,
+                    before,
+                    facts[name],
                 )
 
     def metadata(self) -> ModelMetadata:
@@ -280,7 +291,7 @@ class Run:
         self.results[name] = results
 
     def write_model_files(self, folder: str) -> None:
-        """Makes a folder of checkpoints a whole model: configuration, vocabulary, metadata."""
+        """Writes configuration, vocabulary and metadata into a folder of checkpoints."""
         write_model_files(folder, self.model.config, self.model.tokenizer, self.metadata())
 
     # ------------------------------------------------------------------------ training
@@ -292,22 +303,22 @@ class Run:
           keeps_best: whether the run keeps a best checkpoint there.
 
         Raises:
-          InputError: it has another model, or the best checkpoint of another run.
+          InputError: the folder has another model, or the best checkpoint of another run.
         """
         folder = tf1.CheckpointFolder(self.output_dir)
         pieces = self.model.tokenizer.pieces
         refuse_other_model(folder, self.model.config, pieces, self.metadata())
         best = f"{self.output_dir}/{BEST}"
         if not keeps_best and tf.io.gfile.exists(f"{best}/checkpoint"):
-            # This run might later load it as its own.
+            # Later this run's predictions would load it.
             received = f"{best}, the best checkpoint of a single run with --eval_steps"
             raise InputError(received, "--eval_steps, or a folder without it", REMEDY)
 
     def plan(self, config: TrainingConfig, train: SplitData) -> RunPlan:
-        """The steps of a training, on data that are prepared.
+        """The steps of a training on prepared data.
 
         Raises:
-          InputError: there are too few examples for one.
+          InputError: there are too few examples for a step.
         """
         return RunPlan.of_epochs(
             num_records=len(train.files),
@@ -326,7 +337,7 @@ class Run:
         Args:
           config: of the training.
           train: prepared.
-          dev: what selects the model; None if nothing does.
+          dev: the data that select the best model; None if there are none.
         """
         plan = self.plan(config, train)
         computed = plan.settings() | {
@@ -352,23 +363,25 @@ class Run:
         Args:
           config: of the training.
           train: the training data.
-          dev: with `config.intervals.eval_steps` evaluated during training.
-          folder: for a trial of several its own; else the run's.
+          dev: evaluated during training if `config.intervals.eval_steps` is above 0.
+          folder: of a trial, if the run has several; None: the run's folder.
 
         Raises:
-          InputError: the folder has a finished run with other settings, or see `Trainer.train`.
+          InputError: the folder has a finished run with other settings, or as `Trainer.train`.
         """
-        is_trial, folder = folder is not None, folder or self.output_dir
+        is_trial = folder is not None
+        folder = folder or self.output_dir
         evaluates = dev is not None and config.intervals.eval_steps > 0
         if not is_trial:
             self.check_folder(keeps_best=config.intervals.eval_steps > 0)
         checkpoints = tf1.CheckpointFolder(folder, keep_max=config.keep_checkpoint_max)
         latest = checkpoints.latest()
-        is_finished = latest and tf1.is_finished(latest)  # or of no run: before anything is written
+        # Read before records are written: it refuses a checkpoint that no run has written.
+        is_finished = latest is not None and tf1.is_finished(latest)
         selects = dev if evaluates or is_trial else None
         settings = self.settings_of(config, self.prepare(train), selects)
         plan = self.plan(config, train)
-        if is_finished:  # to be trained further, it may differ in its length
+        if is_finished:  # it may be trained for longer
             may_change = {"num_train_steps", *settings.may_change}
             tf1.check_finished_run(latest, settings, besides=may_change)
         elif latest:
@@ -378,7 +391,7 @@ class Run:
         if evaluates:
             best = BestCheckpoint(self, dev, checkpoints, settings, config.early_stopping)
         if best and best.has_stopped:
-            # A shorter patience, given later, would have ended it here as well.
+            # It has, too, if a resumed run was given a smaller early_stopping.
             tf1.check_finished_run(latest, settings, besides=("early_stopping",))
             trainer.restore(checkpoints, settings)
         else:
@@ -390,11 +403,11 @@ class Run:
                 on_begin=None if is_trial else lambda: self.write_model_files(folder),
                 evaluate=best,
             )
-        last = tf1.step_of(checkpoints.latest())
-        self.step = best.restore(last) if best else last
+        last_step = tf1.step_of(checkpoints.latest())
+        self.step = best.restore(last_step) if best else last_step
 
     def _begin(self, config: TrainingConfig, plan: RunPlan, *, is_resumed: bool) -> Trainer:
-        """The trainer of a run, with the initial weights unless it is resumed."""
+        """Makes the trainer of a run, with the initial weights unless it is resumed."""
         optimizer = optimizer_of(config.schedule, plan.num_train_steps)
         trainer = self.make_trainer(optimizer, seed=config.seed, freeze=config.freeze)
         if not is_resumed:
@@ -413,6 +426,17 @@ class Run:
         )
 
 
+def _check_finite(name: str, values: list[np.ndarray]) -> None:
+    """Refuses an output that is NaN or infinite for some records."""
+    wrong = sum(not np.isfinite(value).all() for value in values)
+    if wrong:
+        raise InputError(
+            f"a model whose {name} are NaN or infinite for {wrong} of {len(values)} records",
+            "finite numbers: its training diverged, or its weights are damaged",
+            "train with a lower --learning_rate or a longer warm-up, or use another checkpoint",
+        )
+
+
 def _padded(values: list[np.ndarray]) -> np.ndarray:
     """The values as one array, padded with 0 along their first axis."""
     longest = max(map(len, values))
@@ -428,18 +452,19 @@ def _padded(values: list[np.ndarray]) -> np.ndarray:
 def write_records(
     path: str, record: Record, rows: Iterable[Mapping], *, total: int | None = None
 ) -> int:
-    """Writes a TFRecord file that appears when it is whole; returns the number of records.
+    """Writes a TFRecord file, which appears when it is whole; returns the number of records.
 
     Args:
       path: local or remote.
-      record: the declaration.
-      rows: for each record the values of its features.
-      total: about how many there are, for the progress.
+      record: the features.
+      rows: the values of the features of each record.
+      total: about how many records there are, for the progress.
 
     Raises:
       InputError: the file cannot be written, or other processes of the run have other rows.
     """
-    count = checksum = 0
+    count = 0
+    checksum = 0
     with (
         path_errors(path, "written"),
         published(path) as temporary,
@@ -450,7 +475,7 @@ def write_records(
             serialized = record.serialize(row)
             checksum = zlib.crc32(serialized, checksum)
             writer.write(serialized)
-    # Waits for the chief, whose file they all read.
+    # Also waits until the chief has written the file, which all processes read.
     runtime.check_same({f"records of {path}": checksum})
     return count
 
@@ -458,7 +483,7 @@ def write_records(
 def optimizer_of(
     schedule: FineTuningSchedule, num_train_steps: int
 ) -> optimization.AdamWeightDecay:
-    """The optimizer of a fine-tuning run of so many steps."""
+    """The optimizer of a fine-tuning run with `num_train_steps` steps."""
     rates = optimization.warmed_up(
         num_train_steps,
         learning_rate=schedule.learning_rate,

@@ -1,4 +1,4 @@
-"""What a run tells: a line of progress now and then, curves for TensorBoard, results as a file."""
+"""The output of a run: log lines, curves for TensorBoard, files of results."""
 
 import math
 from collections.abc import Mapping
@@ -22,39 +22,53 @@ class TrainingLog:
     def __init__(self, output_dir: str, batch_size: int, num_train_steps: int):
         self._writer = _summary_writer(output_dir)
         self._eval_writer = _summary_writer(tf.io.gfile.join(output_dir, "eval"))
-        self._batch_size, self._num_train_steps = batch_size, num_train_steps
-        self._totals: dict[str, float] = {}
-        self._num_steps = 0  # of which they are totals
-        self._timed = np.zeros(2)
+        self._batch_size = batch_size
+        self._num_train_steps = num_train_steps
+        self._totals: dict[str, float] = {}  # sums of losses over steps
+        self._num_steps = 0  # the number of these steps
+        self._timed = np.zeros(2)  # as of the last call of `write`
 
     def add(self, losses: Mapping[str, float], num_steps: int) -> None:
-        """Adds the mean losses of `num_steps` steps; skipped steps do not count."""
+        """Adds the mean losses of `num_steps` steps, without skipped ones."""
         self._num_steps += num_steps
         for name, value in losses.items():
             self._totals[name] = self._totals.get(name, 0.0) + value * num_steps
 
     def write(self, step: int, learning_rate: float, timed: np.ndarray) -> None:
-        """Logs rate, time left and mean losses of the steps since the last call.
+        """Logs speed, time left and mean losses of the steps since the last call.
 
-        `timed` is a number of steps so far, not those that were compiled, and their seconds.
+        Args:
+          step: the number of updates made.
+          learning_rate: of the last one.
+          timed: `Programs.timed`, [steps, seconds].
         """
-        number, seconds = timed - self._timed
-        rate = number / max(seconds, 1e-9)
+        num_timed, seconds = timed - self._timed
+        steps_per_second = num_timed / max(seconds, 1e-9)
+        examples_per_second = steps_per_second * self._batch_size
         means = {name: total / self._num_steps for name, total in self._totals.items()}
         loss = means.get("loss", math.nan)
-        terms = {n[:-5]: v for n, v in means.items() if n.endswith("_loss") and v != loss}
+        terms = {}
+        for name, value in means.items():
+            if name.endswith("_loss") and value != loss:  # a single term is the loss
+                terms[name.removesuffix("_loss")] = value
         logging.info(
             "%s;%s loss %.4f%s, learning rate %.3g",
-            progress_line("train", step, self._num_train_steps, "steps", rate),
-            f" {rate * self._batch_size:.1f} examples a second," if rate else "",
-            *(loss, f" ({_listed(terms)})" if terms else "", learning_rate),
+            progress_line("train", step, self._num_train_steps, "steps", steps_per_second),
+            f" {examples_per_second:.1f} examples a second," if num_timed else "",
+            loss,
+            f" ({_listed(terms)})" if terms else "",
+            learning_rate,
         )
-        speed = {"examples_per_second": rate * self._batch_size} if rate else {}
-        _write_scalars(self._writer, step, means | {"learning_rate": learning_rate} | speed)
-        self._totals, self._num_steps, self._timed = {}, 0, timed
+        scalars = means | {"learning_rate": learning_rate}
+        if num_timed:
+            scalars["examples_per_second"] = examples_per_second
+        _write_scalars(self._writer, step, scalars)
+        self._totals = {}
+        self._num_steps = 0
+        self._timed = timed
 
     def write_evaluation(self, step: int, results: Mapping[str, float]) -> None:
-        """Logs the results of an evaluation, whose time does not count as training."""
+        """Logs the results of an evaluation."""
         logging.info("evaluation at step %d: %s", step, _listed(dict(sorted(results.items()))))
         _write_scalars(self._eval_writer, step, results)
 
@@ -62,7 +76,7 @@ class TrainingLog:
 def write_eval_results(
     folder: str, results: Mapping[str, float], name: str = files.EVAL_RESULTS
 ) -> None:
-    """Writes and logs eval_results.txt, lines `key = value` as the original writes it."""
+    """Writes and logs eval_results.txt: lines `key = value`, as in the original."""
     path = tf.io.gfile.join(folder, name)
     text = "".join(f"{key} = {results[key]}\n" for key in sorted(results))
     logging.info("%s:\n%s", path, text.rstrip())
@@ -70,11 +84,11 @@ def write_eval_results(
 
 
 def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> None:
-    """Writes the scores after training as summaries beside those of evaluations on the way.
+    """Writes the scores after training to TensorBoard, beside those of evaluations during training.
 
     Args:
       output_dir: the folder of the run.
-      results: as in eval_results.txt, with the global_step at which they belong.
+      results: as in eval_results.txt, with their global_step.
 
     Raises:
       InputError: the folder cannot be written to.
@@ -88,8 +102,9 @@ def write_final_evaluation(output_dir: str, results: Mapping[str, float]) -> Non
 
 
 def _summary_writer(folder: str) -> tf.summary.SummaryWriter:
-    writes = runtime.is_chief()
-    return tf.summary.create_file_writer(folder) if writes else tf.summary.create_noop_writer()
+    if runtime.is_chief():
+        return tf.summary.create_file_writer(folder)
+    return tf.summary.create_noop_writer()
 
 
 def _listed(values: Mapping[str, float]) -> str:
@@ -97,7 +112,7 @@ def _listed(values: Mapping[str, float]) -> str:
 
 
 def _write_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
-    # As tf.summary.scalar does, which needs TensorBoard; only looking at summaries should.
+    # The same as tf.summary.scalar, which would need TensorBoard installed.
     metadata = tf.compat.v1.SummaryMetadata()
     metadata.plugin_data.plugin_name = "scalars"
     with writer.as_default(step=step):
@@ -107,10 +122,10 @@ def _write_scalars(writer: Any, step: int, values: Mapping[str, float]) -> None:
 
 
 def with_null(scores: Mapping[Any, float]) -> dict[Any, float | None]:
-    """Scores for JSON, which has neither NaN nor infinity: undefined."""
+    """Scores for JSON, with null for NaN and infinity."""
     return {name: score if math.isfinite(score) else None for name, score in scores.items()}
 
 
 def with_nan(scores: Mapping[Any, float | None]) -> dict[Any, float]:
-    """Scores from JSON."""
+    """Scores from JSON, with NaN for null."""
     return {name: math.nan if score is None else score for name, score in scores.items()}

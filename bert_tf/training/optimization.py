@@ -1,7 +1,7 @@
-"""The learning-rate schedule and the optimizers, those of the original by default.
+"""The learning-rate schedule and the optimizers; by default those of the original.
 
-In `keras.ops` alone: the compiled training step calls `new_values`, and `fit` runs the optimizer on
-every backend of Keras.
+They are computed by `keras.ops` alone, on every backend: the training step calls `new_values`, and
+`fit` the methods of Keras's optimizers.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from bert_tf.training.options import Updates
 if TYPE_CHECKING:
     from bert_tf.keywords import OptimizerOptions
 
-# Arguments of Keras's optimizers that ours has too.
+# Arguments of Keras's optimizers that ours take, too.
 KERAS_OPTIONS = (
     "use_ema",
     "ema_momentum",
@@ -42,9 +42,9 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         step t < W   init * t / W
         else         end + (init - end) * (1 - min(t, T) / T)
 
-    t counts from 0, so the first step's rate is 0 with any warm-up; the rate falls from
-    init * (W-1)/W to that of the decay, init * (1 - W/T), when the warm-up ends; the last step's is
-    init / T. With W = 0 there is no warm-up.
+    t counts from 0: with a warm-up the first step has the rate 0, and the last one has init / T if
+    end is 0. Where the warm-up ends, the rate falls from init * (W - 1) / W to the decay's
+    init * (1 - W / T). With W = 0 there is no warm-up.
 
     Raises:
       InputError: a rate or a number of steps is out of range.
@@ -59,7 +59,14 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         check_fields(self)
 
     def __call__(self, step: Any) -> Any:
-        """The rate of step t, int scalar counted before the update -> float32 scalar."""
+        """The rate of a step.
+
+        Args:
+          step: int scalar, the number of updates before it.
+
+        Returns:
+          float32 scalar.
+        """
         step = ops.cast(ops.convert_to_tensor(step), "float32")
         total = float(self.num_train_steps)
         span = self.learning_rate - self.end_learning_rate
@@ -74,14 +81,14 @@ class Schedule(keras.optimizers.schedules.LearningRateSchedule):
         return float(self(step))
 
     def warning(self) -> str:
-        """Why a run with it learns little, and what to do; "" for a sound one."""
-        total, warmup = self.num_train_steps, self.num_warmup_steps
-        if warmup < total:
+        """A warning if the warm-up does not end before the run, with a remedy; otherwise ""."""
+        num_steps = self.num_train_steps
+        if self.num_warmup_steps < num_steps:
             return ""
         return (
-            f"The warm-up of {warmup} steps lasts for the whole run of {total}: the learning rate "
-            f"ends at {self.rate(total - 1):g}, still rising. --num_warmup_steps={total // 10} is "
-            "usual."
+            f"The warm-up of {self.num_warmup_steps} steps lasts for the whole run of {num_steps}: "
+            f"the learning rate ends at {self.rate(num_steps - 1):g}, still rising. "
+            f"--num_warmup_steps={num_steps // 10} is usual."
         )
 
     def get_config(self) -> dict[str, Any]:
@@ -102,10 +109,11 @@ class AdamWeightDecay(SumsFirst):
     and v; it is applied to p directly. With a `layerwise_lr_decay` below 1, lower layers change
     less (`layer_scales`).
 
-    `Trainer` keeps the moments itself and calls `new_values`; in `fit` Keras does the rest.
+    `training/step.py` keeps the moments itself and calls `new_values`; in `fit` Keras calls
+    `build`, `clipped` and `update_step`.
 
     Attributes:
-      schedule: of the learning rate, if it is one of ours; else None.
+      schedule: of the learning rate, if it is a `Schedule`; otherwise None.
     """
 
     def __init__(
@@ -122,20 +130,20 @@ class AdamWeightDecay(SumsFirst):
         name: str | None = None,
         **kwargs: Any,
     ):
-        """With the constants of the formula.
+        """Stores the constants of the formula.
 
         Args:
           learning_rate: the schedule; for `fit` also one of Keras's, or a number.
           weight_decay_rate, beta_1, beta_2, epsilon: as in the formula.
-          clip_norm: to which the global norm of the gradients is clipped; 0: not.
+          clip_norm: the norm to which all gradients together are clipped; 0: they are not.
           bias_correction: whether m and v are corrected as in Adam.
           layerwise_lr_decay: the factor of the rate for each level down (`layer_scales`).
           name: of the optimizer.
-          **kwargs: what else Keras's optimizers take, for `fit`: use_ema, ema_momentum,
+          **kwargs: for `fit`, arguments of Keras's optimizers: use_ema, ema_momentum,
             ema_overwrite_frequency, gradient_accumulation_steps, loss_scale_factor.
 
         Raises:
-          InputError: another argument, or one of Keras's that is given here by another name.
+          InputError: an argument is unknown, such as Keras's global_clipnorm, here clip_norm.
         """
         if unknown := kwargs.keys() - KERAS_OPTIONS:
             received = f"{type(self).__name__} with {', '.join(sorted(unknown))}"
@@ -145,18 +153,21 @@ class AdamWeightDecay(SumsFirst):
         super().__init__(learning_rate, name=name, **kwargs)
         self.schedule = learning_rate if isinstance(learning_rate, Schedule) else None
         self.clip_norm = clip_norm
-        self.weight_decay_rate, self.epsilon = weight_decay_rate, epsilon
-        self.beta_1, self.beta_2 = beta_1, beta_2
-        self.bias_correction, self.layerwise_lr_decay = bias_correction, layerwise_lr_decay
+        self.weight_decay_rate = weight_decay_rate
+        self.beta_1 = beta_1
+        self.beta_2 = beta_2
+        self.epsilon = epsilon
+        self.bias_correction = bias_correction
+        self.layerwise_lr_decay = layerwise_lr_decay
 
     def decays(self, name: str) -> bool:
-        """Whether weight decay applies to the variable of that checkpoint name."""
+        """Whether weight decay applies to a variable, by its name in checkpoints."""
         return not NOT_DECAYED.search(name)
 
     def new_values(
         self, p: Any, m: Any, v: Any, gradient: Any, *, rate: Any, count: Any, decays: bool
     ) -> tuple[Any, Any, Any]:
-        """The new (p, m, v) of one variable.
+        """The new p, m and v of a variable.
 
         Args:
           p: the variable; m, v and the gradient have its shape.
@@ -169,7 +180,8 @@ class AdamWeightDecay(SumsFirst):
         """
         m = self.beta_1 * m + (1.0 - self.beta_1) * gradient
         v = self.beta_2 * v + (1.0 - self.beta_2) * ops.square(gradient)
-        m_hat, v_hat = m, v
+        m_hat = m
+        v_hat = v
         if self.bias_correction:
             count = ops.cast(count, "float32")
             m_hat = m / (1.0 - ops.power(self.beta_1, count))
@@ -203,65 +215,76 @@ class AdamWeightDecay(SumsFirst):
             raise InputError(received, expected, remedy)
 
     def clipped(self, gradients: list[Any]) -> list[Any]:
-        """The gradients, scaled so that their global norm is `clip_norm` at most.
+        """The gradients, scaled so that their global norm is at most `clip_norm`.
 
-        If the norm is not finite, all become NaN, as by `tf.clip_by_global_norm`. They may be of
-        several types, as those of a model in float64 are, which Keras's own clipping refuses.
+        If the norm is not finite, all become NaN, as by `tf.clip_by_global_norm`. They may have
+        several types, as in a model in float64; Keras's clipping refuses these.
         """
         if not self.clip_norm:
             return gradients
         wide = "float64" if any("float64" in str(g.dtype) for g in gradients) else "float32"
         squares = [ops.sum(ops.square(ops.cast(gradient, wide))) for gradient in gradients]
         norm = ops.sqrt(ops.sum(ops.stack(squares)))
-        scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm) + (norm - norm)
+        scale = self.clip_norm * ops.minimum(1.0 / norm, 1.0 / self.clip_norm)
+        scale += norm - norm  # NaN unless the norm is finite
         return [gradient * ops.cast(scale, gradient.dtype) for gradient in gradients]
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         """Updates a variable and its moments; called by Keras."""
         index = index_of_variable(self, variable)
-        name, slots = self._names[index], (variable, self._m[index], self._v[index])
-        values = (ops.convert_to_tensor(value) for value in (*slots, gradient))
-        rate = ops.cast(learning_rate * self._scales[name], variable.dtype)
-        count = self.iterations + 1
-        new = self.new_values(*values, rate=rate, count=count, decays=self.decays(name))
-        for slot, value in zip(slots, new, strict=True):
+        name = self._names[index]
+        m = self._m[index]
+        v = self._v[index]
+        new_values = self.new_values(
+            ops.convert_to_tensor(variable),
+            ops.convert_to_tensor(m),
+            ops.convert_to_tensor(v),
+            ops.convert_to_tensor(gradient),
+            rate=ops.cast(learning_rate * self._scales[name], variable.dtype),
+            count=self.iterations + 1,
+            decays=self.decays(name),
+        )
+        for slot, value in zip((variable, m, v), new_values, strict=True):
             self.assign(slot, value)
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        names = AdamWeightDecay.__init__.__kwdefaults__ or {}
-        of_keras = super().get_config()
-        options = {name: of_keras[name] for name in ("learning_rate", *KERAS_OPTIONS)}
-        return {name: getattr(self, name) for name in names} | options
+        keras_config = super().get_config()
+        arguments = AdamWeightDecay.__init__.__kwdefaults__ or {}
+        config = {name: getattr(self, name) for name in arguments}
+        for name in ("learning_rate", *KERAS_OPTIONS):
+            config[name] = keras_config[name]
+        return config
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
 class Lamb(AdamWeightDecay):
-    """LAMB (You et al., 2020): each variable's update has the norm of its weights times the rate.
+    """LAMB (You et al., 2020): the norm of a variable's update is the rate times that of p.
 
-    The update of `AdamWeightDecay` is scaled by |p| / |u| for variables to which weight decay
-    applies, even at a decay rate of 0; others, and those with |p| or |u| of 0, keep the plain rate.
+    The update u of `AdamWeightDecay` is scaled by |p| / |u| for variables to which weight decay
+    applies, even at a decay rate of 0. Others are not scaled, nor if |p| or |u| is 0.
     """
 
     def trust_ratio(self, p: Any, update: Any) -> Any:
-        """|p| / |u|, or 1 where one of them is 0."""
-        weight_norm, update_norm = (ops.sqrt(ops.sum(ops.square(x))) for x in (p, update))
-        usable = ops.logical_and(weight_norm > 0.0, update_norm > 0.0)
-        return ops.where(usable, weight_norm / ops.where(usable, update_norm, 1.0), 1.0)
+        """|p| / |u|; 1 if one of them is 0."""
+        weight_norm = ops.sqrt(ops.sum(ops.square(p)))
+        update_norm = ops.sqrt(ops.sum(ops.square(update)))
+        is_usable = ops.logical_and(weight_norm > 0.0, update_norm > 0.0)
+        return ops.where(is_usable, weight_norm / ops.where(is_usable, update_norm, 1.0), 1.0)
 
 
-CLASSES = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of `config.OPTIMIZERS`
+CLASSES = {"adamw": AdamWeightDecay, "lamb": Lamb}  # by the names of `options.OPTIMIZERS`
 
 
 def optimizer_of(
     updates: Updates, schedule: Schedule, *, layerwise_lr_decay: float = 1.0
 ) -> AdamWeightDecay:
-    """The optimizer of a command that trains.
+    """The optimizer of a training command.
 
     Args:
-      updates: the options of its updates.
-      schedule: of its learning rate.
-      layerwise_lr_decay: as of `AdamWeightDecay`.
+      updates: its options.
+      schedule: of the learning rate.
+      layerwise_lr_decay: as for `AdamWeightDecay`.
     """
     return CLASSES[updates.optimizer](
         schedule,
@@ -277,7 +300,7 @@ def warmed_up(
     warmup_proportion: float,
     end_learning_rate: float = 0.0,
 ) -> Schedule:
-    """The schedule of fine-tuning, whose warm-up is a share of its steps.
+    """The schedule of fine-tuning, whose warm-up is a share of the steps.
 
     Raises:
       InputError: a number is out of range.
@@ -301,12 +324,12 @@ def make_optimizer(
     optimizer: Literal["adamw", "lamb"] = "adamw",
     **options: "Unpack[OptimizerOptions]",
 ) -> AdamWeightDecay:
-    """The optimizer of fine-tuning, as of `run_classifier.py`; also for `compile`.
+    """The optimizer of fine-tuning, as in `run_classifier.py`; for `compile`.
 
     Args:
       num_train_steps: of the whole training: `epochs * len(dataset)`.
       learning_rate: the maximum, at the end of the warm-up.
-      warmup_proportion: the share of the steps in which the rate rises; then it falls.
+      warmup_proportion: the share of the steps in which the rate rises; after these it falls.
       end_learning_rate: the rate to which it falls.
       optimizer: adamw or lamb.
       **options: other arguments of `AdamWeightDecay`.
@@ -314,23 +337,26 @@ def make_optimizer(
     Raises:
       InputError: a number is out of range, or the optimizer is unknown.
     """
-    given: list[Any] = [num_train_steps, learning_rate, warmup_proportion]  # also of NumPy
-    steps, rate, share = (x.item() if isinstance(x, np.generic) else x for x in given)
     check("optimizer", optimizer, str, choices=CLASSES)
     schedule = warmed_up(
-        steps,
-        learning_rate=rate,
-        warmup_proportion=share,
+        _number(num_train_steps),
+        learning_rate=_number(learning_rate),
+        warmup_proportion=_number(warmup_proportion),
         end_learning_rate=end_learning_rate,
     )
     return CLASSES[optimizer](schedule, **options)
 
 
-def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
-    """The factor of each variable's learning rate: `decay` for every level down.
+def _number(value: Any) -> Any:
+    """A NumPy number as Python's, which `check` wants."""
+    return value.item() if isinstance(value, np.generic) else value
 
-    The levels of L layers are those of ELECTRA's fine-tuning (Clark et al., 2020), whose models
-    have nothing between head and encoder; here the pooler is there:
+
+def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
+    """The factor of each variable's learning rate: `decay` for every level below the head.
+
+    The levels of L layers are those of ELECTRA's fine-tuning (Clark et al., 2020), with the pooler
+    as another one:
 
         head 1    pooler decay    layer L-1 decay^2    ...    layer 0 decay^(L+1)
         embeddings decay^(L+2)
@@ -340,42 +366,52 @@ def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
       decay: above 0; 1 for one rate for all.
     """
     names = list(names)
-    layers = {name: re.match(r"bert/encoder/layer_(\d+)/", name) for name in names}
-    count = 1 + max((int(match[1]) for match in layers.values() if match), default=-1)
+    layer_numbers = {}  # of variables in encoder blocks
+    for name in names:
+        match = re.match(r"bert/encoder/layer_(\d+)/", name)
+        if match:
+            layer_numbers[name] = int(match[1])
+    num_layers = 1 + max(layer_numbers.values(), default=-1)
 
-    def levels_down(name: str) -> int:
-        if match := layers[name]:
-            return count + 1 - int(match[1])
+    def level(name: str) -> int:  # 0: the head
+        if name in layer_numbers:
+            return num_layers + 1 - layer_numbers[name]
         if name.startswith("bert/embeddings/"):
-            return count + 2
+            return num_layers + 2
         return 1 if name.startswith("bert/pooler/") else 0
 
-    return {name: decay ** levels_down(name) for name in names}
+    return {name: decay ** level(name) for name in names}
 
 
 def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
-    """The names of trained variables: those in which none of the patterns is found.
+    """The names of trained variables: those that no pattern matches anywhere.
 
     Args:
       names: of variables, as in checkpoints.
       freeze: regular expressions such as bert/embeddings or bert/encoder/layer_[0-5]/.
 
     Raises:
-      InputError: a pattern is invalid or found in no name, or nothing is left to train.
+      InputError: a pattern is invalid or matches no name, or nothing is left to train.
     """
     trained = list(names)
     for pattern in freeze:
         try:
-            found = {name for name in names if re.search(pattern, name)}
+            frozen = {name for name in names if re.search(pattern, name)}
         except re.error as error:
             received = f"--freeze with {pattern!r} ({error})"
             raise InputError(received, "regular expressions", "correct --freeze") from None
-        trained = [name for name in trained if name not in found]
-        if not found or not trained:
-            parts = r"(layer_\d+|embeddings|pooler)/.*"  # one name from each
-            samples = {re.sub(parts, r"\1", name): name for name in names}.values()
-            what = "leaves no variable to train" if found else "is in the name of no variable"
-            received = f"--freeze with {pattern!r}, which {what}"
-            expected = f"patterns of some of the names, such as {', '.join(samples)}"
-            raise InputError(received, expected, "correct --freeze")
+        trained = [name for name in trained if name not in frozen]
+        if not frozen or not trained:
+            problem = "leaves no variable to train" if frozen else "is in the name of no variable"
+            raise InputError(
+                f"--freeze with {pattern!r}, which {problem}",
+                f"patterns of some of the names, such as {', '.join(_sample(names))}",
+                "correct --freeze",
+            )
     return trained
+
+
+def _sample(names: Sequence[str]) -> list[str]:
+    """Some of the names for a message: one of each layer, of the embeddings and of the pooler."""
+    by_part = {re.sub(r"(layer_\d+|embeddings|pooler)/.*", r"\1", name): name for name in names}
+    return list(by_part.values())

@@ -1,4 +1,4 @@
-"""The options of training: steps, intervals, schedules, devices. Loads no TensorFlow."""
+"""The options of training: steps, intervals, schedules, data, devices. Loads no TensorFlow."""
 
 import dataclasses
 from typing import Self
@@ -16,8 +16,8 @@ class StepConfig(Options, title="Training"):
     """How a training step is computed. Only `precision` changes the result by more than rounding.
 
     Attributes:
-      recompute_attention: attention's probabilities and the derivative of gelu are computed again
-        for the gradients, instead of kept.
+      recompute_attention: whether the gradient recomputes attention's probabilities and the
+        derivative of gelu, instead of keeping them.
     """
 
     precision: str = option(
@@ -87,18 +87,21 @@ class Intervals(Options, title="Training"):
     )
 
     def of_run(self, num_train_steps: int) -> Self:
-        """With log_steps for a run of that length, unless it is given.
+        """These intervals, with a default of log_steps that fits the length of a run.
 
-        A divisor of save_checkpoints_steps: so a run that was killed and resumed has the same
-        means.
+        It divides save_checkpoints_steps, so that the means that a run logs do not depend on
+        whether it was killed and resumed.
         """
-        most = max(1, min(100, num_train_steps // 20))
-        steps = next(n for n in range(most, 0, -1) if self.save_checkpoints_steps % n == 0)
-        return dataclasses.replace(self, log_steps=steps) if self.log_steps is None else self
+        if self.log_steps is not None:
+            return self
+        steps = max(1, min(100, num_train_steps // 20))
+        while self.save_checkpoints_steps % steps:
+            steps -= 1
+        return dataclasses.replace(self, log_steps=steps)
 
 
 class FineTuningIntervals(Intervals, title="Fine-tuning"):
-    """Likewise; evaluations choose the best checkpoint."""
+    """The same for fine-tuning, where evaluations select the best checkpoint."""
 
     eval_steps: int = option(
         "Evaluate every so many steps, and keep the best checkpoint; 0: no.",
@@ -114,7 +117,7 @@ class FineTuningIntervals(Intervals, title="Fine-tuning"):
 
 
 class Updates(Options, title="Training"):
-    """What every training is updated with."""
+    """Batch size and optimizer of every training."""
 
     train_batch_size: int = option(
         "Examples of a step, all devices together.",
@@ -140,7 +143,7 @@ class Updates(Options, title="Training"):
 
 
 class PretrainingSchedule(Updates):
-    """How long, how fast and with which optimizer a model is pre-trained."""
+    """Steps, learning rate and optimizer of a pre-training."""
 
     learning_rate: float = option(
         "The peak learning rate, above 0.",
@@ -181,7 +184,7 @@ class PretrainingSchedule(Updates):
 
 
 class Epochs(Updates, title="Fine-tuning"):
-    """How long and with which optimizer a model is fine-tuned, at whatever learning rate."""
+    """Epochs and optimizer of a fine-tuning, without the learning rate."""
 
     num_train_epochs: float = option(
         "How often each example is trained on.",
@@ -213,12 +216,12 @@ class Epochs(Updates, title="Fine-tuning"):
     )
 
     def at(self, learning_rate: float) -> "FineTuningSchedule":
-        """With a learning rate."""
+        """The schedule with a learning rate."""
         return FineTuningSchedule.of(self, learning_rate=learning_rate)
 
 
 class FineTuningSchedule(Epochs):
-    """How long, how fast and with which optimizer a model is fine-tuned."""
+    """Epochs, learning rate and optimizer of a fine-tuning."""
 
     learning_rate: float = option(
         "The peak learning rate, above 0.",
@@ -234,7 +237,7 @@ class FineTuningSchedule(Epochs):
 
 
 class PretrainedFrom(ModelFiles):
-    """The model that is pre-trained, and what it begins with."""
+    """The model that is pre-trained, and its initial weights."""
 
     bert_config_file: str | None = option(
         "The bert_config.json of the model. Default: that of --init_checkpoint, and then so "
@@ -267,7 +270,7 @@ class PretrainedFrom(ModelFiles):
 
 
 class PretrainingData(Options):
-    """The records of pre-training, and what is learned from them."""
+    """The records of pre-training, and the head that is trained on them."""
 
     input_file: str = option(
         "TFRecord files: paths or globs, separated by commas.",
@@ -320,8 +323,10 @@ class PretrainingData(Options):
     )
 
     def files(self, *, is_trained: bool, is_evaluated: bool) -> list[str]:
-        """The patterns of the files that are read."""
-        patterns = [self.input_file] if is_trained or not self.eval_input_file else []
+        """The patterns of the files that a run reads."""
+        patterns = []
+        if is_trained or not self.eval_input_file:
+            patterns.append(self.input_file)
         if is_evaluated and self.eval_input_file:
             patterns.append(self.eval_input_file)
         return patterns
@@ -331,7 +336,7 @@ class PretrainingData(Options):
 
 
 class Training(Options, title="Training"):
-    """The seed of a training, and the checkpoints that it keeps."""
+    """The seed of a training, and the number of checkpoints that it keeps."""
 
     seed: int = option(
         "Seeds weights, data order and dropout.",
@@ -351,7 +356,7 @@ class Training(Options, title="Training"):
 
 
 class FineTuning(Training, title="Fine-tuning"):
-    """Likewise, and which weights are trained for how long."""
+    """The same for fine-tuning, with frozen weights and early stopping."""
 
     freeze: tuple[str, ...] = option(
         "Patterns of the names of weights to leave as they are, as in "
@@ -372,7 +377,7 @@ class FineTuning(Training, title="Fine-tuning"):
 
 
 class Devices(Options, title="Devices"):
-    """What the model runs on."""
+    """The devices that the model runs on."""
 
     strategy: str = option(
         "auto: tpu with --use_tpu or --tpu, multiworker if the environment variable TF_CONFIG "

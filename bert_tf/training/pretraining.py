@@ -1,6 +1,7 @@
-"""Pre-training: record files -> batches of a run that may be resumed -> trainer, first weights.
+"""Pre-training: data -> model, plan and batches of a run -> trainer with initial weights.
 
-The model that data are made for is `checkpoints.companions`; the loop is `trainer`.
+`run_pretraining.py` calls these functions; the loop is in trainer.py. `Companions` are the parts of
+a model beside its weights: configuration, vocabulary, facts.
 """
 
 from collections.abc import Sequence
@@ -31,13 +32,14 @@ from bert_tf.training.trainer import Trainer
 
 
 def pretraining_head(task: str, config: BertConfig) -> Pretraining:
-    """The head that is pre-trained: masked words alone where a model reads word by word.
+    """The head of a --task; a causal model has no next sentences.
 
     Raises:
-      InputError: the task is none of pre-training.
+      InputError: it is no head of pre-training.
     """
-    is_word_by_word = task == "pretraining" and config.is_causal
-    head = head_named("fill_mask" if is_word_by_word else task)
+    if task == "pretraining" and config.is_causal:
+        task = "fill_mask"
+    head = head_named(task)
     if not isinstance(head, Pretraining):
         expected = "pretraining, or a head of your own that derives from it"
         raise InputError(f"--task={task}", expected, "leave out --task")
@@ -48,7 +50,7 @@ def pretraining_head(task: str, config: BertConfig) -> Pretraining:
 
 
 def model_of_data(
-    given: PretrainedFrom,
+    options: PretrainedFrom,
     data: PretrainingData,
     patterns: Sequence[str],
     *,
@@ -58,24 +60,27 @@ def model_of_data(
     """The model that is pre-trained with data.
 
     Args:
-      given: its configuration, vocabulary, case and first weights.
+      options: its configuration, vocabulary, case and initial weights.
       data: its records.
       patterns: of the files that are read.
       output_dir: the folder of the run, which may be resumed.
-      is_exported: whether a text will be tokenized at the end of the run.
+      is_exported: whether the run ends with an export, which tokenizes texts.
 
     Returns:
-      What belongs to the model, and the options of the data with the sizes of their records.
+      The model, and `data` with the sizes of the records.
 
     Raises:
       InputError: data, vocabulary, case and configuration do not belong together.
     """
-    config, vocab_file = companions.config_and_vocabulary(given, given.init_checkpoint)
+    config, vocab_file = companions.config_and_vocabulary(options, options.init_checkpoint)
+    paths = []
+    for pattern in patterns:
+        paths += shards.record_paths(pattern)
     model = companions.of_data(
-        [path for pattern in patterns for path in shards.record_paths(pattern)],
+        paths,
         config,
         vocab_file=vocab_file,
-        do_lower_case=given.do_lower_case,
+        do_lower_case=options.do_lower_case,
         output_dir=output_dir,
         is_exported=is_exported,
     )
@@ -90,10 +95,10 @@ def model_of_data(
 
 
 def open_records(patterns: str, data: PretrainingData, model: Companions) -> shards.RecordFiles:
-    """Record files, whose first records are of the sizes of a model.
+    """The record files of patterns, separated by commas.
 
     Raises:
-      InputError: there are no such files, or their records are of other sizes.
+      InputError: there are no such files, or their first records do not fit the model.
     """
     record = pretraining_record(
         max_seq_length=data.max_seq_length,
@@ -114,16 +119,16 @@ def plan_of(
     output_dir: str,
     seed: int,
 ) -> RunPlan:
-    """The plan of a run, which may go on in its folder, also with another batch size.
+    """The plan of a run, which may be resumed with another batch size.
 
-    With other records than before it is as if all steps had been made with these.
+    If it is resumed with other records, it reads them as if all steps had been made with them.
 
     Args:
       files: the records.
       schedule: steps and batch size.
-      intervals: what is due when.
+      intervals: steps between logging, saving and evaluation.
       output_dir: the folder of the run.
-      seed: of the order.
+      seed: of the order of the records.
     """
     plan = RunPlan(
         num_records=len(files),
@@ -141,13 +146,16 @@ def plan_of(
 
 
 def training_batches(files: shards.RecordFiles, plan: RunPlan) -> Batches:
-    """Every record once an epoch, shuffled."""
+    """The batches of a run: every record once in each epoch, shuffled."""
     order = ShuffledSampler(files.block_records, batch_size=plan.order_batch_size, seed=plan.seed)
     return Batches(files, order, batch_size=plan.batch_size, offset=plan.offset)
 
 
 def evaluation_batches(data: PretrainingData, model: Companions) -> Batches:
-    """--eval_input_file once, or --input_file repeated as in the original."""
+    """The batches of an evaluation: --eval_input_file once, else --input_file repeatedly.
+
+    The second is what the original does.
+    """
     patterns = data.eval_input_file or data.input_file
     files = open_records(patterns, data, model)
     num_examples = data.max_eval_steps * data.eval_batch_size
@@ -170,7 +178,7 @@ def make_trainer(
     seed: int,
     step_config: StepConfig,
 ) -> Trainer:
-    """Model, loss and optimizer on the devices."""
+    """The trainer, with model, loss and optimizer on the devices; arguments as for `Trainer`."""
     head = pretraining_head(task, model.config)
     rates = optimization.Schedule(
         learning_rate=schedule.learning_rate,
@@ -192,47 +200,47 @@ def load_first_weights(
     trainer: Trainer,
     folder: tf1.CheckpointFolder,
     model: Companions,
-    given: PretrainedFrom,
+    options: PretrainedFrom,
     *,
     is_trained: bool,
 ) -> Companions:
-    """Loads the initial weights, unless the run has a checkpoint of its own to resume from.
+    """Loads the initial weights, unless the run has a checkpoint to resume from.
 
     Args:
-      trainer: whose model takes them.
+      trainer: gets the weights in its model.
       folder: of the run.
-      model: that is trained.
-      given: with the initial weights, if any.
+      model: the model of the data.
+      options: name the initial weights, if any.
       is_trained: whether training follows.
 
     Returns:
       The model, with the origin of these weights.
 
     Raises:
-      InputError: without training there are none, or they are of another model.
+      InputError: there are no weights and no training, or the weights are of another model.
     """
-    source = companions.first_weights(folder, given.init_checkpoint, is_trained=is_trained)
+    source = companions.first_weights(folder, options.init_checkpoint, is_trained=is_trained)
     if source is None:
         return model
-    # Before the files that belong to another model are overwritten.
+    # Before files of another model in the folder would be overwritten.
     pieces = model.tokenizer and model.tokenizer.pieces
     companions.refuse_other_model(folder, model.config, pieces, model.facts)
-    companions.check_companions(source, model, given.bert_config_file)
-    if not folder.latest():  # else `Trainer.restore` loads it, with the moments
+    companions.check_companions(source, model, options.bert_config_file)
+    if not folder.latest():  # otherwise `Trainer.restore` loads the run's checkpoint, with moments
         logging.info("%s", loading.load_weights(trainer.model, source))
     return model.with_facts(origin=source.metadata.origin)
 
 
-def restore_last(trainer: Trainer, folder: tf1.CheckpointFolder, given: PretrainedFrom) -> int:
+def restore_last(trainer: Trainer, folder: tf1.CheckpointFolder, options: PretrainedFrom) -> int:
     """Loads the last checkpoint of a run, if there is one; returns the step of the model."""
     if folder.latest():
         return trainer.restore(folder, {})
-    return tf1.step_of(given.init_checkpoint or "")
+    return tf1.step_of(options.init_checkpoint or "")
 
 
 def trained_model(
-    folder: tf1.CheckpointFolder, model: Companions, given: PretrainedFrom
+    folder: tf1.CheckpointFolder, model: Companions, options: PretrainedFrom
 ) -> loading.PretrainedModel:
-    """The last checkpoint of a run, else the weights that it began with."""
-    source = loading.open_weights(folder.latest() or given.init_checkpoint)
+    """The model of a run's last checkpoint; without one, of its initial weights."""
+    source = loading.open_weights(folder.latest() or options.init_checkpoint)
     return loading.PretrainedModel(source, model.config, model.tokenizer)

@@ -1,6 +1,6 @@
-"""What the devices compute for a batch: an update, the sums of an evaluation, predictions.
+"""The computation of the devices for a batch: an update, the sums of an evaluation, predictions.
 
-On R replicas that each hold B / R rows of the batch and split them into K parts, an update is
+R replicas each have B / R rows of the batch, and split them into K parts. An update:
 
     denominators  summed over replicas             how many masked positions, how many examples
     loss          of a part's rows, divided by the denominators of the whole batch
@@ -8,12 +8,12 @@ On R replicas that each hold B / R rows of the batch and split them into K parts
     clip          by their global norm
     update        the same on every replica
 
-So R replicas with K parts each compute what one does at once. The calls, from the outside in:
+So the result is the same as that of one replica with one part. The calls, from the outside in:
 
     Steps.train               num_steps updates in one call
       _update                 one of them, on one replica
         _gradients            model -> losses -> gradients; `_gradients_by_parts` calls it K times
-        _apply                optimizer -> weights and moments
+        _apply                optimizer -> new weights and moments
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from bert_tf.heads.head import Batch, Head, Sums
 from bert_tf.modeling.memory import GOLDEN_RATIO, TrainingStep, mix
 from bert_tf.modeling.models import layer_dtype
 from bert_tf.modeling.names import ENCODER_PATHS, by_name
-from bert_tf.training.compilation import parts_of, program
+from bert_tf.training.compilation import compiled_parts, program
 from bert_tf.training.optimization import AdamWeightDecay, layer_scales, trained_names
 from bert_tf.training.options import StepConfig
 
@@ -43,18 +43,19 @@ class Steps:
       weights: the trained weights, by their names in checkpoints.
       frozen: the other weights, likewise.
       slots: the moments, and the state of the loss scale, likewise.
-      loss_names: what an update reports: means over its whole batch, and its gradients' norm.
+      loss_names: the names of the values that an update reports: the loss and its terms, means over
+        the whole batch, and the norm of the gradients.
       train: (totals, iterator, first_step, num_steps) -> totals; see `_train`.
       train_on: (totals, batch, step) -> totals; one update.
       evaluate: (batch) -> the sums of the whole batch; see `_sums`.
       predict: (batch, names) -> these outputs of each replica, float32.
-      update, sums, outputs: the programs of one replica that XLA compiles; so is `gradients`.
+      update, gradients, sums, outputs: the functions of one replica, which XLA may compile.
     """
 
     def __init__(
         self,
         model: keras.Model,
-        objective: Head,
+        head: Head,
         optimizer: AdamWeightDecay,
         strategy: tf.distribute.Strategy,
         config: StepConfig,
@@ -62,53 +63,67 @@ class Steps:
         seed: int,
         freeze: Sequence[str],
     ):
-        """Makes the optimizer's moments; to be called in the strategy's scope.
+        """Makes the optimizer's moments; call it in the strategy's scope.
 
         Args:
           model: the model to train.
-          objective: the loss to minimise.
+          head: the loss to minimise, metrics and predictions.
           optimizer: the update rule.
           strategy: the devices.
           config: how a step is computed.
           seed: of dropout.
           freeze: patterns of the names of weights that are not trained, as for `trained_names`.
         """
-        self.model, self.objective, self.optimizer = model, objective, optimizer
-        self.strategy, self.config, self.seed = strategy, config, seed
+        self.model = model
+        self.head = head
+        self.optimizer = optimizer
+        self.strategy = strategy
+        self.config = config
+        self.seed = seed
         variables = by_name(model.trainable_variables, model.name)
         weights = {name: variable.value for name, variable in variables.items()}
         self._scales = layer_scales(weights, optimizer.layerwise_lr_decay)
-        self.weights = {name: weights.pop(name) for name in trained_names(list(weights), freeze)}
-        self.frozen = weights
-        # Fixed features (section 5.3) are the same in every epoch.
-        is_fixed = not any(re.match(ENCODER, name) for name in self.weights)
-        self._without_dropout = ENCODER_PATHS if is_fixed else ""
-        self.slots = {
-            f"{name}/{slot}": tf.Variable(tf.zeros(w.shape, w.dtype), trainable=False)
-            for name, w in self.weights.items()
-            for slot in ("adam_m", "adam_v")
-        }
-        self.loss_scale = LossScale() if config.precision == "float16" else None
-        self.slots |= self.loss_scale.variables if self.loss_scale else {}
-        self.loss_names = ["loss", "gradient_norm", *(f"{t}_loss" for t in objective.terms)]
+        self.weights = {name: weights[name] for name in trained_names(list(weights), freeze)}
+        self.frozen = {name: weights[name] for name in weights if name not in self.weights}
+        # A frozen encoder gives fixed features (section 5.3), the same in each epoch.
+        is_encoder_frozen = not any(re.match(ENCODER, name) for name in self.weights)
+        self._without_dropout = ENCODER_PATHS if is_encoder_frozen else ""
+        self.slots = self._make_moments()
+        self.loss_scale = None
+        if config.precision == "float16":
+            self.loss_scale = LossScale()
+            self.slots |= self.loss_scale.variables
+        term_names = [f"{term}_loss" for term in head.terms]
+        self.loss_names = ["loss", "gradient_norm", *term_names]
         self._recompute = "attention" if config.recompute_attention else ""
         if config.recompute:
             self._recompute = "blocks"
-        self._compile()
+        self._make_functions()
 
-    def _compile(self) -> None:
-        """Makes the graphs, and the programs of XLA within them."""
-        parts = parts_of(self.config, self.strategy)
+    def _make_moments(self) -> dict[str, tf.Variable]:
+        """The moments of the trained weights, 0 at first, by their names in checkpoints."""
+        moments = {}
+        for name, weight in self.weights.items():
+            for slot in ("adam_m", "adam_v"):
+                zeros = tf.zeros(weight.shape, weight.dtype)
+                moments[f"{name}/{slot}"] = tf.Variable(zeros, trainable=False)
+        return moments
+
+    def _make_functions(self) -> None:
+        """Makes the graph functions, and the functions that XLA compiles within them."""
+        compiled = compiled_parts(self.config, self.strategy)
         is_whole = self.config.gradient_accumulation_steps == 1
         gradients = self._gradients if is_whole else self._gradients_by_parts
-        self.update = program(self._update, is_compiled=parts.update)
-        self.gradients = program(gradients, is_compiled=parts.gradients)
-        self.sums = program(self._sums, is_compiled=parts.answers)
-        self.outputs = program(self._outputs, is_compiled=parts.answers)
-        # Traced once for variables of one shape, of which a model has many.
+        self.update = program(self._update, is_compiled=compiled.update)
+        self.gradients = program(gradients, is_compiled=compiled.gradients)
+        self.sums = program(self._sums, is_compiled=compiled.answers)
+        self.outputs = program(self._outputs, is_compiled=compiled.answers)
+        # As a function it is traced once for all variables of a shape.
         self._new_values = tf.function(self.optimizer.new_values, autograph=False)
-        self.train, self.train_on = tf.function(self._train), tf.function(self._train_on)
-        self.evaluate, self.predict = tf.function(self._evaluate), tf.function(self._predict)
+        self.train = tf.function(self._train)
+        self.train_on = tf.function(self._train_on)
+        self.evaluate = tf.function(self._evaluate)
+        self.predict = tf.function(self._predict)
 
     # ------------------------------------------------------------------ training
 
@@ -116,8 +131,9 @@ class Steps:
         """Makes `num_steps` updates.
 
         Args:
-          totals: float32 [len(loss_names) + 1], the losses so far and the steps that they are of.
-          iterator: of batches, at that of `first_step`.
+          totals: float32 [len(loss_names) + 1], the sums of the losses of all steps so far, and the
+            number of these steps.
+          iterator: of batches; the next one is that of `first_step`.
           first_step: int32 scalar, the number of updates before these.
           num_steps: int32 scalar.
 
@@ -130,7 +146,7 @@ class Steps:
         return totals
 
     def _train_on(self, totals: tf.Tensor, batch: Batch, step: tf.Tensor) -> tf.Tensor:
-        """Makes one update; arguments and result as of `_train`."""
+        """Makes one update; arguments and result as for `_train`."""
         losses = self.strategy.run(self.update, args=(batch, step))
         return totals + first_replica(self.strategy, losses)
 
@@ -142,11 +158,11 @@ class Steps:
           step: int32 scalar, the number of updates before this one.
 
         Returns:
-          The losses of the whole batch and the norm of its gradients, and 1; all 0 for a step that
-          was skipped. float32 [len(loss_names) + 1].
+          float32 [len(loss_names) + 1]: the losses of the whole batch, the norm of its gradients,
+          and 1, the number of steps; all 0 if the step was skipped.
         """
         context = tf.distribute.get_replica_context()
-        denominators = sum_over_replicas(self.objective.denominators(batch))
+        denominators = sum_over_replicas(self.head.denominators(batch))
         scale = None if self.loss_scale is None else tf.convert_to_tensor(self.loss_scale.scale)
         loss_sums, gradients = self.gradients(batch, denominators, step, scale)
         if scale is not None:
@@ -154,97 +170,139 @@ class Steps:
         loss_sums = sum_over_replicas(loss_sums)
         gradients = sum_over_replicas(gradients)
         norm = tf.linalg.global_norm(list(gradients.values()))
-        if clip := self.optimizer.clip_norm:  # if the norm is not finite, all gradients become NaN
-            values, _ = tf.clip_by_global_norm(list(gradients.values()), clip, use_norm=norm)
+        clip_norm = self.optimizer.clip_norm
+        if clip_norm:  # a norm that is not finite makes all gradients NaN
+            values, _ = tf.clip_by_global_norm(list(gradients.values()), clip_norm, use_norm=norm)
             gradients = dict(zip(gradients, values, strict=True))
         is_finite = tf.math.is_finite(norm)
         context.merge_call(self._apply, args=(gradients, step, is_finite))
-        terms = [tf.math.divide_no_nan(loss_sums[t], denominators[t]) for t in self.objective.terms]
-        losses = tf.stack([self.objective.loss(loss_sums, denominators), norm, *terms, 1.0])
+        loss = self.head.loss(loss_sums, denominators)
+        terms = self.head.terms
+        means = [tf.math.divide_no_nan(loss_sums[term], denominators[term]) for term in terms]
+        losses = tf.stack([loss, norm, *means, 1.0])
         return losses if scale is None else tf.where(is_finite, losses, 0.0)
 
     def _gradients(self, batch: Batch, denominators: Sums, step, scale):
-        """The sums of the rows' losses by term, and the gradients by name."""
+        """The losses of a replica's rows, and their gradients.
+
+        Args:
+          batch: rows.
+          denominators: of the whole batch.
+          step: int32 scalar, for dropout.
+          scale: float32 scalar by which the loss is multiplied; None: 1.
+
+        Returns:
+          The sum of the losses by term; the gradients by name, times the scale.
+        """
         inputs = model_inputs(self.model, batch)
-        numbers = batch["input_mask"] if is_packed(batch) else None
-        seed, rows = step_seed(self.seed, step), (batch[SEQUENCES], numbers)
-        with TrainingStep(
-            seed, *rows, recompute=self._recompute, without_dropout=self._without_dropout
-        ):
+        training_step = TrainingStep(
+            step_seed(self.seed, step),
+            sequences=batch[SEQUENCES],
+            sequence_numbers=batch["input_mask"] if is_packed(batch) else None,
+            recompute=self._recompute,
+            without_dropout=self._without_dropout,
+        )
+        with training_step:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(list(self.weights.values()))
                 outputs = self.model(inputs, training=True)
-                loss_sums = self.objective.loss_sums(outputs, batch)
-                loss = self.objective.loss(loss_sums, denominators)
+                loss_sums = self.head.loss_sums(outputs, batch)
+                loss = self.head.loss(loss_sums, denominators)
                 if scale is not None:
                     loss *= scale
             gradients = tape.gradient(loss, self.weights)
-        # A weight that the loss does not depend on is left alone: not decayed either.
-        given = [(name, g) for name, g in gradients.items() if g is not None]
-        return loss_sums, {name: tf.convert_to_tensor(g) for name, g in given}
+        # A weight that the loss does not depend on has none: it is not changed, nor decayed.
+        dense = {}
+        for name, gradient in gradients.items():
+            if gradient is not None:
+                dense[name] = tf.convert_to_tensor(gradient)
+        return loss_sums, dense
 
     def _gradients_by_parts(self, batch: Batch, denominators: Sums, step, scale):
-        """As `_gradients`, of K parts of the rows one after the other."""
+        """As `_gradients`; computes K parts of the rows one after the other."""
         num_parts = self.config.gradient_accumulation_steps
-        stacked = {
-            name: tf.reshape(value, [num_parts, -1, *value.shape[1:]])
-            for name, value in batch.items()
-        }  # [B / R, ...] -> [K, B / (R K), ...]
+        stacked = {}
+        for name, value in batch.items():  # [B / R, ...] -> [K, B / (R K), ...]
+            stacked[name] = tf.reshape(value, [num_parts, -1, *value.shape[1:]])
         with_gradient: set[str] = set()
+
+        def has_more(number, *_):
+            return number < num_parts
 
         def add_part(number, loss_sums, gradients):
             part = {name: tf.gather(value, number) for name, value in stacked.items()}
-            more, new = self._gradients(part, denominators, step, scale)
-            with_gradient.update(new)
-            added = {n: g + new[n] if n in new else g for n, g in gradients.items()}
-            return number + 1, {n: s + more[n] for n, s in loss_sums.items()}, added
+            part_sums, part_gradients = self._gradients(part, denominators, step, scale)
+            with_gradient.update(part_gradients)
+            gradients = dict(gradients)
+            for name, gradient in part_gradients.items():
+                gradients[name] += gradient
+            loss_sums = {term: loss_sums[term] + part_sums[term] for term in loss_sums}
+            return number + 1, loss_sums, gradients
 
-        sums = {term: tf.zeros([]) for term in self.objective.terms}
-        gradients = {name: tf.zeros(weight.shape) for name, weight in self.weights.items()}
-        is_left, first = lambda number, *_: number < num_parts, (tf.constant(0), sums, gradients)
+        no_losses = {term: tf.zeros([]) for term in self.head.terms}
+        zeros = {name: tf.zeros(weight.shape) for name, weight in self.weights.items()}
         _, loss_sums, gradients = tf.while_loop(
-            is_left, add_part, first, maximum_iterations=num_parts
+            has_more, add_part, (tf.constant(0), no_losses, zeros), maximum_iterations=num_parts
         )
-        return loss_sums, {n: g for n, g in gradients.items() if n in with_gradient}
+        return loss_sums, {name: gradients[name] for name in gradients if name in with_gradient}
 
     def _apply(self, strategy: tf.distribute.Strategy, gradients, step, is_finite) -> None:
-        """Updates every weight and its moments, on every device; cross-replica context."""
-        skips = self.loss_scale is not None  # otherwise NaN or infinity ends the run
-        skipped = self.loss_scale.skipped_steps if skips else 0
-        rate, count = self.optimizer.schedule(step), step + 1
-        rates = {scale: rate * scale for scale in {*self._scales.values()}}
+        """Updates every weight and its moments, on every device; in cross-replica context."""
+        rate = self.optimizer.schedule(step)
+        count = step + 1
+        rates = {scale: rate * scale for scale in set(self._scales.values())}
         for name, gradient in gradients.items():
-
-            def assign(weight, m, v, gradient, rate, count, skipped, is_finite, name=name):
-                variables = (weight, m, v)
-                new = self._new_values(
-                    *map(tf.convert_to_tensor, (*variables, gradient)),
-                    rate=rate,
-                    count=count - tf.cast(skipped, tf.int32) if skips else count,
-                    decays=self.optimizer.decays(name),
-                )
-                for variable, value in zip(variables, new, strict=True):
-                    variable.assign(tf.where(is_finite, value, variable) if skips else value)
-
-            moments = (self.slots[f"{name}/adam_m"], self.slots[f"{name}/adam_v"])
-            args = (*moments, gradient, rates[self._scales[name]], count, skipped, is_finite)
-            strategy.extended.update(self.weights[name], assign, args=args)
-        if skips:
+            scaled_rate = rates[self._scales[name]]
+            self._apply_gradient(strategy, name, gradient, scaled_rate, count, is_finite)
+        if self.loss_scale is not None:
             self.loss_scale.update(strategy, is_finite)
+
+    def _apply_gradient(
+        self, strategy: tf.distribute.Strategy, name: str, gradient, rate, count, is_finite
+    ) -> None:
+        """Updates a weight and its moments; arguments as for `AdamWeightDecay.new_values`."""
+        may_skip = self.loss_scale is not None  # without one, NaN or infinity ends the run
+
+        # All tensors are arguments, so that each device has its own.
+        def assign(weight, m, v, gradient, rate, count, skipped_steps, is_finite):
+            if may_skip:
+                count -= tf.cast(skipped_steps, tf.int32)
+            new_values = self._new_values(
+                tf.convert_to_tensor(weight),
+                tf.convert_to_tensor(m),
+                tf.convert_to_tensor(v),
+                tf.convert_to_tensor(gradient),
+                rate=rate,
+                count=count,
+                decays=self.optimizer.decays(name),
+            )
+            for variable, value in zip((weight, m, v), new_values, strict=True):
+                variable.assign(tf.where(is_finite, value, variable) if may_skip else value)
+
+        m = self.slots[f"{name}/adam_m"]
+        v = self.slots[f"{name}/adam_v"]
+        skipped_steps = self.loss_scale.skipped_steps if may_skip else 0
+        args = (m, v, gradient, rate, count, skipped_steps, is_finite)
+        strategy.extended.update(self.weights[name], assign, args=args)
 
     # ------------------------------------------------------------------ evaluation, prediction
 
     def _evaluate(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
+        """The sums of the whole batch; see `_sums`."""
         sums = self.strategy.run(lambda rows: sum_over_replicas(self.sums(rows)), args=(batch,))
-        return tf.nest.map_structure(lambda x: first_replica(self.strategy, x), sums)
+        return tf.nest.map_structure(lambda value: first_replica(self.strategy, value), sums)
 
     def _sums(self, batch: Batch) -> tuple[tf.Tensor, Sums, Sums, Sums]:
-        """Of a replica's rows: number of examples, denominators, summed losses, summed metrics."""
+        """For a replica's rows: number of examples, denominators, loss sums, metric sums."""
         outputs = self.model(model_inputs(self.model, batch), training=False)
-        sums = self.objective.loss_sums(outputs, batch), self.objective.metric_sums(outputs, batch)
-        return tf.reduce_sum(batch["is_real_example"]), self.objective.denominators(batch), *sums
+        loss_sums = self.head.loss_sums(outputs, batch)
+        metric_sums = self.head.metric_sums(outputs, batch)
+        num_examples = tf.reduce_sum(batch["is_real_example"])
+        return num_examples, self.head.denominators(batch), loss_sums, metric_sums
 
     def _predict(self, batch: Batch, names: tuple[str, ...]):
+        """These outputs of each replica, float32; with several processes those of all replicas."""
+
         def on_replica(rows):
             outputs = self.outputs(rows, names)
             if not runtime.has_peers():
@@ -255,37 +313,43 @@ class Steps:
         return self.strategy.run(on_replica, args=(batch,))
 
     def _outputs(self, batch: Batch, names: tuple[str, ...]) -> dict[str, tf.Tensor]:
-        """These outputs for a replica's rows, float32; and what `in_order` needs of packed ones."""
+        """These outputs for a replica's rows, float32; with packed rows also their layout.
+
+        `packing.in_order` needs the layout: input_mask and `SEQUENCES`.
+        """
         outputs = self.model(model_inputs(self.model, batch), training=False)
-        packed = ("input_mask", SEQUENCES) if is_packed(batch) else ()
-        rows = {n: tf.identity(batch[n]) for n in packed}  # on a device: they may be gathered
-        return {name: tf.cast(outputs[name], tf.float32) for name in names} | rows
+        chosen = {name: tf.cast(outputs[name], tf.float32) for name in names}
+        if is_packed(batch):
+            for name in ("input_mask", SEQUENCES):
+                chosen[name] = tf.identity(batch[name])  # on the device, where it can be gathered
+        return chosen
 
 
 def is_packed(batch: Batch) -> bool:
     """Whether a batch of fine-tuning has rows of several sequences (data/packing.py).
 
-    Not of packed records of pre-training: there a row counts as one in `SEQUENCES`, [B, 1].
+    False for packed records of pre-training, whose rows count as one sequence: [B, 1].
     """
     return batch[SEQUENCES].shape[1] > 1 and len(batch["input_mask"].shape) == 2
 
 
 class LossScale:
-    """The scale of the loss with which float16 can hold gradients (Micikevicius et al., 2018).
+    """The scale of the loss in float16 (Micikevicius et al., 2018).
 
-    Most gradients are below what float16 resolves, 6e-8; so the loss is multiplied by the scale,
-    and the gradients are divided by it in float32. A step whose gradients are beyond float16's
-    range is skipped, and the scale halved; after many steps without one it is doubled.
+    Most gradients are below the least number of float16, 6e-8: the loss is multiplied by the scale,
+    and the gradients are divided by it in float32. If gradients are beyond the range of float16,
+    the step is skipped and the scale halved; after many steps without a skipped one it is doubled.
     """
 
     NAME = "bert_tf/loss_scale"
-    FIRST, LEAST = 2.0**15, 1.0
+    FIRST = 2.0**15
+    LEAST = 1.0
     GROWS_AFTER = 2000  # steps
 
     def __init__(self):
-        """Makes the scale and its counters, on every device; in a strategy's scope."""
+        """Makes the scale and its counters on every device; call it in the strategy's scope."""
         self.scale = tf.Variable(self.FIRST, trainable=False)
-        # int64: int32 variables are kept from GPUs.
+        # int64: TensorFlow keeps int32 variables off GPUs.
         self.good_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # in a row
         self.skipped_steps = tf.Variable(0, dtype=tf.int64, trainable=False)  # of the whole run
         self.variables = {  # by their names in checkpoints
@@ -295,15 +359,21 @@ class LossScale:
         }
 
     def update(self, strategy: tf.distribute.Strategy, is_finite: tf.Tensor) -> None:
-        """After a step whose gradients were finite or not; in cross-replica context."""
+        """Counts a step and adapts the scale; in cross-replica context.
+
+        Args:
+          strategy: the devices.
+          is_finite: bool scalar, whether the step's gradients were finite.
+        """
 
         def assign(scale, good_steps, skipped_steps, is_finite):
-            good = good_steps + 1
-            grows = good >= self.GROWS_AFTER
-            kept = tf.where(grows, scale * 2.0, scale)
+            num_good = good_steps + 1
+            grows = num_good >= self.GROWS_AFTER
+            after_good_step = tf.where(grows, scale * 2.0, scale)
+            after_skipped_step = tf.maximum(scale / 2.0, self.LEAST)
             skipped_steps.assign_add(tf.cast(~is_finite, tf.int64))
-            good_steps.assign(good * tf.cast(is_finite & ~grows, tf.int64))
-            scale.assign(tf.where(is_finite, kept, tf.maximum(scale / 2.0, self.LEAST)))
+            good_steps.assign(num_good * tf.cast(is_finite & ~grows, tf.int64))
+            scale.assign(tf.where(is_finite, after_good_step, after_skipped_step))
 
         args = (self.good_steps, self.skipped_steps, is_finite)
         strategy.extended.update(self.scale, assign, args=args)
@@ -313,7 +383,7 @@ class LossScale:
 
 
 def layer_precision(precision: str) -> contextlib.AbstractContextManager[None]:
-    """Layers that are made within this context compute in `precision`."""
+    """Gives layers made in this context the dtype policy of a precision."""
     return layer_dtype(precision if precision == "float32" else f"mixed_{precision}")
 
 
@@ -328,12 +398,12 @@ def first_replica(strategy: tf.distribute.Strategy, value):
 
 
 def sum_over_replicas(values):
-    """The values, each summed over all replicas; in replica context."""
+    """Each of the values, summed over all replicas; in replica context."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, values)
 
 
 def step_seed(seed: int, step: tf.Tensor):
-    """int32 scalar, different for each (seed, step)."""
+    """The seed of a step's dropout: int32 scalar, different for each (seed, step)."""
     seed = np.array(seed % 2**32, np.uint32).astype(np.int32)
     return mix(tf.cast(step, tf.int32) * GOLDEN_RATIO ^ mix(tf.constant(seed)))

@@ -1,8 +1,8 @@
-"""The loop: batches -> steps -> losses, checkpoints, evaluations.
+"""The training loop: batches -> steps -> losses, checkpoints, evaluations.
 
-Data position, dropout and learning rate are pure functions of the step, so a resumed run ends
-exactly as an undisturbed one. Of several processes each does all of this on its part of every
-batch, and only the chief writes.
+Data position, dropout and learning rate are pure functions of the step, so a resumed run ends with
+the same weights as an uninterrupted one. With several processes each runs this loop on its part of
+every batch, and only the chief writes files.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from bert_tf.errors import InputError
 from bert_tf.heads.head import Head
 from bert_tf.terminal import Progress
 from bert_tf.training import distribution
-from bert_tf.training.compilation import Programs, described, parts_of
+from bert_tf.training.compilation import Programs, compiled_parts, described
 from bert_tf.training.distribution import HANGS
 from bert_tf.training.evaluation import Evaluate, Evaluations, Evaluator
 from bert_tf.training.log import TrainingLog
@@ -36,12 +36,12 @@ from bert_tf.training.step import LossScale, Steps, layer_precision
 
 
 class Trainer(Evaluator):
-    """Trains a model under a `tf.distribute` strategy; evaluates it as an `Evaluator`."""
+    """Trains a model under a `tf.distribute` strategy; also an `Evaluator` of it."""
 
     def __init__(
         self,
         model_fn: Callable[[], keras.Model],
-        objective: Head,
+        head: Head,
         optimizer: AdamWeightDecay,
         *,
         strategy: tf.distribute.Strategy,
@@ -52,26 +52,26 @@ class Trainer(Evaluator):
         """Builds the model and the optimizer's moments on the strategy's devices.
 
         Args:
-          model_fn: builds the model; its first weights are drawn from `seed`.
-          objective: loss and metrics.
+          model_fn: builds the model; its initial weights are drawn from `seed`.
+          head: loss, metrics and predictions.
           optimizer: the update rule.
           strategy: the devices.
-          seed: of first weights and dropout.
+          seed: of initial weights and dropout.
           freeze: patterns of the names of weights that are not trained, as for `trained_names`.
             These have no moments, and no gradients are computed for them.
           step_config: precision, micro-batches, compilation.
         """
         self.strategy = strategy
-        self.objective = objective
+        self.head = head
         self.optimizer = optimizer
         self.step_config = config = step_config or StepConfig()
         with strategy.scope(), layer_precision(config.precision):
             keras.utils.set_random_seed(seed % 2**32)
             self.model = model_fn()
             self.steps = Steps(
-                self.model, objective, optimizer, strategy, config, seed=seed, freeze=freeze
+                self.model, head, optimizer, strategy, config, seed=seed, freeze=freeze
             )
-        by_shape = any(parts_of(config, strategy)) or runtime.clusters_graphs()
+        by_shape = any(compiled_parts(config, strategy)) or runtime.clusters_graphs()
         self.programs = Programs(by_shape=by_shape)
 
     # ------------------------------------------------------------------ training
@@ -90,14 +90,15 @@ class Trainer(Evaluator):
 
         Args:
           batches: batch t is that of step t.
-          plan: steps in all, those before a resume included; and what is due when.
+          plan: the steps, including those before a resume, and the steps at which to log, save and
+            evaluate.
           folder: where checkpoints are written, each while the next steps are computed.
           run_settings: the settings that affect the trained weights; recorded in checkpoints, and
             compared on resume.
           on_begin: called before the first step, unless the run has ended already.
-          evaluate: called where the plan says so, also before the first step, with the step and
-            with what writes its checkpoint and waits for it; returns what is logged. Raises
-            `StopTraining` to make that step the last one.
+          evaluate: called at the steps of the plan, also before the first one, with the step and a
+            function that writes its checkpoint and waits for it; returns results to log. Raises
+            `StopTraining` to end training at that step.
 
         Raises:
           InputError: loss, gradients or initial weights are not finite, a record is invalid, or a
@@ -113,7 +114,7 @@ class Trainer(Evaluator):
         log = TrainingLog(folder.path, plan.batch_size, plan.last_step)
         save = Saver(self, folder, run_settings)
         evaluations = Evaluations(plan, log, save, evaluate)
-        # Also after a resume: the run may have been killed meanwhile.
+        # After a resume, too: the run may have been killed before this evaluation.
         stops = () if evaluations.end_at(step) else plan.stops(step)
         iterator = distribution.distributed_batches(self.strategy, batches, start=step)
         with self._running(step, plan.last_step, folder) as progress:
@@ -121,23 +122,24 @@ class Trainer(Evaluator):
                 first = step
                 with batches.record_errors():
                     step, losses = self.run_steps(iterator, first, stop, progress)
-                log.add(*self._checked(losses, first, step, folder))
+                losses, num_steps = self._checked(losses, first, step, folder)
+                log.add(losses, num_steps)
                 if plan.is_to_log(step):
                     log.write(step, self.optimizer.schedule.rate(step - 1), self.programs.timed)
                 if plan.is_to_save(step):
                     save(step)
-                self._end_by_signal(step, save)  # the resumed run evaluates
+                self._end_if_signalled(step, save)  # the resumed run evaluates
                 ends = evaluations.end_at(step)
-                self._end_by_signal(step, save)
+                self._end_if_signalled(step, save)
                 if ends:
                     save(step)
                     break
 
-    def _end_by_signal(self, step: int, save: "Saver") -> None:
-        """Ends a run that was asked to end, with a checkpoint.
+    def _end_if_signalled(self, step: int, save: "Saver") -> None:
+        """Saves a checkpoint and ends the run if a signal came to one of its processes.
 
         Raises:
-          Interrupted: it was.
+          Interrupted: a signal came.
         """
         signal = runtime.signal_of_run()
         if signal:
@@ -153,7 +155,7 @@ class Trainer(Evaluator):
         folder: tf1.CheckpointFolder,
         run_settings: Mapping[str, Any],
     ) -> int:
-        """Restores the last checkpoint, and checks what is given; returns the step."""
+        """Restores the last checkpoint, and checks the arguments of `train`; returns the step."""
         self.step_config.check_batch_size(plan.batch_size, self.strategy.num_replicas_in_sync)
         step = self.restore(folder, run_settings)
         if runtime.has_peers():
@@ -164,8 +166,9 @@ class Trainer(Evaluator):
             logging.info("Already trained for %d steps of %d.", step, plan.last_step)
         else:
             logging.info("%s", plan.describe())
-            if computed := described(self.step_config, self.strategy):
-                logging.info("%s", computed)
+            products = described(self.step_config, self.strategy)
+            if products:
+                logging.info("%s", products)
             self._check_beginning()
         self.programs.begin(batches.shape)
         return step
@@ -174,7 +177,7 @@ class Trainer(Evaluator):
     def _running(
         self, step: int, last_step: int, folder: tf1.CheckpointFolder
     ) -> Iterator[Progress]:
-        """What a run of steps is watched by; at its end its last checkpoint is whole."""
+        """A context that notices signals, shows progress, and waits for the last checkpoint."""
         with (
             runtime.noticing_signals(),
             Progress("train", last_step, "steps", done=step) as progress,
@@ -188,33 +191,24 @@ class Trainer(Evaluator):
         """Makes the updates of steps `step` to `stop` - 1.
 
         Args:
-          iterator: of `distributed_batches`, at the batch of `step`.
+          iterator: of `distributed_batches`; the next batch is that of `step`.
           step: number of updates made before.
           stop: number of updates made afterwards.
-          progress: is updated about every second; then a process without peers also looks for
+          progress: updated about every second; a process without peers then also checks for
             signals, and stops early.
 
         Returns:
-          The number of updates made afterwards; and the mean of each loss over the steps that were
-          not skipped, and their number, kept_steps.
+          The number of updates made afterwards; and by name the mean of each loss over the steps
+          that were not skipped, and their number as kept_steps.
         """
-        steps, is_local = self.steps, not distribution.remote_hosts(self.strategy)
-        totals = np.zeros(len(steps.loss_names) + 1, np.float32)
+        totals = np.zeros(len(self.steps.loss_names) + 1, np.float32)
         # Processes must make the same calls: collective operations are numbered within a call.
         whole = progress is None or runtime.has_peers()
         while step < stop:
-            number = self.programs.steps_of_call(step, stop, whole=whole)
-            with self.programs.call(step, number):
-                if is_local:
-                    totals = steps.train(totals, iterator, tf.constant(step), tf.constant(number))
-                else:
-                    for at in range(step, step + number):
-                        batch = next(iterator)  # made in this process
-                        with distribution.on_remote_host(self.strategy):
-                            so_far = tf.convert_to_tensor(totals)
-                            totals = steps.train_on(so_far, batch, tf.constant(at))
-                totals = totals.numpy()  # waits for the device
-            step += number
+            num_steps = self.programs.steps_of_call(step, stop, whole=whole)
+            with self.programs.call(step, num_steps):
+                totals = self._call(totals, iterator, step, num_steps)
+            step += num_steps
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
                 if step == stop:
@@ -222,24 +216,39 @@ class Trainer(Evaluator):
                 progress.update(step, f", loss {means[0]:.4f}")
             if not whole and runtime.signal_came():
                 break
-        losses = dict(zip(steps.loss_names, means.tolist(), strict=True))
+        losses = dict(zip(self.steps.loss_names, means.tolist(), strict=True))
         return step, losses | {"kept_steps": float(totals[-1])}
+
+    def _call(
+        self, totals: np.ndarray, iterator: Iterator, step: int, num_steps: int
+    ) -> np.ndarray:
+        """Makes updates; arguments and result as for `Steps.train`. Waits for the devices."""
+        steps = self.steps
+        if not distribution.remote_hosts(self.strategy):
+            totals = steps.train(totals, iterator, tf.constant(step), tf.constant(num_steps))
+            return totals.numpy()
+        for at in range(step, step + num_steps):
+            batch = next(iterator)  # made in this process
+            with distribution.on_remote_host(self.strategy):
+                totals = steps.train_on(tf.convert_to_tensor(totals), batch, tf.constant(at))
+        return totals.numpy()
 
     def _checked(
         self, losses: dict[str, float], first: int, step: int, folder: tf1.CheckpointFolder
     ) -> tuple[dict[str, float], int]:
-        """The losses of steps `first` to `step` - 1 and the number of those not skipped.
+        """The losses of steps `first` to `step` - 1, and the number of those not skipped.
 
         Raises:
-          InputError: they are not finite, or a checkpoint could not be written.
+          InputError: the losses are not finite, or a checkpoint could not be written.
         """
         folder.raise_error()
-        kept_steps, scale = round(losses.pop("kept_steps")), self.steps.loss_scale
-        if not kept_steps and scale.scale.numpy() > scale.LEAST:
-            losses = {}
-        elif not kept_steps or not np.isfinite(list(losses.values())).all():
+        kept_steps = round(losses.pop("kept_steps"))
+        scale = self.steps.loss_scale  # None unless steps may be skipped
+        if kept_steps == 0 and scale.scale.numpy() > scale.LEAST:
+            losses = {}  # the next steps have a lower scale
+        elif kept_steps == 0 or not np.isfinite(list(losses.values())).all():
             received = "a loss of {loss} with gradients of norm {gradient_norm}".format(**losses)
-            if not kept_steps:  # only with a scale are steps skipped
+            if kept_steps == 0:
                 received = "gradients beyond float16 in every step, with the least loss scale,"
             rate = max(map(self.optimizer.schedule.rate, (first, step - 1)))
             raise InputError(
@@ -248,15 +257,19 @@ class Trainer(Evaluator):
                 f"start again with {'--precision=bfloat16, or ' if scale else ''}a lower "
                 f"--learning_rate or a longer warm-up; last saved: {folder.latest() or 'none'}",
             )
-        if skipped := step - first - kept_steps:
+        num_steps = step - first
+        if kept_steps < num_steps:
             logging.warning(
                 "%d of %d steps up to %d were skipped, beyond float16. The loss scale is now %g.",
-                *(skipped, step - first, step, scale.scale.numpy()),
+                num_steps - kept_steps,
+                num_steps,
+                step,
+                scale.scale.numpy(),
             )
         return losses, kept_steps
 
     def _check_beginning(self) -> None:
-        """Refuses weights of which every loss would be NaN; logs warnings and sizes."""
+        """Refuses initial weights that are not finite; logs warnings and sizes."""
         for name, weight in (self.steps.weights | self.steps.frozen).items():
             if not np.isfinite(weight.numpy()).all():
                 received = f"initial weights with NaN or infinity in {name}"
@@ -268,7 +281,7 @@ class Trainer(Evaluator):
 
     def _check_same_everywhere(self, batches: Batches, settings: Mapping[str, Any]) -> None:
         """Raises InputError if processes of the run differ in settings, data or weights."""
-        # The same weights may have another path on another host.
+        # The path of the same weights may differ between hosts.
         settings = {name: value for name, value in settings.items() if name != "init_checkpoint"}
         weights = 0
         for weight in (self.steps.weights | self.steps.frozen).values():
@@ -280,10 +293,10 @@ class Trainer(Evaluator):
     # ------------------------------------------------------------------ checkpoints
 
     def state(self, step: int, run_settings: Mapping[str, Any]) -> dict[str, Any]:
-        """All that a run needs to go on: weights, moments, step, and settings to compare.
+        """The content of a checkpoint: weights, moments, step, and settings to compare on resume.
 
         The values are in this host's memory, and later steps do not change them: TensorFlow copies
-        a weight of a CPU when a step updates it while its value is still in use.
+        a weight on a CPU if a step updates it while its value is still in use.
         """
         variables = self.steps.weights | self.steps.frozen | self.steps.slots
         return {
@@ -296,7 +309,7 @@ class Trainer(Evaluator):
         """Loads the folder's latest checkpoint into model and moments; returns its step, or 0.
 
         Raises:
-          InputError: the checkpoint is damaged, is of another model, or is not that of a run.
+          InputError: the checkpoint is damaged, of another model, or was not written by a run.
         """
         prefix = folder.latest()
         runtime.check_same({"latest checkpoint in --output_dir": tf1.step_of(prefix or "")})
@@ -305,14 +318,15 @@ class Trainer(Evaluator):
         reader = tf1.CheckpointReader(prefix)
         tf1.check_of_run(reader)
         tf1.warn_of_changed_settings(reader.run_settings(), run_settings)
-        load_weights(self.model, tf1.open_tf1(prefix), required="")  # as they are saved in a run
+        # No weights are required: the run saved those that its model has.
+        load_weights(self.model, tf1.open_tf1(prefix), required="")
         for name, slot in self.steps.slots.items():
             if name in reader.shapes:
                 slot.assign(reader.read(name))
             else:
-                first = LossScale.FIRST if name == LossScale.NAME else 0
-                logging.warning("%s has no %s; it starts at %g.", prefix, name, first)
-                slot.assign(tf.cast(tf.fill(slot.shape, first), slot.dtype))
+                initial = LossScale.FIRST if name == LossScale.NAME else 0
+                logging.warning("%s has no %s; it starts at %g.", prefix, name, initial)
+                slot.assign(tf.cast(tf.fill(slot.shape, initial), slot.dtype))
         step = int(reader.read(tf1.GLOBAL_STEP))
         logging.info("Loaded checkpoint %s, step %d.", prefix, step)
         return step
@@ -320,18 +334,22 @@ class Trainer(Evaluator):
 
 @dataclasses.dataclass
 class Saver:
-    """Saves a trainer's state in a folder, each step once."""
+    """Saves the state of a trainer in a folder, once for each step.
+
+    Attributes:
+      last: the step that was saved last.
+    """
 
     trainer: Trainer
     folder: tf1.CheckpointFolder
     run_settings: Mapping[str, Any]
-    last: int = -1  # the step that was saved last
+    last: int = -1
 
     def __call__(self, step: int, *, whole: bool = False) -> None:
-        """Begins to write the checkpoint of a step; returns when it is whole, if asked to."""
+        """Starts to write the checkpoint of a step; `whole`: and waits until it is written."""
         with HANGS.watched(f"save the checkpoint of step {step}"):
             if step != self.last:
-                self.folder.wait()  # before the state is copied: there is one copy at a time
+                self.folder.wait()  # until the previous one is written: memory for one copy
                 self.folder.start_saving(step, self.trainer.state(step, self.run_settings))
                 self.last = step
             if whole:

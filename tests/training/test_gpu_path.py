@@ -43,7 +43,7 @@ def distributed(strategy, batch):
 def results(trainer, batch) -> tuple[dict, dict]:
     """The sums of an evaluation, and predictions, before any update."""
     strategy, given = trainer.strategy, distributed(trainer.strategy, batch)
-    names = tuple(trainer.objective.outputs)
+    names = tuple(trainer.head.outputs)
     sums = tf.nest.map_structure(np.asarray, trainer.steps.evaluate(given))
     outputs = trainer.steps.predict(given, names)
     local = strategy.experimental_local_results

@@ -27,7 +27,7 @@ def result_of(head: str, batch: dict, **options) -> tuple[dict[str, np.ndarray],
     """Losses and every gradient of a step and what is predicted, by example; and the metrics."""
     trainer = make_trainer(head=head, pack=is_packed(batch), **options)
     values = {name: tf.constant(value) for name, value in batch.items()}
-    steps, objective = trainer.steps, trainer.objective
+    steps, objective = trainer.steps, trainer.head
     losses, gradients = steps.gradients(
         values, objective.denominators(values), tf.constant(0), None
     )
@@ -116,7 +116,7 @@ def test_heads_made_of_layers(kind):
         options = {"objective": Own(), "model": lambda k=several: on_top(kind, k)}
         trainer = make_trainer(head="classification", **options)
         values = {name: tf.constant(value) for name, value in batch.items()}
-        of_batch = trainer.objective.denominators(values)
+        of_batch = trainer.head.denominators(values)
         results.append(trainer.steps.gradients(values, of_batch, tf.constant(0), None))
     tf.nest.map_structure(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *results)
 
@@ -128,7 +128,7 @@ def test_dropout_of_a_head_on_a_frozen_encoder():
         trainer = make_trainer(
             head="classification", model=lambda kind=kind: on_top(kind), freeze=["^bert/"]
         )
-        steps, of_batch = trainer.steps, trainer.objective.denominators(batch)
+        steps, of_batch = trainer.steps, trainer.head.denominators(batch)
         losses = [
             float(steps.gradients(batch, of_batch, tf.constant(step), None)[0]["classifier"])
             for step in (0, 1)
@@ -142,7 +142,7 @@ def test_parts_of_a_batch_whose_rows_are_not_known_before():
     trainer = make_trainer(head="classification", pack=True, gradient_accumulation_steps=2)
     specs = {n: tf.TensorSpec([None, *value.shape[1:]], value.dtype) for n, value in batch.items()}
     values = {name: tf.constant(value) for name, value in batch.items()}
-    rest = trainer.objective.denominators(values), tf.constant(0), None
+    rest = trainer.head.denominators(values), tf.constant(0), None
     compute = tf.function(
         lambda part: trainer.steps.gradients(part, *rest), input_signature=[specs]
     )
