@@ -10,8 +10,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from bert_tf.decoding import LONE_SURROGATE
 from bert_tf.errors import InputError, quoted, shortened
-from bert_tf.files import LONE_SURROGATE
 
 Declared = TypeVar("Declared")
 _KINDS = {  # of an annotation: the values that it takes, how messages call them, what must hold

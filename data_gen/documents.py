@@ -47,8 +47,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from bert_tf.decoding import text_lines_of
 from bert_tf.errors import InputError, shortened
-from bert_tf.files import check_regular, gfile, path_errors, read_blocks, text_lines_of
+from bert_tf.files import check_regular, gfile, path_errors, read_blocks
 from bert_tf.options import PLAIN_READING, Reading
 from bert_tf.runtime import import_extra
 from bert_tf.tokenization import basic

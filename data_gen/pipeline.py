@@ -37,6 +37,7 @@ from absl import logging
 from bert_tf import __version__
 from bert_tf.data import enough_predictions
 from bert_tf.data.records import DataSettings, expand_patterns
+from bert_tf.decoding import replacement_warning
 from bert_tf.errors import InputError
 from bert_tf.files import (
     digest_of,
@@ -44,7 +45,6 @@ from bert_tf.files import (
     path_errors,
     published,
     read_json,
-    replaced_of,
     synced,
     write_text,
 )
@@ -203,7 +203,7 @@ def write_report(
     """Writes and returns the report of a run; see `outputs.write_report`."""
     job = plan.job
     warnings = [*documents.splitter_warnings(job.input_format, job.language, counts)]
-    if replaced := replaced_of(counts):
+    if replaced := replacement_warning(counts):
         warnings.append(replaced)
     return outputs.write_report(path, counts, plan.made_with, written, plan.pieces, warnings)
 

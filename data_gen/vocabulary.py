@@ -22,6 +22,7 @@ from absl import logging
 from bert_tf.checkpoints.metadata import CONFIG_FILE, METADATA_FILE, ModelMetadata
 from bert_tf.config import BertConfig
 from bert_tf.data.records import expand_patterns
+from bert_tf.decoding import replacement_warning
 from bert_tf.errors import InputError
 from bert_tf.files import (
     gfile,
@@ -31,7 +32,6 @@ from bert_tf.files import (
     path_errors,
     published,
     read_blocks,
-    replaced_of,
     write_text,
 )
 from bert_tf.options import PLAIN_READING, Reading
@@ -104,7 +104,7 @@ def write_vocabulary(
             strip_accents=facts.strip_accents,
             num_workers=num_workers,
         )
-        if replaced := replaced_of(reader.counts):
+        if replaced := replacement_warning(reader.counts):
             logging.warning("%s", replaced)
         with Progress("merge the pieces"):
             pieces = learn_vocabulary(words, **learned)
