@@ -32,8 +32,8 @@ import dataclasses
 
 from bert_tf.planning.workload import FLOAT32, INT32, Workload
 
-# The number of T * F arrays that the gradients of an activation function and of the product after it
-# need. The function's own are computed again, unless the whole block is.
+# The number of T * F arrays that the gradients of an activation function and of the product after
+# it need. The function's own are computed again, unless the whole block is.
 WIDE_KEPT = {"gelu": 3, "gelu_erf": 3, "relu": 2, "tanh": 2, "linear": 1}
 
 
