@@ -141,7 +141,7 @@ def with_model(options: Pretrain) -> "tuple[Pretrain, Companions]":
 def make_batches(
     options: Pretrain, model: "Companions"
 ) -> "tuple[RunPlan | None, Batches | None, Batches | None]":
-    """The plan and the batches of training, and the batches of evaluation; None unless asked for."""
+    """The plan and the batches of training, the batches of evaluation; None if not asked for."""
     from bert_tf.training import pretraining
 
     plan = None

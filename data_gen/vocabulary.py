@@ -91,9 +91,7 @@ def write_vocabulary(
     reader = DocumentReader(paths, input_format=input_format, reading=reading)
     if strips_accents(metadata):
         first_reader = DocumentReader(paths, input_format=input_format, reading=reading)
-        first_block = next(first_reader.blocks(BLOCK_CHARACTERS), [])
-        lines = itertools.chain.from_iterable(first_block)
-        warn_of_lost_letters(lines, "--nostrip_accents keeps them")
+        _warn_of_letters(next(first_reader.blocks(BLOCK_CHARACTERS), []))
     with path_errors(output_file, "made"), published(output_file) as temporary:
         words = count_words(
             reader,
@@ -118,6 +116,12 @@ def write_vocabulary(
     if metadata.strip_accents is not None:
         logging.info("%s: strip_accents %s", metadata_path, metadata.strip_accents)
         write_text(metadata_path, metadata.to_json_string())
+
+
+def _warn_of_letters(block: Block) -> None:
+    """Warns if the text has letters that lose their accents, and their meaning."""
+    lines = itertools.chain.from_iterable(block)
+    warn_of_lost_letters(lines, "--nostrip_accents keeps them")
 
 
 def _paths_beside(vocab_file: str, inputs: Sequence[str]) -> tuple[str, str]:

@@ -121,7 +121,7 @@ def _read_points(path: str) -> Iterator[Point]:
 
 
 def panels_of(curves: dict[str, Curve]) -> dict[str, list[Line]]:
-    """The lines of the losses and of the scores of evaluations, by title; empty panels are left out."""
+    """The lines of losses and of the scores of evaluations, by title; without empty panels."""
     losses: list[Line] = []
     parts = [name for name in PRETRAINING_LOSSES if {name, f"eval/{name}"} & curves.keys()]
     for number, name in enumerate(parts or ["loss"]):
@@ -153,9 +153,10 @@ def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
             style = line.style if len(steps) > 1 else "o"  # a line needs two points
             axes.plot(steps, values, style, color=line.color, label=line.label, markersize=4)
         axes.set(xlabel="step", title=title)
+        all_values = itertools.chain.from_iterable(line.curve.values() for line in lines)
         if title == "Loss":
             axes.set(ylabel="nats", ylim=(0, None))
-        elif all(max(line.curve.values()) <= 1 for line in lines):
+        elif all(value <= 1 for value in all_values):
             axes.set_ylim(None, 1)  # shares; SQuAD's scores are in percent
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
