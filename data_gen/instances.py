@@ -200,8 +200,8 @@ class InstanceMaker:
         """
         masked_pairs = self._masked_pairs(corpus, documents, rng)
         parts = [np.empty(0, self.row_type)]
-        while some := list(itertools.islice(masked_pairs, self._rows_at_a_time)):
-            pairs, masked = zip(*some, strict=True)
+        while drawn := list(itertools.islice(masked_pairs, self._rows_at_a_time)):
+            pairs, masked = zip(*drawn, strict=True)
             rows = self.make_rows(pairs, masked)
             self._count(rows, counts)
             parts.append(rows)

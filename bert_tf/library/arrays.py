@@ -315,8 +315,9 @@ def of_questions(
     window_sizes = WindowSizes(**sizes)
     windows = training_windows(examples, tokenizer, window_sizes)
     values = [record_values(window, window_sizes.max_seq_length) for window in windows]
-    names = ("input_ids", "input_mask", "segment_ids")
-    inputs = {name: np.array([row[name] for row in values], np.int32) for name in names}
+    inputs = {}
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        inputs[name] = np.array([row[name] for row in values], np.int32)
     starts = [row["start_positions"][0] for row in values]
     ends = [row["end_positions"][0] for row in values]
     positions = {

@@ -58,8 +58,16 @@ def classifier(
     Raises:
       InputError: as `load`.
     """
-    files = bert_config_file, vocab_file, do_lower_case
-    whole = _loaded(path, "classification", labels, *files, name, dtype)
+    whole = _loaded(
+        path,
+        head="classification",
+        labels=labels,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        name=name,
+        dtype=dtype,
+    )
     return _like(whole, TextModel, whole.input, whole.output["logits"])
 
 
@@ -95,8 +103,16 @@ def token_classifier(
       InputError: as `load`. Its methods raise it for a sentence that is not a list of words, is
         longer than the tokenizer's max_length, or has another number of tags than of words.
     """
-    files = bert_config_file, vocab_file, do_lower_case
-    whole = _loaded(path, "token_labels", labels, *files, name, dtype)
+    whole = _loaded(
+        path,
+        head="token_labels",
+        labels=labels,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        name=name,
+        dtype=dtype,
+    )
     positions = keras.Input((None,), dtype="int32", name="word_positions")
     indices = keras.ops.expand_dims(positions, -1)  # [B, W, 1]
     logits = keras.ops.take_along_axis(whole.output["logits"], indices, axis=1)  # [B, W, C]
@@ -143,8 +159,16 @@ def question_answerer(
         answer is in its context (a warning tells of some that are not), and without answers, as
         `predict` is: use `Predictor`.
     """
-    files = bert_config_file, vocab_file, do_lower_case
-    whole: Any = _loaded(path, "question_answering", None, *files, name, dtype)
+    whole: Any = _loaded(
+        path,
+        head="question_answering",
+        labels=None,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        name=name,
+        dtype=dtype,
+    )
     positions = whole.config.max_position_embeddings
     length = min(384, positions) if max_seq_length is None else max_seq_length
     check("max_seq_length", length, int, high=positions)
@@ -154,9 +178,9 @@ def question_answerer(
     return _like(whole, QuestionModel, whole.input, outputs, sizes=dataclasses.asdict(sizes))
 
 
-def _loaded(path: Any, head: str, labels: Sequence[str] | None, *options: Any) -> BertModel:
-    """The whole model of a head; logs which of its weights are new."""
-    whole, _, new = loaded(path, head, labels, *options)
+def _loaded(path: str | os.PathLike, **options: Any) -> BertModel:
+    """The whole model of a head; logs which of its weights are new. Options: as for `loaded`."""
+    whole, _, new = loaded(path, **options)
     is_new_head = all(re.match(rf"{OUTPUT}|cls/squad/", name) for name in new)
     log_new(logging.INFO if is_new_head else logging.WARNING, path, new)
     return whole

@@ -68,14 +68,23 @@ def load(
       InputError: there is no such model; it lacks a head that predicts tokens; a file or the case
         is another model's; or labels are missing or not a list of different names.
     """
-    options = bert_config_file, vocab_file, do_lower_case, name, dtype
-    model, tokenizer, new = loaded(path, head, labels, *options)
+    model, tokenizer, new = loaded(
+        path,
+        head=head,
+        labels=labels,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        name=name,
+        dtype=dtype,
+    )
     log_new(logging.WARNING, path, new)
     return model, tokenizer
 
 
 def loaded(
     path: str | os.PathLike,
+    *,
     head: str | None,
     labels: Sequence[str] | None,
     bert_config_file: str | None,

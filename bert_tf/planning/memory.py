@@ -63,17 +63,17 @@ class Memory:
 def step_memory(work: Workload, kind: str = "gpu") -> Memory:
     """The bytes that a training step needs on each device, of the kind gpu or tpu."""
     always = during_backward(work, kind)
-    kept = block_kept(work, kind)
+    of_block = block_kept(work, kind)
     num_layers = work.config.num_hidden_layers
     if work.recompute:
         one_input = work.hidden_elements * work.activation_bytes
         all_kept = {"inputs of blocks": num_layers * one_input}
-        last_kept = all_kept | kept
-        first_kept = {"inputs of blocks": one_input} | kept
+        last_kept = all_kept | of_block
+        first_kept = {"inputs of blocks": one_input} | of_block
     else:
-        all_kept = {name: num_layers * size for name, size in kept.items()}
+        all_kept = {name: num_layers * size for name, size in of_block.items()}
         last_kept = all_kept
-        first_kept = kept
+        first_kept = of_block
     backward = always | {
         "attention again": attention_again(work, kind),
         "head": head_in_backward(work, kind),
