@@ -299,7 +299,7 @@ def import_extra(
     Args:
       module: its name, such as "sklearn.metrics".
       package: the name of the package, for pip.
-      extra: the extra of bert-tf that installs the package.
+      extra: our extra that installs the package.
       needed_by: what the user asked for. The message begins with it.
       otherwise: what the user can do instead of installing it.
 
