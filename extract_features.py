@@ -1,4 +1,4 @@
-"""Vectors of texts from the layers of a BERT, which stays as it is.
+"""Writes the vectors of texts from the layers of a BERT.
 
     python extract_features.py --input_file=texts.txt --output_file=features.jsonl \\
         --bert_config_file=bert_config.json --vocab_file=vocab.txt \\
@@ -17,7 +17,9 @@ from bert_tf.cli.training_options import WithoutEffect
 from bert_tf.options import LONGEST, NEVER, Options, option
 from bert_tf.serving.options import FEATURE_FORMATS, POOLINGS, AnswerPrecision, InputRows
 
-ALL_LAYERS, LAST_LAYER = "-1,-2,-3,-4", "-1"  # the original's; for one vector a line
+# Defaults of --layers.
+LAST_LAYERS = "-1,-2,-3,-4"  # the original's
+LAST_LAYER = "-1"  # with --pooling, which gives one vector a line
 
 
 class Features(Options, most_used="input_file output_file init_checkpoint layers pooling"):
@@ -65,7 +67,7 @@ class Features(Options, most_used="input_file output_file init_checkpoint layers
 
 
 def main(options: Features) -> None:
-    """Model -> vectors of the lines -> file, which no other process writes meanwhile."""
+    """Model -> vectors of the lines -> file."""
     from absl import logging
 
     from bert_tf.checkpoints.loading import complete_model, open_weights
@@ -74,15 +76,15 @@ def main(options: Features) -> None:
     from bert_tf.serving import pretrained
     from bert_tf.terminal import counted, number_of
 
-    written = written_format(options.output_file, FEATURE_FORMATS)
+    file_format = written_format(options.output_file, FEATURE_FORMATS)
     path = output(
         options.output_file, [options.input_file, *model_files(options.model.init_checkpoint)]
     )
     with locked(path):
         model = complete_model(open_weights(options.model.init_checkpoint), options.model)
-        default = ALL_LAYERS if options.pooling == "none" else LAST_LAYER
-        default = ",".join(default.split(",")[: model.config.num_hidden_layers])
-        layers = pretrained.parse_layers(options.layers or default, model.config)
+        default = LAST_LAYERS if options.pooling == "none" else LAST_LAYER
+        default_layers = default.split(",")[: model.config.num_hidden_layers]
+        layers = pretrained.parse_layers(options.layers or ",".join(default_layers), model.config)
         extractor = pretrained.Extractor(
             model.source,
             model.config,
@@ -103,7 +105,7 @@ def main(options: Features) -> None:
             skip_bad_rows=rows.skip_bad_rows,
         )
         vectors = counted(extractor.extract(lines), "extract", None, "lines")
-        count = pretrained.WRITERS[written](path, vectors, layers)
+        count = pretrained.WRITERS[file_format](path, vectors, layers)
     logging.info("Wrote the vectors of %s to %s", number_of(count, "lines"), path)
 
 

@@ -61,11 +61,11 @@ def main(options: Pretrain) -> None:
     from bert_tf.training import pretraining
     from bert_tf.training.log import write_eval_results, write_final_evaluation
 
-    given = options
+    given_options = options
     strategy = training.make_strategy(options)
-    if options.do_eval:  # the number of batches is the user's
+    if options.do_eval:  # --max_eval_steps counts batches, so their size affects the result
         training.check_batch_size("eval_batch_size", options.data.eval_batch_size, strategy)
-    # Evaluating alone writes one file; a training may go on meanwhile.
+    # An evaluation alone writes one file, and may do so while a training runs in the folder.
     is_run = options.do_train or options.export_dir
     with locked(options.output_dir, folder=True) if is_run else contextlib.nullcontext():
         training.refuse_others(options)
@@ -84,7 +84,7 @@ def main(options: Pretrain) -> None:
         model = pretraining.load_first_weights(
             trainer, folder, model, options.model, is_trained=options.do_train
         )
-        # Cached: the last evaluation of training is that of --do_eval.
+        # Cached by step: the last evaluation of training is also that of --do_eval.
         evaluate = functools.cache(lambda _: trainer.evaluate(eval_batches))
         scores = {}
         if options.do_train:
@@ -107,14 +107,14 @@ def main(options: Pretrain) -> None:
             length = options.data.max_seq_length
             training.export(options, trained, task="fill_mask", max_seq_length=length)
         if is_run:
-            write_record(options.output_dir, given, scores)
+            write_record(options.output_dir, given_options, scores)
     logging.info("Wrote %s", options.output_dir)
 
 
 def settings_of(
     options: Pretrain, model: "Companions", plan: "RunPlan", batches: "Batches"
 ) -> "Settings":
-    """What decides the result of the run; recorded in its checkpoints."""
+    """The settings that affect the result of the run; its checkpoints record them."""
     from bert_tf.cli import training
 
     settings = training.settings_of(options, model.config)
@@ -122,7 +122,7 @@ def settings_of(
 
 
 def with_model(options: Pretrain) -> "tuple[Pretrain, Companions]":
-    """The model that is pre-trained; the options with what its weights and its data say."""
+    """The options, completed from the weights and the data; the model that is pre-trained."""
     from bert_tf.checkpoints.loading import pinned
     from bert_tf.training.pretraining import model_of_data
 
@@ -141,10 +141,12 @@ def with_model(options: Pretrain) -> "tuple[Pretrain, Companions]":
 def make_batches(
     options: Pretrain, model: "Companions"
 ) -> "tuple[RunPlan | None, Batches | None, Batches | None]":
-    """The plan, the batches to train on, those to evaluate on, as far as they are asked for."""
+    """The plan and the batches of training, the batches of evaluation; None if not asked for."""
     from bert_tf.training import pretraining
 
-    plan = batches = eval_batches = None
+    plan = None
+    batches = None
+    eval_batches = None
     if options.do_train:
         files = pretraining.open_records(options.data.input_file, options.data, model)
         plan = pretraining.plan_of(

@@ -12,7 +12,8 @@ VERSION = re.search('__version__ = "(.+)"', (HERE / "bert_tf/__init__.py").read_
 # PLACEHOLDER: set the owner before the first release (CONTRIBUTING.md, "Release").
 REPOSITORY = "https://github.com/OWNER/bert_tf"
 # A package index has no files beside the README: its links and pictures lead to this version's.
-FILES, RAW = f"{REPOSITORY}/blob/v{VERSION}", f"{REPOSITORY}/raw/v{VERSION}"
+FILES = f"{REPOSITORY}/blob/v{VERSION}"
+RAW = f"{REPOSITORY}/raw/v{VERSION}"
 LONG_DESCRIPTION = re.sub(
     r"(!?)\[([^\]]*)\]\((?![\w+]+:|#)([^)]+)\)",
     lambda link: f"{link[1]}[{link[2]}]({RAW if link[1] else FILES}/{link[3]})",

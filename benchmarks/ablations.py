@@ -668,7 +668,8 @@ def write_names(folder: pathlib.Path, numbers: dict[str, int]) -> None:
     always does, is none. An uncased model sees no capitals, so it must know names or their context.
     """
     from bert_tf.files import write_text
-    from data_gen.documents import DocumentReader, sentence_splitter
+    from data_gen.documents import DocumentReader
+    from data_gen.sentences import sentence_splitter
 
     split, words_of = sentence_splitter("wikiextractor", "en"), re.compile(r"\w+|[^\w\s]")
     kept = {}

@@ -20,7 +20,8 @@ import subprocess
 import sys
 import time
 
-from data_gen.documents import DocumentReader, sentence_splitter
+from data_gen.documents import DocumentReader
+from data_gen.sentences import sentence_splitter
 
 from measuring import ROOT, command, in_turn, parse_options, print_rows, print_titles
 

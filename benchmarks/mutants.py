@@ -31,7 +31,7 @@ from measuring import ROOT, parse_options
 CORE = (
     *("bert_tf/modeling", "bert_tf/heads", "bert_tf/tokenization", "bert_tf/training"),
     *("bert_tf/data", "bert_tf/tasks", "bert_tf/squad"),
-    *("data_gen/masking.py", "data_gen/instances.py"),
+    *("data_gen/masking.py", "data_gen/instances.py", "data_gen/serialization.py"),
 )
 TESTS_OF = {"bert_tf/heads": ["modeling", "tasks"]}  # the others: the folder of the same name
 SECONDS = 900  # for the tests of a folder: those of training take 250

@@ -1,6 +1,6 @@
 """`bert-tf VERB`, also `python -m bert_tf VERB`: runs the command of that name.
 
-Loads nothing but the module of the verb.
+Loads only the verb's module.
 """
 
 import difflib
@@ -34,7 +34,8 @@ def main() -> int:
     """Runs the command line; returns the exit code."""
     verb, *words = sys.argv[1:] or ["--help"]
     if verb == "help" and words:
-        verb, words = words[0], ["--help"]
+        verb = words[0]
+        words = ["--help"]
     if verb in ("--version", "help", "-h", "-help", "--help", "--helpfull"):
         from bert_tf.cli import main as cli
 
@@ -42,19 +43,20 @@ def main() -> int:
         print(f"bert-tf {bert_tf.__version__}" if verb == "--version" else usage(), flush=True)
         return 0
     if verb not in VERBS:
-        likely = difflib.get_close_matches(verb, VERBS, 1, 0.7)
-        remedy = f"did you mean bert-tf {likely[0]}?" if likely else "bert-tf --help lists them"
+        similar = difflib.get_close_matches(verb, VERBS, n=1, cutoff=0.7)
+        remedy = f"did you mean bert-tf {similar[0]}?" if similar else "bert-tf --help lists them"
         print(f"bert-tf: unknown verb {verb!r}; {remedy}", file=sys.stderr)
         return 1
     from bert_tf.cli.main import run
 
     sys.argv = [f"bert-tf {verb}", *words]
-    run(importlib.import_module(VERBS[verb][0]).main)
+    module, _ = VERBS[verb]
+    run(importlib.import_module(module).main)
     return 0
 
 
 def usage() -> str:
-    """The verbs, a line each."""
+    """The text of --help: a line for each verb."""
     lines = (f"  {verb:<16}{summary}" for verb, (_, summary) in VERBS.items())
     hint = "`bert-tf VERB --help` lists a verb's flags."
     return "\n".join(["usage: bert-tf VERB --flag=value ...", "", *lines, "", hint])

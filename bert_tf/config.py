@@ -1,6 +1,6 @@
 """The sizes of a BERT, `bert_config.json`.
 
-Loads no TensorFlow: flags come first.
+Loads no TensorFlow: a command parses its flags first.
 """
 
 import dataclasses
@@ -27,9 +27,9 @@ HUGGING_FACE_ACTIVATIONS = {
     "gelu_new": "gelu",
     **{same: same for same in ("relu", "tanh", "linear")},
 }
-# What transformers takes where it differs from ours, for files that leave it out.
+# The defaults of transformers that differ from ours, for files that leave a key out.
 _HUGGING_FACE_DEFAULTS = {"vocab_size": 30522, "type_vocab_size": 2, "hidden_act": "gelu"}
-# The keys by which its file is told from a bert_config.json, whose "gelu" is another function.
+# Keys that only Hugging Face's file has. In a bert_config.json "gelu" is another function.
 _HUGGING_FACE_KEYS = {"model_type", "architectures", "transformers_version"}
 
 
@@ -48,14 +48,14 @@ class _HuggingFace(OtherKeys):
 class BertConfig:
     """Sizes of a BERT, named as the keys of `bert_config.json` (original: `BertConfig`).
 
-    Roles of fields: `of_training`, what weights compute does not depend on it; `in_no_shape`, it
-    does, and no shape of a weight shows it.
+    Roles of fields: `of_training`, the outputs of trained weights do not depend on it;
+    `in_no_shape`, they do, but no weight's shape shows it.
 
     Raises:
       InputError: a size is not positive, sizes do not fit each other, or the activation is unknown.
     """
 
-    # V, rows of the word-embedding table; written out, so that checkers see that it has no default
+    # V, rows of the word-embedding table. Not by `size()`: type checkers must see no default.
     vocab_size: int = dataclasses.field(metadata=size().metadata)
     hidden_size: int = size(768)  # D
     num_hidden_layers: int = size(12, most=10_000)
@@ -69,11 +69,12 @@ class BertConfig:
     type_vocab_size: int = size(16)  # the original's default; released files say 2
     # Deviation of a truncated normal.
     initializer_range: float = declared(0.02, low=0, high=1e6, of_training=True)
-    # Ours; fixed in the original.
+    # Fixed in the original.
     layer_norm_eps: float = declared(1e-12, low=0, high=1e6, in_no_shape=True)
-    # Of a classifier's input, by the name of Hugging Face; None: 0.1, which the original has fixed.
+    # Dropout of a classifier's input, named as in Hugging Face; None: 0.1, as in the original.
     classifier_dropout: float | None = declared(None, low=0, below=1, of_training=True)
-    # Ours; causal: a token sees itself and those before it, and the last one stands for the text.
+    # Not in the original. causal: a token sees itself and those before it, and the last token
+    # represents the text.
     attention: str = declared(
         "bidirectional", choices=("bidirectional", "causal"), in_no_shape=True
     )
@@ -87,21 +88,26 @@ class BertConfig:
 
     @property
     def is_causal(self) -> bool:
-        """Whether tokens see no later ones."""
+        """Whether tokens do not see later ones."""
         return self.attention == "causal"
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], *, source: str = "the given dict") -> Self:
         """Builds a configuration; `source` names it in messages.
 
+        As in the original an empty hidden_act is linear, and its case has no effect.
+
         Raises:
           InputError: a key is unknown, vocab_size is missing, or a value is wrong.
         """
         if isinstance(values, Mapping):
             values = {key: value for key, value in values.items() if not _UNUSED.match(str(key))}
-            act = values.get("hidden_act", "gelu")  # null, "" and capitals: as in the original
-            act = "linear" if act in (None, "") else act
-            values["hidden_act"] = act.lower() if isinstance(act, str) else act
+            activation = values.get("hidden_act", "gelu")
+            if activation in (None, ""):
+                activation = "linear"
+            if isinstance(activation, str):
+                activation = activation.lower()
+            values["hidden_act"] = activation
         return typed(cls, values, source=source)
 
     @classmethod
@@ -109,7 +115,7 @@ class BertConfig:
         """Builds a configuration from the values of Hugging Face's config.json.
 
         Raises:
-          InputError: it is of another architecture, or has what BERT does not have.
+          InputError: the architecture is another one, or a value is one that BERT does not have.
         """
         values = _HUGGING_FACE_DEFAULTS | typed(dict[str, Any], values, source=source)
         try:
@@ -124,7 +130,7 @@ class BertConfig:
 
     @classmethod
     def from_json_file(cls, path: str | pathlib.Path) -> Self:
-        """Reads a released `bert_config.json`, or Hugging Face's config.json; also remote ones."""
+        """Reads a released `bert_config.json`, or Hugging Face's config.json, local or remote."""
         remedy = "check that --bert_config_file names the right file"
         values = read_json(own_path(path), expected="a model's bert_config.json", remedy=remedy)
         if isinstance(values, Mapping) and _HUGGING_FACE_KEYS & values.keys():
@@ -132,8 +138,8 @@ class BertConfig:
         return cls.from_dict(values, source=str(path))
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as JSON values; without keys that the original lacks, where they say
-        what it does.
+        """The configuration as JSON values, without attention and classifier_dropout if they are
+        as in the original, which does not know these keys.
         """
         values = dataclasses.asdict(self)
         if not self.is_causal:

@@ -1,4 +1,4 @@
-"""Dataclasses as declarations: the content of JSON files and the values of fields are checked."""
+"""Checks the content of JSON files, and values of fields, against dataclasses."""
 
 import dataclasses
 import functools
@@ -7,19 +7,20 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from bert_tf.decoding import LONE_SURROGATE
 from bert_tf.errors import InputError, quoted, shortened
-from bert_tf.files import LONE_SURROGATE
 
 Declared = TypeVar("Declared")
-_KINDS = {  # of an annotation: the values that it takes, how messages call them, what must hold
+# For each annotation: the types of its values, their name in messages, and a condition.
+_KINDS = {
     bool: (bool, "true or false", lambda _: True),
     int: (int, "a whole number", lambda _: True),
     float: (int | float, "a finite number", lambda value: abs(value) <= sys.float_info.max),
     str: (str, "a text", lambda value: not LONE_SURROGATE.search(value)),  # UTF-8 can hold it
-    str | int: (str | int, "a text or number", lambda one: not LONE_SURROGATE.search(f"{one}")),
+    str | int: (str | int, "a text or number", lambda value: not LONE_SURROGATE.search(str(value))),
 }
 _hints = functools.cache(typing.get_type_hints)
 _BOUNDS = {
@@ -32,7 +33,7 @@ _BOUNDS = {
 
 
 class OtherKeys:
-    """A base of dataclasses for objects that other programs write: they may have any other keys."""
+    """A base of dataclasses for objects of other programs, which may have further keys."""
 
 
 def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
@@ -48,14 +49,14 @@ def typed(kind: type[Declared], values: Any, *, source: str) -> Declared:
         infinite                   whether a float may be infinite
         any other name             a role that other code gives the field: see `names_with`
 
-    A whole number is taken as a float; 12.0 is no whole number, true is no number, and NaN is never
-    taken, nor is infinity but where the metadata say so. A subclass of `OtherKeys` leaves unknown
-    keys alone.
+    A whole number is accepted as a float; 12.0 is not a whole number, true is not a number. NaN is
+    refused, and so is infinity unless the metadata allow it. A subclass of `OtherKeys` ignores
+    unknown keys.
 
     Args:
       kind: the dataclass, or for instance dict[str, float].
-      values: what the file holds.
-      source: names the file in messages.
+      values: the content of the file.
+      source: the name of the file, for messages.
 
     Raises:
       InputError: it is of another kind, a key is unknown or missing, or a value is not as declared.
@@ -78,7 +79,7 @@ def names_with(cls: type, role: str) -> list[str]:
 
 
 def size(default: Any = dataclasses.MISSING, *, most: int = 2**31 - 1, **metadata: Any) -> Any:
-    """A field for a number of rows, layers, word pieces or the like: what an int32 can count."""
+    """A field for a number of rows, layers, word pieces or the like: from 1 to what fits int32."""
     return declared(default, low=1, high=most, **metadata)
 
 
@@ -95,30 +96,32 @@ def check(name: str, value: Any, kind: Any, **bounds: Any) -> None:
 
 
 def check_field(cls: type, key: str, value: Any, *, name: str, remedy: str) -> None:
-    """As `check`, by the declaration of a field, or of a property that is a bool."""
-    metadata = {field.name: field.metadata for field in dataclasses.fields(cls)}.get(key, {})
-    _taken(_hints(cls).get(key, bool), value, name, {**metadata, "remedy": remedy})
+    """As `check`, by the declaration of a field; any other key is a property, of type bool."""
+    declarations = {field.name: field.metadata for field in dataclasses.fields(cls)}
+    kind = _hints(cls).get(key, bool)
+    _taken(kind, value, name, {**declarations.get(key, {}), "remedy": remedy})
 
 
 def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
-    """A JSON value as the annotation `kind` has it: lists as tuples, objects as dataclasses."""
+    """A JSON value as the type `kind`, checked: lists as tuples, objects as dataclasses."""
     inner = typing.get_args(kind)
     if types.NoneType in inner:
         if value is None:
             return None
         (kind,) = set(inner) - {types.NoneType}
         inner = typing.get_args(kind)
-    prefix, origin = name and f"{name}.", typing.get_origin(kind)
+    prefix = f"{name}." if name else ""
+    origin = typing.get_origin(kind)
     if dataclasses.is_dataclass(kind):
         return value if isinstance(value, kind) else _built(kind, value, prefix)
     if origin is tuple:
         return _taken_list(inner[0], value, name, bounds)
     if origin is dict:
         _check_object(value, name)
-        return {
-            k: _taken(inner[1], v, f"{prefix}{shortened(str(k), 80)}", bounds)
-            for k, v in value.items()
-        }
+        items = {}
+        for key, item in value.items():
+            items[key] = _taken(inner[1], item, f"{prefix}{shortened(str(key), 80)}", bounds)
+        return items
     if kind is not Any:
         _check_value(kind, value, name, bounds)
     return value
@@ -127,26 +130,36 @@ def _taken(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> Any:
 def _built(cls: type[Declared], values: Any, prefix: str) -> Declared:
     """An instance from an object; `prefix` stands before its keys in messages."""
     _check_object(values, prefix.rstrip("."))
-    kinds, fields = _hints(cls), {f.name: f for f in dataclasses.fields(cls)}
+    kinds = _hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
     if issubclass(cls, OtherKeys):
         values = {key: value for key, value in values.items() if key in fields}
     if unknown := sorted(values.keys() - fields.keys(), key=str):
         listed = ", ".join(f"{prefix}{shortened(str(key), 80)}" for key in unknown[:9])
         expected = f"only {', '.join(fields)}"
         raise InputError(f"the unknown keys {listed}", expected, "correct or remove them")
-    needed = (f.name for f in fields.values() if f.default is f.default_factory)  # both missing
-    if missing := [prefix + key for key in needed if key not in values]:
+    missing = []
+    for name, field in fields.items():
+        has_default = field.default is not field.default_factory  # otherwise both are MISSING
+        if not has_default and name not in values:
+            missing.append(prefix + name)
+    if missing:
         raise InputError(f"no {', '.join(missing)}", "a value for each", "add what is missing")
-    taken = {k: _taken(kinds[k], v, prefix + k, fields[k].metadata) for k, v in values.items()}
-    return cls(**taken)
+    arguments = {}
+    for name, value in values.items():
+        arguments[name] = _taken(kinds[name], value, prefix + name, fields[name].metadata)
+    return cls(**arguments)
 
 
 def _taken_list(kind: Any, value: Any, name: str, bounds: Mapping[str, Any]) -> tuple:
-    filled = bounds.get("filled", False)
-    if not isinstance(value, list | tuple) or (filled and not value):
-        raise _refused(name, value, "a list" + ", not empty" * filled)
-    items, places = list(value), range(len(value))
-    if kind is int and {*map(type, items)} == {int}:  # maybe millions: the extremes will do
+    """A list as a tuple, its items checked."""
+    if not isinstance(value, list | tuple):
+        raise _refused(name, value, "a list, not empty" if bounds.get("filled") else "a list")
+    if bounds.get("filled") and not value:
+        raise _refused(name, value, "a list, not empty")
+    items = list(value)
+    places: Sequence[int] = range(len(items))
+    if kind is int and {*map(type, items)} == {int}:  # maybe millions: check the extremes
         places = [items.index(min(items)), items.index(max(items))]
     for place in places:
         items[place] = _taken(kind, items[place], f"{name}[{place}]", bounds)
@@ -161,7 +174,14 @@ def _check_object(value: Any, name: str) -> None:
 
 
 def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -> None:
-    """Raises `InputError` unless it is of the kind bool, int, float or str, and within bounds."""
+    """Raises `InputError` unless a value is of type `kind` and within bounds.
+
+    Args:
+      kind: a key of `_KINDS`.
+      value: the value.
+      name: its name, for messages.
+      bounds: metadata, as for `typed`.
+    """
     kinds, expected, holds = _KINDS[kind]
     fits = isinstance(value, kinds) and isinstance(value, bool) is (kind is bool)
     if bounds.get("infinite"):
@@ -181,5 +201,6 @@ def _check_value(kind: type, value: Any, name: str, bounds: Mapping[str, Any]) -
 
 
 def _refused(name: str, value: Any, expected: str, remedy: str | None = None) -> InputError:
+    """The error of a value; by default the remedy is to correct it."""
     name = name or "the outermost value"
     return InputError(f"{name} {quoted(value)}", expected, remedy or f"correct {name}")

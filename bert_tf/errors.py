@@ -1,4 +1,4 @@
-"""The one error that user input can cause, always in three parts; and the system's own errors."""
+"""`InputError`, the one error that user input causes, in three parts; and errors of the system."""
 
 import errno
 import os
@@ -6,7 +6,7 @@ import sys
 
 NO_MODEL = """check the path, unpack archives; a model of Hugging Face's hub is fetched \
 by its name with hf: before it, as in hf:google-bert/bert-base-uncased"""
-MOST_CHARACTERS = 2000  # of a part of a message; longer ones lose their middle
+MOST_CHARACTERS = 2000  # of a part of a message; a longer one loses its middle
 
 
 def _readable(text: str) -> str:
@@ -23,7 +23,7 @@ def printable(text: str, *, besides: str = "") -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """A text of so many characters at most, cut behind a word.
+    """A text of at most `most` characters, cut after a word.
 
     >>> shortened("a text or number of its own in every row", 34)
     'a text or number of its own in...'
@@ -37,7 +37,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def quoted(value: object, most: int = 80) -> str:
-    """What is received, as Python writes it, of so many characters at most, cut behind a word."""
+    """The repr of a value, of about `most` characters at most, cut after a word."""
     if isinstance(value, str):
         return repr(shortened(value, most))
     return shortened(repr(value), most)
@@ -53,9 +53,12 @@ class InputError(ValueError):
     _keras_call_info_injected = True  # Keras then leaves it as it is, within other models too
 
     def __init__(self, received: str, expected: str, remedy: str):
-        received, expected, remedy = map(_readable, (received, expected, remedy))
-        super().__init__(f"Received: {received}\nExpected: {expected}\nTo do: {remedy}")
-        self.received, self.expected, self.remedy = received, expected, remedy
+        self.received = _readable(received)
+        self.expected = _readable(expected)
+        self.remedy = _readable(remedy)
+        super().__init__(
+            f"Received: {self.received}\nExpected: {self.expected}\nTo do: {self.remedy}"
+        )
 
     def __reduce__(self) -> tuple:
         return InputError, (self.received, self.expected, self.remedy)
@@ -83,8 +86,9 @@ _OTHER_REMEDY = (
 def remedy_of(error: BaseException) -> tuple[str, str]:
     """What is expected and what to do after an error of the system or of TensorFlow."""
     for number, remedy in _REMEDIES.items():
-        in_words = os.strerror(number).lower() in str(error).lower()  # of TensorFlow
-        if in_words or getattr(error, "errno", None) == number:
+        # TensorFlow's errors have the system's words, and no number.
+        is_in_words = os.strerror(number).lower() in str(error).lower()
+        if is_in_words or getattr(error, "errno", None) == number:
             return remedy
     if isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError":
         return _REMEDIES[errno.ENOMEM]
@@ -92,11 +96,11 @@ def remedy_of(error: BaseException) -> tuple[str, str]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its kind where it has none."""
+    """The first line of an error's text, or the name of its class if it has no text."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def is_system_error(error: BaseException) -> bool:
-    """Whether it is an error of the system or of TensorFlow, rather than of this program."""
-    tf = sys.modules.get("tensorflow")  # not loaded for this: it takes seconds
+    """Whether an error comes from the system or TensorFlow, not from this program."""
+    tf = sys.modules.get("tensorflow")  # without loading it, which takes seconds
     return isinstance(error, OSError) or (tf is not None and isinstance(error, tf.errors.OpError))

@@ -1,4 +1,4 @@
-"""An option is a field of a frozen dataclass, declared once, with all that is known of it.
+"""Options of commands: fields of frozen dataclasses, each declared once.
 
     class Intervals(Options, title="Training"):
         \"\"\"Steps between logging, saving and evaluation.\"\"\"
@@ -14,12 +14,12 @@
         task_name: str | None = option("One of the tasks.", default=None, original=True)
         intervals: Intervals = Intervals()
 
-Flags, `--help`, the documentation, what checkpoints record of a run, and what a resumed run is
+Flags, `--help`, the documentation, and the settings that checkpoints record and resumed runs are
 compared with are made from these fields (`bert_tf.cli.flags`, `recorded`). A class is declared
 beside the code that takes it. A command whose default, help or bounds differ declares the field
-again in a subclass. A field without `option` is no option: no flag sets it.
+again in a subclass. A field without `option` has no flag.
 
-Loads no TensorFlow: a command parses its flags before.
+Loads no TensorFlow: a command parses its flags first.
 """
 
 import dataclasses
@@ -47,8 +47,8 @@ Group = TypeVar("Group", bound="Options")
 _hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 LONGEST = 10**6  # tokens of a sequence
 LARGEST_SEED = 2**32 - 1
-_MOST = 10**9  # of what an option counts: far beyond any use, and an int32
-NEVER = "never"  # in place of `acts`, for options that are accepted and ignored
+_MOST = 10**9  # the largest value of an option that counts: beyond any use, and an int32
+NEVER = "never"  # as `acts`: the option is accepted and ignored
 _HELP = "help"  # the key of an option's text in the metadata of its field
 
 
@@ -56,26 +56,26 @@ _HELP = "help"  # the key of an option's text in the metadata of its field
 
 
 class Metadata(TypedDict, total=False):
-    """What may be known of an option besides its text and its default.
+    """The optional metadata of an option.
 
     Attributes:
-      shown: the default that help shows in the place of None; `recorded` takes it too.
+      shown: the default that help shows instead of None; `recorded` takes it too.
       low, high, above, below, choices, distinct, filled: as for `declarations.typed`: bounds of
-        every number in it, the only values, whether they must differ, or may not be empty. A whole
-        number with `low` is at most 10**9 unless `high` says otherwise.
+        every number in the value, its only values, whether they must differ, or may not be empty.
+        A whole number with `low` is at most 10**9 unless `high` says otherwise.
       infinite: whether a float may be infinite.
-      path: whether it is a path of files or folders, also several with commas between: ~ is the
-        home folder.
-      words: what the words outside flags are called, which it takes: a tuple all, a text one.
-      acts: the options of which one must be set for this one to do anything: "do_eval or report",
-        "task_name=ner", "output_file=*.csv"; with "and" between, one of each part; or NEVER.
-        Default: it always acts.
-      recorded: whether it affects the result of a training: checkpoints record it, and a resumed or
-        finished run is compared with it.
-      may_change: whether a recorded one may differ when a finished run is trained further.
-      original: whether google-research/bert has it. Where it does not act, a warning says so; where
-        another option does not act it is refused.
-      of_tpu: whether it is a path that a TPU of another machine must reach.
+      path: whether the value is a path, or several with commas between; ~ is the home folder.
+      words: the name of the words outside flags, if this option takes them: a tuple takes all, a
+        text takes one.
+      acts: when the option has an effect: if one of these options is set, such as "do_eval or
+        report", "task_name=ner" or "output_file=*.csv"; with "and" between, one of each part; or
+        NEVER. Default: always.
+      recorded: whether the option affects the result of a training. Checkpoints record it, and a
+        resumed or finished run is compared with it.
+      may_change: whether a recorded option may differ when a finished run is trained further.
+      original: whether google-research/bert has the option. A warning says if it has no effect; an
+        option of ours without effect is refused.
+      of_tpu: whether the value is a path that a TPU of another machine must reach.
     """
 
     shown: Any
@@ -108,9 +108,9 @@ def option(text: str, *, default: Any = dataclasses.MISSING, **metadata: Any) ->
     """The field of an option.
 
     Args:
-      text: what it does, in a sentence or two, for people who read --help.
-      default: its value where none is given; without it the option is required. None: it depends on
-        others, and the text says "Default: ..." unless `shown` does.
+      text: what the option does, in a sentence or two, for --help.
+      default: its default; without one the option is required. None: the default depends on other
+        options, and the text says "Default: ..." unless `shown` does.
       **metadata: see `Metadata`.
     """
     if isinstance(metadata.get("low"), int):
@@ -126,10 +126,11 @@ class Options:
     """A base of groups of options: subclasses are frozen dataclasses with checked values.
 
     Attributes:
-      title: under which --help shows the options that the class declares, not those of its bases.
+      title: the title under which --help shows the options that this class declares, without those
+        of its bases.
       most_used: names of options, also of other groups, that --help shows first.
-      acts: as of `option`, for all options of the class and of those that derive from it; the title
-        should say it.
+      acts: as in `Metadata`, for all options of the class and its subclasses. The title should say
+        it.
 
     Raises:
       InputError: a value is not as declared.
@@ -146,7 +147,7 @@ class Options:
         dataclasses.dataclass(frozen=True, kw_only=True)(cls)
 
     def prepare(self) -> None:
-        """Settings of the process that a command makes before TensorFlow loads."""
+        """Makes settings of the process, before TensorFlow loads."""
 
     def __post_init__(self):
         kinds = _hints(type(self))
@@ -156,7 +157,7 @@ class Options:
 
     @classmethod
     def of(cls, group: "Options", **others: Any) -> Self:
-        """The values of a group that the class extends, and those of its other fields."""
+        """An instance with the values of a group that the class extends, and of other fields."""
         return cls(**vars(group), **others)
 
     def check(self) -> None:
@@ -164,7 +165,7 @@ class Options:
 
 
 def replaced(options: Group, **values: Any) -> Group:
-    """A copy of options with other values, wherever in its groups they are."""
+    """A copy of options with other values, also of the options in its groups."""
     groups = {}
     for field in dataclasses.fields(options):
         group = getattr(options, field.name)
@@ -184,11 +185,11 @@ class Option(NamedTuple):
 
     name: str  # of the field
     kind: Any  # its type, without None
-    default: Any  # MISSING where it is required
+    default: Any  # MISSING if it is required
     metadata: Mapping[str, Any]
-    title: str
-    acts: tuple[tuple[str, ...], ...]  # of each tuple one must be set
-    shown_acts: tuple[tuple[str, ...], ...]  # those of its own, for help
+    title: str  # of its class
+    acts: tuple[tuple[str, ...], ...]  # one of each tuple must be set
+    shown_acts: tuple[tuple[str, ...], ...]  # without those of its class, for help
 
     @property
     def flag(self) -> str:
@@ -211,17 +212,17 @@ class Option(NamedTuple):
         return self.metadata.get("shown", None if self.is_required else self.default)
 
     def says(self, role: str) -> Any:
-        """The metadata of that name: `original`, `recorded`, `path`, ...; None without it."""
+        """A value of `Metadata`, such as `original`, `recorded` or `path`; None without it."""
         return self.metadata.get(role)
 
 
 def options_of(cls: type[Options]) -> tuple[Option, ...]:
-    """The options of a command or group, those of its groups included.
+    """The options of a command or group, with those of its groups.
 
     Raises:
-      TypeError: two have one name.
+      TypeError: two options have the same name.
     """
-    hashable: Any = cls  # which type checkers doubt of classes whose instances are compared
+    hashable: Any = cls  # type checkers doubt it: instances of the class can be compared
     return _listed(hashable)
 
 
@@ -238,8 +239,8 @@ def _listed(cls: Any) -> tuple[Option, ...]:
         elif _HELP in field.metadata:
             listed.append(_option_of(cls, field, kind))
     names = [option.flag for option in listed]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise TypeError(f"{cls.__name__} has two options {', '.join(sorted(twice))}")
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise TypeError(f"{cls.__name__} has two options {', '.join(sorted(repeated))}")
     return tuple(listed)
 
 
@@ -252,20 +253,20 @@ def _option_of(cls: type[Options], field: dataclasses.Field, kind: Any) -> Optio
     """The option of a field."""
     bases = [base for base in cls.__mro__ if issubclass(base, Options)]
     home = next(base for base in bases if field.name in vars(base).get("__annotations__", ()))
-    own = _modes(field.metadata.get("acts", ""))
+    shown_acts = _modes(field.metadata.get("acts", ""))
     return Option(
         name=field.name,
         kind=_without_none(kind),
         default=field.default,
         metadata=field.metadata,
         title=home.title,
-        acts=_modes(home.acts) + own,
-        shown_acts=own,
+        acts=_modes(home.acts) + shown_acts,
+        shown_acts=shown_acts,
     )
 
 
 def _modes(acts: str) -> tuple[tuple[str, ...], ...]:
-    """Of "do_eval and do_train or report": (("do_eval",), ("do_train", "report"))."""
+    """The parts of `acts`: "a and b or c" -> (("a",), ("b", "c"))."""
     if not acts:
         return ()
     return tuple(tuple(part.split(" or ")) for part in acts.split(" and "))
@@ -281,30 +282,30 @@ def _without_none(kind: Any) -> Any:
 # ---------------------------------------------------------------------------- values
 
 
-def made(cls: type[Group], given: Mapping[str, Any]) -> Group:
-    """Options with the values that are given by name; of the others the defaults.
+def made(cls: type[Group], values: Mapping[str, Any]) -> Group:
+    """Options with some values by name, and the defaults of the others.
 
     Raises:
       InputError: a value is not as declared.
-      TypeError: a required option is not given.
+      TypeError: a required option has no value.
     """
-    values = {}
+    arguments = {}
     for field in dataclasses.fields(cls):
         kind = _hints(cls)[field.name]
         if is_group(kind):
             names = {option.name for option in options_of(kind)}
-            given_here = {name: value for name, value in given.items() if name in names}
+            of_group = {name: value for name, value in values.items() if name in names}
             if field.default is dataclasses.MISSING:
-                values[field.name] = made(kind, given_here)
+                arguments[field.name] = made(kind, of_group)
             else:
-                values[field.name] = replaced(field.default, **given_here)
-        elif field.name in given:
-            values[field.name] = given[field.name]
-    return cls(**values)
+                arguments[field.name] = replaced(field.default, **of_group)
+        elif field.name in values:
+            arguments[field.name] = values[field.name]
+    return cls(**arguments)
 
 
 def values_of(options: Options) -> dict[str, Any]:
-    """The value of every option by its name, those of groups included."""
+    """The value of each option by name, with those of groups."""
     return dict(_flat(options))
 
 
@@ -317,32 +318,37 @@ def _flat(options: Options) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def resolved(options: Group, **found: Any) -> Group:
-    """Options with values in the place of those that were left empty.
+def resolved(options: Group, **defaults: Any) -> Group:
+    """Options with defaults for those that are None.
 
     Args:
-      options: of a command.
-      **found: by the name of an option, the value that other options or data say; None: the default
-        that help shows.
+      options: the options of a command.
+      **defaults: the default of an option by its name, from other options or data; None: the
+        default that help shows.
     """
     values = values_of(options)
     shown = {option.name: option.shown for option in options_of(type(options))}
-    empty = {name: value for name, value in found.items() if values[name] is None}
-    chosen = {name: shown[name] if value is None else value for name, value in empty.items()}
+    chosen = {}
+    for name, default in defaults.items():
+        if values[name] is None:
+            chosen[name] = shown[name] if default is None else default
     return replaced(options, **chosen)
 
 
 def changed(options: Options) -> dict[str, Any]:
-    """The values that are not the defaults, by name."""
+    """The values that differ from the defaults, by name."""
     values = values_of(options)
-    declared = options_of(type(options))
-    return {o.name: values[o.name] for o in declared if values[o.name] != o.default}
+    different = {}
+    for option in options_of(type(options)):
+        if values[option.name] != option.default:
+            different[option.name] = values[option.name]
+    return different
 
 
 def idle(options: Options) -> Iterator[tuple[Option, tuple[str, ...]]]:
-    """Yields the options that were changed and do nothing: each with those of which it needs one.
+    """Yields the options that were changed and have no effect, as their `acts` says.
 
-    Whether an option needs another one says `acts`.
+    Each comes with a tuple of options of which one would have to be set.
     """
     values = values_of(options)
     for option in options_of(type(options)):
@@ -353,7 +359,7 @@ def idle(options: Options) -> Iterator[tuple[Option, tuple[str, ...]]]:
 
 
 def is_set(modes: tuple[str, ...], values: Mapping[str, Any]) -> bool:
-    """Whether one of the modes is an option that is set, or one that has a value of a pattern."""
+    """Whether one of some modes holds: "do_eval" is set, or the value in "task=n*" matches."""
     return any(_is_mode(mode, values) for mode in modes)
 
 
@@ -369,11 +375,12 @@ def _is_mode(mode: str, values: Mapping[str, Any]) -> bool:
 
 
 class Settings(dict[str, Any]):
-    """What decides the result of a training, by name; its checkpoints record it.
+    """The settings that affect the result of a training, by name. Checkpoints record them.
 
     Attributes:
-      defaults: of the options among them. A checkpoint that lacks one was made with its default.
-      may_change: names of those that may differ when a finished run is trained further.
+      defaults: the defaults of those that are options. A checkpoint that lacks an option was made
+        with its default.
+      may_change: names of the settings that may differ when a finished run is trained further.
     """
 
     def __init__(
@@ -388,28 +395,32 @@ class Settings(dict[str, Any]):
         self.may_change = may_change
 
     def with_values(self, **values: Any) -> Self:
-        """With further settings, or other values."""
+        """A copy with further settings, or other values."""
         return type(self)({**self, **values}, defaults=self.defaults, may_change=self.may_change)
 
 
 def recorded(options: Options) -> Settings:
     """The options that affect the result of a training."""
     values = values_of(options)
-    kept = [option for option in options_of(type(options)) if option.says("recorded")]
-    defaults = {option.name: option.shown for option in kept}
     settings = {}
-    for option in kept:
+    defaults = {}
+    may_change = set()
+    for option in options_of(type(options)):
+        if not option.says("recorded"):
+            continue
         value = values[option.name]
         settings[option.name] = option.shown if value is None else value
-    may_change = frozenset(option.name for option in kept if option.says("may_change"))
-    return Settings(settings, defaults=defaults, may_change=may_change)
+        defaults[option.name] = option.shown
+        if option.says("may_change"):
+            may_change.add(option.name)
+    return Settings(settings, defaults=defaults, may_change=frozenset(may_change))
 
 
-# ---------------------------------------------------------------------------- a group of all floors
+# ---------------------------------------------------------------------------- texts
 
 
 class Reading(Options, title="Texts"):
-    """How the bytes of a user's texts are decoded: arguments of `files.read_text_lines`."""
+    """How the bytes of a user's texts are decoded: arguments of `decoding.text_lines_of`."""
 
     encoding: str = option(
         "Of the texts, such as cp1252. Default: UTF-8, or UTF-16 with its mark.", default=""

@@ -1,6 +1,6 @@
-"""What this machine's processor multiplies, as its flags and oneDNN's settings say.
+"""The processor: its flags, and whether it multiplies bfloat16.
 
-Loads no TensorFlow: settings are made before.
+Loads no TensorFlow: it is asked for settings that are made first.
 """
 
 import os
@@ -14,7 +14,7 @@ _WITH_BFLOAT16 = ("BF16", "FP16", "AMX", "AVX10", "ALL", "DEFAULT")
 
 
 def without_bfloat16() -> str:
-    """The beginning of what is said where `bfloat16` finds nothing."""
+    """The reason why `bfloat16` is empty, as the beginning of a sentence."""
     if not flags():
         return "Whether this CPU multiplies bfloat16 is unknown (only Linux on x86 tells): "
     return (
@@ -24,23 +24,22 @@ def without_bfloat16() -> str:
 
 
 def flags() -> frozenset[str]:
-    """The flags of the processor; none where the system does not tell."""
+    """The flags of the processor; empty if the system does not list them."""
     text = _CPUS.read_text(encoding="utf-8", errors="replace") if _CPUS.exists() else ""
     line = next((line for line in text.splitlines() if line.startswith("flags")), "")
     return frozenset(line.partition(":")[2].split())
 
 
 def bfloat16() -> str:
-    """The instructions by which oneDNN multiplies bfloat16 here.
+    """The name of the instructions by which oneDNN multiplies bfloat16 here.
 
-    Empty where there are none or the system does not tell, and where oneDNN is switched off or may
-    not use them.
+    Empty if the processor has none, the system does not tell, oneDNN is switched off, or its
+    settings exclude them.
     """
     if os.environ.get("TF_ENABLE_ONEDNN_OPTS", "").strip().lower() in ("0", "false"):
         return ""
-    names = "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"
-    most = next((value for name in names if (value := os.environ.get(name))), "ALL").upper()
-    if not any(part in most for part in _WITH_BFLOAT16):
+    allowed = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "ALL"
+    if not any(part in allowed.upper() for part in _WITH_BFLOAT16):
         return ""
-    found = flags()
-    return next((name for flag, name in _BFLOAT16.items() if flag in found), "")
+    available = flags()
+    return next((name for flag, name in _BFLOAT16.items() if flag in available), "")

@@ -22,34 +22,39 @@ from bert_tf.terminal import Progress
 
 # ---------------------------------------------------------------------------- settings
 
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # glibc's malloc.h
+# Of glibc's malloc.h.
+M_TRIM_THRESHOLD = -1
+M_TOP_PAD = -2
+M_MMAP_THRESHOLD = -3
 
-
-# Before a first step XLA tries out kernels of its own for each product and each fusion: 86 s of
-# BERT-Base's start, for 3.9 % of its speed (docs/accelerators.md).
+# Without these flags XLA tries out kernels of its own for each product and each fusion before a
+# first step: 86 s of BERT-Base's start, for 3.9 % of its speed (docs/accelerators.md).
 OF_GPUS = {"xla_gpu_enable_triton_gemm": 0, "xla_gpu_experimental_enable_fusion_autotuner": 0}
-_SINCE = "2.21"  # TensorFlow that knows them: a flag that XLA does not know ends the process
+_SINCE = "2.21"  # the first TensorFlow that has them: XLA aborts the process at unknown flags
 
 
 def prepare_process() -> None:
     """Makes settings that speed up models, for the whole process.
 
-    Call it before TensorFlow loads. It sets `TF_ENABLE_ONEDNN_OPTS` unless it is set, adds flags to
-    `XLA_FLAGS` that are not there, and lets glibc's malloc keep freed memory.
+    Call it before TensorFlow loads. It sets `TF_ENABLE_ONEDNN_OPTS` unless it is set, adds missing
+    flags to `XLA_FLAGS`, and lets glibc's malloc keep freed memory.
 
     With 512-bit vectors oneDNN's products are faster than TensorFlow's own kernels, and XLA should
-    use the full width; without, oneDNN is up to 1.8 times slower. Measured with
-    benchmarks/train_step.py. Where there is a GPU, XLA tries out fewer kernels before a first step.
+    use the full width; without them oneDNN is up to 1.8 times slower (benchmarks/train_step.py).
+    With a GPU, XLA tries out fewer kernels before a first step.
     """
-    wide = "avx512f" in processor.flags()
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", str(int(wide)))
-    flags = {"xla_cpu_prefer_vector_width": 512} if wide else {}
-    flags |= OF_GPUS if gpus() and _version() >= _SINCE else {}
-    given = os.environ.get("XLA_FLAGS", "").strip()
-    if given and not given.startswith("-"):  # the name of a file of flags
-        flags = {}
-    if new := [f"--{name}={value}" for name, value in flags.items() if name not in given]:
-        os.environ["XLA_FLAGS"] = " ".join([*given.split(), *new])
+    is_wide = "avx512f" in processor.flags()
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", str(int(is_wide)))
+    flags = {}
+    if is_wide:
+        flags["xla_cpu_prefer_vector_width"] = 512
+    if gpus() and _version() >= _SINCE:
+        flags |= OF_GPUS
+    users_flags = os.environ.get("XLA_FLAGS", "").strip()
+    is_file = users_flags and not users_flags.startswith("-")
+    new = [f"--{name}={value}" for name, value in flags.items() if name not in users_flags]
+    if new and not is_file:
+        os.environ["XLA_FLAGS"] = " ".join([*users_flags.split(), *new])
     keep_freed_memory()
 
 
@@ -66,21 +71,24 @@ def keep_freed_memory() -> None:
 
 
 def release_memory() -> None:
-    """Gives the freed memory back to the system that `keep_freed_memory` keeps."""
+    """Returns to the system the freed memory that malloc keeps after `keep_freed_memory`."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def gpus() -> list[str]:
-    """What the driver calls each NVIDIA GPU that is not hidden from TensorFlow; loads nothing."""
+    """The driver's names of the NVIDIA GPUs, unless they are hidden; loads nothing."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return []
-    paths = sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information"))
-    return [found[1] for path in paths if (found := re.search("Model: *(.*)", path.read_text()))]
+    names = []
+    for path in sorted(pathlib.Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        if model := re.search("Model: *(.*)", path.read_text()):
+            names.append(model[1])
+    return names
 
 
 def _version() -> str:
-    """TensorFlow's, which is not loaded; "" for a build of another name."""
+    """TensorFlow's version, without loading it; "" for a build of another name."""
     from importlib import metadata  # not at the top: every command starts here
 
     with contextlib.suppress(metadata.PackageNotFoundError):
@@ -89,28 +97,28 @@ def _version() -> str:
 
 
 def keep_programs() -> None:
-    """Lets XLA keep the programs that it compiles for GPUs, for the next process.
+    """Lets XLA keep the programs that it compiles for GPUs, for later processes.
 
-    They are in the user's cache folder, apart for each TensorFlow, driver, kind of GPU and set of
-    flags. Nothing is kept where `TF_XLA_FLAGS` is set, nor with several GPUs, where it has not been
-    tried.
+    They are in the user's cache folder, in a folder for each TensorFlow, driver, kind of GPU and
+    set of flags. Does nothing if `TF_XLA_FLAGS` is set, or with several GPUs, which is untested.
     """
     if len(gpus()) != 1 or "TF_XLA_FLAGS" in os.environ:
         return
     driver = pathlib.Path("/proc/driver/nvidia/version")
-    of = [_version(), *gpus(), os.environ.get("XLA_FLAGS"), driver.exists() and driver.read_text()]
+    driver_version = driver.exists() and driver.read_text()
+    made_by = [_version(), *gpus(), os.environ.get("XLA_FLAGS"), driver_version]
     with contextlib.suppress(OSError, RuntimeError):  # a home that cannot be written to, or none
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        folder = cache / "bert_tf" / f"xla-{zlib.crc32(repr(of).encode()):08x}"
+        folder = cache / "bert_tf" / f"xla-{zlib.crc32(repr(made_by).encode()):08x}"
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(folder, os.W_OK | os.X_OK) and " " not in str(folder):
             name = "--tf_xla_persistent_cache"
             os.environ["TF_XLA_FLAGS"] = f"{name}_directory={folder} {name}_device_types=GPU"
 
 
-# What XLA compiles between the products of a graph: pointwise operations, sums, and the shapes
-# between them; neither products nor transpositions, which oneDNN makes faster. Each shape is
-# compiled when it first comes, so that the same step always gives the same bytes.
+# The operations that XLA compiles between the products of a graph: pointwise operations, sums, and
+# their shapes; not products and transpositions, which are faster in oneDNN. Each shape is compiled
+# when it first comes, so that the same step always gives the same bytes.
 _CLUSTERED = (
     "PW,RED,PWRED,BroadcastTo,Const,ExpandDims,Fill,Reshape,Shape,Slice,StridedSlice,Tile,ZerosLike"
 )
@@ -121,11 +129,11 @@ _CLUSTERS = (
 
 
 def cluster_graphs() -> None:
-    """Lets XLA compile what stands between the products of graphs on a CPU, for the whole process.
+    """Lets XLA compile the operations between the products of graphs, for the whole process.
 
-    For training in bfloat16 on a CPU that multiplies it: XLA itself would multiply in float32.
-    To be called before TensorFlow loads. Without effect where `TF_XLA_FLAGS` is set, on another
-    CPU, and where there is a GPU.
+    This is for training in bfloat16 on a CPU that multiplies it: XLA's own products would be in
+    float32. Call it before TensorFlow loads. Does nothing if `TF_XLA_FLAGS` is set, on another CPU,
+    and with a GPU.
     """
     if processor.bfloat16() and not gpus():
         os.environ.setdefault("TF_XLA_FLAGS", _CLUSTERS)
@@ -140,9 +148,9 @@ _of_command: list[bool] = []  # whether `prepare_command` was called
 
 
 def prepare_command() -> None:
-    """Prepares the process of a command: `prepare_process`, and TensorFlow logs errors alone.
+    """Prepares the process of a command: `prepare_process`, and TensorFlow logs only errors.
 
-    Keras computes by TensorFlow, and in float32, whatever is set for other programs.
+    Keras uses TensorFlow and float32, whatever is set for other programs.
     """
     _of_command[:] = [True]
     prepare_process()
@@ -154,8 +162,8 @@ def prepare_command() -> None:
 # ---------------------------------------------------------------------------- packages
 
 
-# What TensorFlow writes while it loads, whatever its log level, and what asks nothing of anybody;
-# and what does not where there is no driver of NVIDIA's.
+# Lines that TensorFlow writes while it loads, at any log level, and that nobody can act on; some of
+# them only without a driver of NVIDIA's.
 _NOISE = (
     r"^WARNING: All log messages before absl::InitializeLog\(\) is called are written to STDERR",
     r"\bport\.cc:\d+\] oneDNN custom operations are on",
@@ -166,7 +174,7 @@ _NOISE_OF_GPUS = (
     r"\bcudart_stub\.cc:\d+\] Could not find cuda drivers",
     r"\bcuda_platform\.cc:\d+\] failed call to cuInit",
 )
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # devices; the second one of Windows's Linux
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # devices; the second one is that of WSL
 _FILTER = """
 import re, sys
 is_noise = re.compile(sys.argv[1].encode()).search
@@ -179,22 +187,22 @@ for line in sys.stdin.buffer:
 
 @contextlib.contextmanager
 def _without_noise() -> Iterator[None]:
-    """Keeps `_NOISE` off standard error, whoever writes it; all other lines come through.
+    """Filters the lines of `_NOISE` from standard error, also those that C++ writes.
 
-    Another process reads them, so that they do when this one is aborted, too. Where the user lets
-    TensorFlow log more than errors, nothing is left out.
+    Another process filters: so the other lines appear even if this process is aborted. Nothing is
+    filtered if the user lets TensorFlow log more than errors.
     """
     import subprocess  # not at the top: a command that only parses flags needs none
 
     patterns = _NOISE
     if not gpus() and not any(map(os.path.exists, _DRIVERS)):
         patterns += _NOISE_OF_GPUS
-    # No library of the user's, no site-packages: it starts in 10 ms. Ctrl-C does not reach it.
+    # Without site-packages it starts in 10 ms. Ctrl-C does not reach it.
     command = [sys.executable, "-I", "-S", "-c", _FILTER, "|".join(patterns)]
     with contextlib.ExitStack() as stack:
         try:
             if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") < "2":
-                raise OSError("the user wants to see all")
+                raise OSError("the user wants to see everything")
             standard_error = os.dup(2)
             stack.callback(os.close, standard_error)
             reader = subprocess.Popen(
@@ -204,7 +212,7 @@ def _without_noise() -> Iterator[None]:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-        except OSError:  # or there is no standard error, no further process
+        except OSError:  # or there is no standard error, or no process can be started
             yield
             return
         pipe: Any = reader.stdin
@@ -214,7 +222,7 @@ def _without_noise() -> Iterator[None]:
         finally:
             os.dup2(standard_error, 2)
             pipe.close()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # something else holds the pipe
+            with contextlib.suppress(subprocess.TimeoutExpired):  # another process holds the pipe
                 reader.wait(5)
 
 
@@ -222,12 +230,12 @@ def load_tensorflow() -> ModuleType:
     """Imports TensorFlow.
 
     In the process of a command sklearn, matplotlib and JAX are hidden from Keras and TensorFlow:
-    importing them takes a third of the time, and commands do not use what they are imported for.
+    importing them takes a third of the time, and commands do not need them there.
     """
     if "tensorflow" in sys.modules or not _of_command:
         return importlib.import_module("tensorflow")
     hidden = {"sklearn", "matplotlib", "jax"} - sys.modules.keys()
-    sys.modules.update(dict.fromkeys(hidden))  # cannot be imported now
+    sys.modules.update(dict.fromkeys(hidden))  # None: importing them fails
     try:
         with Progress("load TensorFlow"), _without_noise():
             tensorflow = importlib.import_module("tensorflow")
@@ -243,12 +251,12 @@ _forked: list[bool] = []  # whether TensorFlow had run before this process was f
 
 
 def _note_fork() -> None:
-    """Notes in a new process whether TensorFlow ran in the one that it is a fork of."""
-    with contextlib.suppress(AttributeError, KeyError):  # not loaded, or not wholly
+    """Notes in a forked process whether TensorFlow had run in its parent."""
+    with contextlib.suppress(AttributeError, KeyError):  # not loaded, or not completely
         threads = sys.modules["tensorflow"].config.threading
         number = threads.get_inter_op_parallelism_threads()
         try:
-            threads.set_inter_op_parallelism_threads(number + 1)  # possible until it runs
+            threads.set_inter_op_parallelism_threads(number + 1)  # fails once it has run
         except RuntimeError:
             _forked[:] = [True]
         else:
@@ -262,8 +270,8 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 def is_forked() -> bool:
     """Whether this process is a fork of one in which TensorFlow had run.
 
-    The threads of TensorFlow are not in it: what waits for them, a large operation or a graph,
-    waits for ever. A process that was forked before TensorFlow ran has threads of its own.
+    It lacks TensorFlow's threads: a large operation or a graph waits for them for ever. A process
+    that was forked before TensorFlow ran starts threads of its own.
     """
     return bool(_forked)
 
@@ -272,7 +280,7 @@ def refuse_forked(what: str) -> None:
     """Raises `InputError` in a process for which `is_forked`.
 
     Args:
-      what: cannot be used there, "a tokenizer" for instance.
+      what: what cannot be used there, such as "a tokenizer".
     """
     if is_forked():
         received = f"{what} in a process that was forked after TensorFlow had run"
@@ -286,17 +294,17 @@ in `map` of datasets: TensorFlow uses all cores"""
 def import_extra(
     module: str, *, package: str, extra: str, needed_by: str, otherwise: str = ""
 ) -> Any:
-    """The module of a package that need not be installed.
+    """The module of an optional package.
 
     Args:
-      module: its name, "sklearn.metrics" for instance.
-      package: what pip calls the package.
-      extra: of bert-tf, the one that brings the package.
-      needed_by: what the user asked for, with which the message begins.
-      otherwise: what the user can do in place of installing it.
+      module: its name, such as "sklearn.metrics".
+      package: the name of the package, for pip.
+      extra: our extra that installs the package.
+      needed_by: what the user asked for. The message begins with it.
+      otherwise: what the user can do instead of installing it.
 
     Raises:
-      InputError: it is not there, or cannot be imported.
+      InputError: the module cannot be imported.
     """
     try:
         return importlib.import_module(module)
@@ -310,7 +318,7 @@ def import_tensorflow_text() -> ModuleType:
     """The module tensorflow_text, which must be built for the TensorFlow that is installed.
 
     Raises:
-      InputError: it is missing, damaged, or was built for another one.
+      InputError: it is missing, damaged, or built for another TensorFlow.
     """
     try:
         return importlib.import_module("tensorflow_text")
@@ -319,7 +327,7 @@ def import_tensorflow_text() -> ModuleType:
             raise
         version = load_tensorflow().__version__
         received = f"TensorFlow {version}, and a tensorflow-text that fails ({first_line(error)})"
-        # Without its dependencies: they would bring `tensorflow` beside a build of another name.
+        # Its dependencies would install `tensorflow` beside a build of another name.
         fitting = f"'tensorflow-text=={version.rpartition('.')[0]}.*'"
         remedy = f"pip install --force-reinstall --no-deps {fitting}"
         raise InputError(received, "tensorflow-text of the same version", remedy) from error
@@ -333,40 +341,43 @@ class Interrupted(SystemExit):
 
     Attributes:
       code: the exit code, as shells have it: 143 after SIGTERM, 130 after Ctrl-C.
-      step: of the checkpoint.
+      step: the step of the checkpoint.
       output_dir: its folder.
-      number: of the signal.
+      number: the number of the signal.
     """
 
     def __init__(self, step: int, output_dir: str, number: int = signal.SIGTERM):
         super().__init__(128 + number)
-        self.step, self.output_dir, self.number = step, output_dir, number
+        self.step = step
+        self.output_dir = output_dir
+        self.number = number
 
 
 _signals: list[int] = []  # those that came, until an `Interrupted` answers them
 
 
 def note_signal(number: int, _: Any = None) -> None:
-    """A handler of signals: `signal_came` tells of it."""
+    """A handler of signals, which records them for `signal_came`."""
     _signals.append(number)
 
 
 def signal_came() -> int:
-    """The signal that came and has not yet ended a run; 0 for none."""
+    """The signal that came and has not ended a run yet; 0 without one."""
     return max(_signals, default=0)
 
 
 def name_of_signal(number: int) -> str:
-    """Its name, for users."""
+    """The name of a signal, for users."""
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
 
 
 @contextlib.contextmanager
 def noticing_signals() -> Iterator[None]:
-    """Defers SIGTERM and a command's Ctrl-C: they do not end the process; see `signal_came`.
+    """Records SIGTERM and a command's Ctrl-C, which then do not end the process: `signal_came`.
 
-    A signal stays recorded after the context, unless that ends with `Interrupted`. Ctrl-C that is
-    ignored stays so, and elsewhere, in a notebook say, it raises `KeyboardInterrupt` as always.
+    A signal stays recorded after the context, unless `Interrupted` ends the context. Outside
+    commands, in a notebook for instance, Ctrl-C raises `KeyboardInterrupt` as always; where it is
+    ignored it stays ignored.
     """
     of_command = signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.default_int_handler)
     numbers = (signal.SIGTERM, signal.SIGINT)[: 1 + of_command]
@@ -385,17 +396,18 @@ def noticing_signals() -> Iterator[None]:
 
 
 class Alone:
-    """A run of one process, which writes all files and waits for nobody.
+    """The process of a run that has only this one: it writes all files and waits for nobody.
 
-    Where a run has several, a `training.distribution.OneOfSeveral` takes its place. They run the
-    same program, so all must make the same calls here in the same order.
+    In a run of several processes `training.distribution.OneOfSeveral` takes its place. All of them
+    run the same program, and must make the same calls here in the same order.
 
     Attributes:
       has_peers: whether there are other processes.
       is_chief: whether this process writes the files of the run.
     """
 
-    has_peers, is_chief = False, True
+    has_peers = False
+    is_chief = True
 
     def all_gather(self, number: int) -> list[int]:
         """The numbers of all processes, in their order; waits for all."""
@@ -408,17 +420,17 @@ class Alone:
         """Waits until all other processes are done, then leaves the run."""
 
     def tell_failure(self) -> None:
-        """Ends what the processes compute together: this one has failed, and would fail again."""
+        """Tells the other processes that this one has failed, which ends their computation."""
 
     def ending(self, error: BaseException) -> tuple[int, str] | None:
-        """The exit code and message for an error that another process has caused, else None."""
+        """The exit code and message of an error that another process has caused; else None."""
 
 
-process = Alone()  # `training.distribution` sets another one for a run of several
+process = Alone()  # `training.distribution` replaces it in a run of several processes
 
 
 def signal_of_run() -> int:
-    """The signal that came to any process and has not yet ended a run, or 0; waits for all."""
+    """The signal that came to any process and has not ended a run yet, or 0; waits for all."""
     return max(process.all_gather(signal_came()))
 
 
@@ -433,7 +445,7 @@ def is_chief() -> bool:
 
 
 def barrier() -> None:
-    """Waits until every process has come here."""
+    """Waits until every process has called it."""
     process.all_gather(0)
 
 

@@ -1,4 +1,4 @@
-"""What a command shows while it runs, on standard error: log lines, tables and bars."""
+"""Standard error while a command runs: log lines, tables and progress bars."""
 
 import contextlib
 import logging as python_logging
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from absl import logging
 
-_process: list[str] = []  # which of several this one is
+_process: list[str] = []  # the name of this process, if a run has several
 
 
 def name_process(name: str) -> None:
@@ -20,9 +20,10 @@ def name_process(name: str) -> None:
 
 
 class LineFormatter(python_logging.Formatter):
-    """`2026-11-23 08:38:12+0100 text`; before the text the level if it is a warning or worse.
+    """Formats log lines as `2026-11-23 08:38:12+0100 text`.
 
-    In a run of several processes: `2026-11-23 08:38:12+0100 [worker 1] text`.
+    Before the text comes the level of a warning or an error, and in a run of several processes the
+    name of this one: `2026-11-23 08:38:12+0100 [worker 1] WARNING: text`.
     """
 
     def format(self, record: python_logging.LogRecord) -> str:
@@ -36,7 +37,7 @@ _has_bars = False
 
 
 def prepare() -> None:
-    """Formats all log lines of this process, TensorFlow's too; a terminal gets bars from now on."""
+    """Sets the format of this process's log lines, TensorFlow's too; allows bars on a terminal."""
     global _has_bars
     is_shown = sys.stderr is not None and sys.stderr.isatty()
     _has_bars = is_shown and os.environ.get("TERM", "dumb") != "dumb"
@@ -47,9 +48,10 @@ def prepare() -> None:
 
 
 class _AboveBars:
-    """Standard error, for whole lines, which leave the bars in place."""
+    """Standard error, for whole lines, which are written above the bars."""
 
     def write(self, text: str) -> None:
+        """Writes whole lines."""
         from tqdm import tqdm
 
         tqdm.write(text, file=sys.stderr, end="")
@@ -60,12 +62,12 @@ class _AboveBars:
 
 
 def rounded(number: float) -> str:
-    """The number as text, with at most one decimal."""
+    """A number as text, with at most one decimal."""
     return f"{round(number, 1):.10g}"
 
 
 def number_of(number: float, things: str) -> str:
-    """A number and what is counted, which is given in the plural.
+    """A number and the counted things, which are given in the plural.
 
     >>> number_of(1, "batches"), number_of(1, "workers"), number_of(2, "files")
     ('1 batch', '1 worker', '2 files')
@@ -81,42 +83,49 @@ def aligned(rows: Sequence[Sequence[object]]) -> list[str]:
     >>> aligned([["rate", "best"], ["5e-05", 0.5]])
     ['rate   best', '5e-05  0.5']
     """
-    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)]
-    padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
-    return ["  ".join(cells).rstrip() for cells in zip(*padded, strict=True)]
+    texts = [[*map(str, row)] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    lines = []
+    for row in texts:
+        cells = map(str.ljust, row, widths)
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 # ---------------------------------------------------------------------------- progress
 
-# The one way to show that something takes long: tqdm's bar on a terminal, lines in a log.
-#
-#     with Progress("evaluate", 51, "batches") as progress:     share done, rate, time left
-#         for number, batch in enumerate(batches, 1):
-#             ...
-#             progress.update(number)
-#     with Progress("load TensorFlow"):                         how long it takes is unknown
-
-SECONDS_TO_BAR = 1  # what is over sooner gets none
-SECONDS_TO_REPORT = 2  # what took longer leaves a line
+SECONDS_TO_BAR = 1  # shorter work gets no bar
+SECONDS_TO_REPORT = 2  # longer work leaves a line
 SECONDS_BETWEEN_LINES = 20  # of a log
 
 
 class Progress:
-    """Something that takes long, from entering this context to leaving it."""
+    """Shows the progress of long work: tqdm's bar on a terminal, lines in a log.
+
+    with Progress("evaluate", 51, "batches") as progress:     share done, rate, time left
+        for number, batch in enumerate(batches, 1):
+            ...
+            progress.update(number)
+    with Progress("load TensorFlow"):                         work of unknown length
+        ...
+    """
 
     _bar: Any = None
 
     def __init__(self, label: str, total: float | None = None, unit: str = "", *, done: float = 0):
-        """Nothing is shown before the context is entered.
+        """Shows nothing: the work begins when the context is entered.
 
         Args:
-          label: what is done, in the imperative.
-          total: how much there is to do, None if that is unknown.
-          unit: what is counted, in the plural; "" if nothing is.
+          label: the work, in the imperative.
+          total: how much there is to do; None if that is unknown.
+          unit: the counted things, in the plural; "" if nothing is counted.
           done: how much was done before.
         """
-        self._label, self._total, self._unit, self._done = label, total, unit, done
-        self._updates: list[tuple[float, float]] = []  # time and number of the first, of the last
+        self._label = label
+        self._total = total
+        self._unit = unit
+        self._done = done
+        self._first_update: tuple[float, float] | None = None  # its time and `done`
 
     def __enter__(self) -> Self:
         self._start = self._last_line = time.monotonic()
@@ -135,9 +144,12 @@ class Progress:
         options |= {"dynamic_ncols": True} if has_size else {"ncols": 79, "nrows": 24}
         if not self._unit:
             return tqdm(**options, bar_format="{desc} ...")
-        total, unit = self._total and round(self._total, 1), f" {self._unit}"
         return tqdm(
-            **options, total=total, unit=unit, initial=round(self._done, 1), delay=SECONDS_TO_BAR
+            **options,
+            total=self._total and round(self._total, 1),
+            unit=f" {self._unit}",
+            initial=round(self._done, 1),
+            delay=SECONDS_TO_BAR,
         )
 
     def __exit__(self, kind: type | None, *_: Any) -> None:
@@ -145,27 +157,29 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
         if kind is None and seconds >= SECONDS_TO_REPORT:
-            what = f"{number_of(self._done, self._unit)} in " * bool(self._unit)
-            logging.info("%s: %s%s", self._label, what, duration(seconds))
+            count = f"{number_of(self._done, self._unit)} in " if self._unit else ""
+            logging.info("%s: %s%s", self._label, count, duration(seconds))
 
     def update(self, done: float, note: str = "") -> None:
-        """Call it as often as you like; `done` counts up to the total."""
-        now, self._done = time.monotonic(), done
-        self._updates[1:] = [(now, done)]
+        """Shows that `done` of the total is done; cheap enough for every item."""
+        now = time.monotonic()
+        self._done = done
+        if self._first_update is None:
+            self._first_update = (now, done)
         if self._bar is not None:
             self._bar.set_postfix_str(note.lstrip(",; "), refresh=False)
             self._bar.n = round(done, 1)
             self._bar.update(0)
         elif done and now - self._last_line >= SECONDS_BETWEEN_LINES:
             self.said()
-            # The rate after the first item, for which something may be compiled.
-            (begun, first), (last, _) = self._updates[0], self._updates[-1]
-            rate = (done - first) / max(last - begun, 1e-9)
+            # Without the first item, for which something may be compiled.
+            first_time, first_done = self._first_update
+            rate = (done - first_done) / max(now - first_time, 1e-9)
             line = progress_line(self._label, done, self._total, self._unit, rate)
             logging.info("%s%s", line, note)
 
     def said(self) -> None:
-        """Call it when another log line has reported the progress."""
+        """Notes that another log line has just reported the progress."""
         self._last_line = time.monotonic()
 
 
@@ -175,7 +189,7 @@ def announced(label: str, *, when: bool = True) -> contextlib.AbstractContextMan
 
 
 def counted(items: Iterable, label: str, total: int | None, unit: str) -> Iterator:
-    """The items, with the `Progress` of those that are taken."""
+    """Yields items, and shows the `Progress` of those that are taken."""
     with Progress(label, total, unit) as progress:
         for number, item in enumerate(items, 1):
             yield item
@@ -183,7 +197,7 @@ def counted(items: Iterable, label: str, total: int | None, unit: str) -> Iterat
 
 
 def progress_line(label: str, done: float, total: float | None, unit: str, rate: float) -> str:
-    """What is done of how much, how fast, and the time that is left, where these are known.
+    """A line with what is done and, as far as known, the total, the rate and the time left.
 
     >>> progress_line("tokenize", 12, 59.04, "MB", 1.5)
     'tokenize: 12 of 59 MB, 1.5 a second, 31 s left'
@@ -198,7 +212,7 @@ def progress_line(label: str, done: float, total: float | None, unit: str, rate:
 
 
 def duration(seconds: float) -> str:
-    """The largest two units.
+    """A time as text, in its two largest units.
 
     >>> duration(7.4), duration(200), duration(7500)
     ('7 s', '3 min 20 s', '2 h 5 min')

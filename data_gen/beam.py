@@ -1,6 +1,6 @@
 """Makes pre-training records as an Apache Beam pipeline: the local generator's, in its order.
 
-The text of each block is left in the run's folder, which all machines reach. Then
+The text of each block is written to the run's folder, which all machines reach. Then
 
     tokenize          the text of a block -> its ids, in the run's folder
     make_instances    the ids of all blocks -> the keyed rows of one block
@@ -31,7 +31,8 @@ from bert_tf.errors import InputError
 from bert_tf.files import gfile, hidden_sibling, is_file, is_remote, path_errors, synced
 from bert_tf.runtime import keep_freed_memory
 from data_gen import outputs, pipeline
-from data_gen.documents import Counts, write_corpus
+from data_gen.corpus import write_corpus
+from data_gen.documents import Counts
 from data_gen.outputs import CORPUS_FOLDER
 from data_gen.pipeline import BlockWorker, Job, Plan
 from data_gen.workers import choose_num_workers
@@ -53,23 +54,23 @@ def create(job: Job, *, beam_options: Sequence[str] = ()) -> dict[str, Any]:
       beam_options: Beam's own, such as --runner=DataflowRunner. None: this machine's cores.
 
     Raises:
-      InputError: the input cannot be used, or the output not be written. Then no file is replaced.
-      RuntimeError: Beam's, for what fails on a machine.
+      InputError: the input cannot be used, or the output cannot be written. No file is replaced.
+      RuntimeError: something failed on a machine (Beam's own error).
     """
     plan, reader = pipeline.prepare(job)
     outputs.check_paths([*reader.paths, job.vocab_file], [job.output_file])
     options = make_options(job, beam_options)
-    if others := outputs.shards_there(job.output_file):
-        received = f"--output_file={job.output_file}, of which {min(others)} is there"
+    if existing := outputs.shards_there(job.output_file):
+        received = f"--output_file={job.output_file}, of which {min(existing)} is there"
         expected = "a name without files: an earlier run may have had another number of shards"
         raise InputError(received, expected, "remove them, or give another --output_file")
     with path_errors(job.output_file, "made"), run_folder(job) as (folder, machine_folder):
         setup = Setup(dataclasses.replace(plan, working_folder=machine_folder), folder)
         BlockWorker(setup.plan)  # checks the vocabulary before the work begins
         num_blocks = 0
-        for block in reader.blocks(job.block_characters):
-            write_value(f"{folder}/text/{num_blocks}", block)
-            num_blocks += 1
+        for index, block in enumerate(reader.blocks(job.block_characters)):
+            write_value(f"{folder}/text/{index}", block)
+            num_blocks = index + 1
         state = run(setup, num_blocks, options)
         if state != "DONE":
             raise RuntimeError(f"the pipeline ended as {state}, not DONE; see its runner's log")
@@ -107,10 +108,10 @@ def make_options(job: Job, beam_options: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
-    """The folder of the run, which all machines reach, and one that each machine makes for itself.
+    """The folder of the run, which all machines reach, and a folder that each machine makes.
 
     Both are beside the output. With a remote output the second one is in --temp_dir, or the
-    system's folder for temporary files; on machines other than this one it is left there.
+    system's folder for temporary files; machines other than this one do not remove it.
     """
     name = f"bert_tf_{uuid.uuid4().hex}"
     if not is_remote(job.output_file):
@@ -134,7 +135,8 @@ def run_folder(job: Job) -> Iterator[tuple[str, pathlib.Path]]:
 
 def name_shards(setup: "Setup", num_tokens: int) -> dict[str, int]:
     """Gives the files of a complete run their names; returns the number of records of each."""
-    job, records = setup.plan.job, {}
+    job = setup.plan.job
+    records = {}
     num_shards = job.num_shards or number_of_shards(num_tokens, job.settings)
     for shard in range(num_shards):
         made = f"{setup.run_folder}/shards/{shard}"
@@ -153,21 +155,21 @@ def name_shards(setup: "Setup", num_tokens: int) -> dict[str, int]:
 
 
 class Setup(NamedTuple):
-    """What every step may need."""
+    """The arguments of all steps."""
 
     plan: Plan
     run_folder: str  # local or remote; all machines reach it
 
 
 class Tokenized(NamedTuple):
-    """What is known of a block once it is tokenized."""
+    """The number and the counts of a tokenized block."""
 
     index: int
     counts: Counts
 
 
 def run(setup: Setup, num_blocks: int, options: Sequence[str]) -> str:
-    """Runs all steps, which write their results to the run's folder; how the pipeline ended."""
+    """Runs all steps, which write to the run's folder; returns how the pipeline ended."""
     import apache_beam as beam  # not above: the steps need no Beam
     from apache_beam.options.pipeline_options import PipelineOptions
 
@@ -187,9 +189,9 @@ def run(setup: Setup, num_blocks: int, options: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def new_file(path: str) -> Iterator[str]:
-    """Where to write a file that appears when it is whole.
+    """Gives a temporary path; the file gets its name when it is complete.
 
-    The name is new each time: a runner may do the same work twice at a time.
+    The path is new each time: a runner may do the same work twice at the same time.
     """
     temporary = f"{path}.{uuid.uuid4().hex}.incomplete"
     gfile().makedirs(path.rpartition("/")[0])
@@ -212,13 +214,13 @@ def read_value(path: str) -> Any:
 
 @functools.cache
 def block_worker(plan: Plan) -> BlockWorker:
-    """The one worker of this process, for all steps."""
+    """The worker of this process, the same for all steps."""
     keep_freed_memory()
     return BlockWorker(plan)
 
 
 def tokenize(index: int, setup: Setup) -> Tokenized:
-    """Text -> ids, which are left in the run's folder."""
+    """Writes the ids of a block to the run's folder; returns its counts."""
     block = read_value(f"{setup.run_folder}/text/{index}")
     tokenized, counts = block_worker(setup.plan).tokenize(block)
     write_value(f"{setup.run_folder}/blocks/{index}", tokenized)
@@ -229,10 +231,11 @@ def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) 
     """Makes the files of the corpus from all blocks, once on each machine.
 
     A random next segment may come from any document, and its length decides which random numbers
-    are drawn next; so every block needs the whole corpus at hand, four bytes a token.
+    are drawn next. So every block needs the whole corpus, four bytes a token.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    complete, incomplete = folder / CORPUS_FOLDER, folder / "incomplete_corpus"
+    complete = folder / CORPUS_FOLDER
+    incomplete = folder / "incomplete_corpus"
     with open(folder / "corpus_lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of this machine wait here
         if complete.exists():
@@ -245,35 +248,37 @@ def put_corpus_together(folder: pathlib.Path, run_folder: str, num_blocks: int) 
 
 
 def number_of_shards(num_tokens: int, settings: DataSettings) -> int:
-    """How many files the records of so many tokens are, where the command does not say it."""
+    """The number of files for the records of so many tokens, without --num_shards."""
     return 1 + pipeline.expected_bytes(num_tokens, settings) // SHARD_BYTES
 
 
 def make_instances(
     block: Tokenized, setup: Setup, blocks: Sequence[Tokenized]
 ) -> Iterator[tuple[int, bytes]]:
-    """The rows of a block, each with its key in the order of all: (shard, rows as bytes).
+    """Yields the rows of a block by shard: (shard, bytes of the rows, each with its key).
 
-    What is counted of the block is left in the run's folder.
+    Writes the counts of the block to the run's folder.
 
     Args:
-      block: the one to make instances of.
-      setup: of the run.
-      blocks: all of them, so this step begins when all are tokenized.
+      block: the block to make instances of.
+      setup: the plan and the folder of the run.
+      blocks: all blocks: this step begins when all are tokenized.
     """
-    (plan, folder), counts = setup, Counts(block.counts)
-    num_tokens = sum(other.counts["tokens"] for other in blocks)
+    plan = setup.plan
+    counts = Counts(block.counts)
+    num_tokens = sum(each.counts["tokens"] for each in blocks)
     num_shards = plan.job.num_shards or number_of_shards(num_tokens, plan.job.settings)
     if num_tokens:  # otherwise there is no corpus to read; `create` reports it
-        put_corpus_together(plan.working_folder, folder, len(blocks))
-        before = (other.counts["documents"] for other in blocks if other.index < block.index)
-        first = sum(before)
+        put_corpus_together(plan.working_folder, setup.run_folder, len(blocks))
+        earlier = [each for each in blocks if each.index < block.index]
+        first = sum(each.counts["documents"] for each in earlier)
         numbers = range(first, first + counts["documents"])
         rows = block_worker(plan).sorted_rows(block.index, numbers, len(blocks), counts)
-        for shard, (begin, end) in enumerate(itertools.pairwise(pipeline.split(rows, num_shards))):
+        bounds = pipeline.split(rows, num_shards)
+        for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
             if begin < end:
                 yield shard, rows[begin:end].tobytes()
-    write_value(f"{folder}/counts/{block.index}", counts)
+    write_value(f"{setup.run_folder}/counts/{block.index}", counts)
 
 
 def write_shard(shard: int, parts: Iterable[bytes], setup: Setup) -> None:

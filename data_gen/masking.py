@@ -14,10 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_tf.data.records import DataSettings
-from data_gen.documents import CONTINUES_WORD, TOKEN_BYTES, TOKEN_TYPE
+from data_gen.corpus import CONTINUES_WORD, TOKEN_BYTES, TOKEN_TYPE
 
 NUM_SPECIAL_TOKENS = 3  # [CLS], [SEP] and [SEP]
-MASKED, UNCHANGED = -1, -2  # choices; all others are indexes into the vocabulary's pieces
+# Choices for a token; a number from 0 is the index of a piece of the vocabulary.
+MASKED = -1
+UNCHANGED = -2
 
 
 class Pair(NamedTuple):
@@ -34,7 +36,7 @@ class Pair(NamedTuple):
 
 
 class Masked(NamedTuple):
-    """What was drawn to mask a sequence [L]."""
+    """How a sequence [L] is masked."""
 
     positions: list[int]  # [n], in the order in which they were drawn
     choices: list[int]  # [n]: MASKED, UNCHANGED, or the index of the piece that is put there
@@ -55,7 +57,7 @@ def mask(
 
     Args:
       pair: the tokens between [CLS], [SEP] and [SEP], which are never masked.
-      settings: which tokens are masked, how many, and with what.
+      settings: how many tokens are masked, whole words or not, and the shares.
       is_continuation: bool [ids], whether the piece with this id begins with ##.
       num_pieces: V, from which random pieces are drawn.
       rng: the source of all random numbers.
@@ -68,22 +70,24 @@ def mask(
         positions = positions[:number]
         return Masked(positions, [choose(settings, num_pieces, rng) for _ in positions])
     tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
-    marked = tokens & CONTINUES_WORD != 0
-    groups = words_of(positions, marked if settings.words_from_spaces else is_continuation[tokens])
-    shuffle(groups, rng)
-    chosen = choose_words(groups, number)
-    positions = [*itertools.chain.from_iterable(chosen)]
+    if settings.words_from_spaces:
+        continues = tokens & CONTINUES_WORD != 0
+    else:
+        continues = is_continuation[tokens]
+    words = words_of(positions, continues)
+    shuffle(words, rng)
+    positions = [*itertools.chain.from_iterable(choose_words(words, number))]
     return Masked(positions, [choose(settings, num_pieces, rng) for _ in positions])
 
 
 def shuffle(items: list, rng: random.Random) -> None:
-    """What `rng.shuffle` does, with the same draws in half the time: no call of Python for each."""
+    """Does what `rng.shuffle` does, with the same draws in half the time: it calls no method."""
     getrandbits = rng.getrandbits
     for place in range(len(items) - 1, 0, -1):
         bits = (place + 1).bit_length()
-        while (other := getrandbits(bits)) > place:
+        while (drawn := getrandbits(bits)) > place:
             pass
-        items[place], items[other] = items[other], items[place]
+        items[place], items[drawn] = items[drawn], items[place]
 
 
 def choose(settings: DataSettings, num_pieces: int, rng: random.Random) -> int:
@@ -105,26 +109,26 @@ def maskable_positions(length_a: int, length_b: int) -> list[int]:
 
 
 def words_of(positions: Sequence[int], continues: np.ndarray) -> list[list[int]]:
-    """Groups the positions that `do_whole_word_mask` masks together.
+    """The words of a sequence: the positions that `do_whole_word_mask` masks together.
 
         position   0     1   2     3     4     5     6   7     8
         token      [CLS] he  jump  ##ed  [SEP] ##er  is  here  [SEP]
         words           [1] [2,    3,          5]   [6] [7]
 
-    A ## piece joins the group before it. Position 5 does so across [SEP], as in the original: the
-    first tokens of B were cut off in the middle of a word.
+    A ## piece joins the word before it. Position 5 does so across [SEP], as in the original: B was
+    cut in the middle of a word.
 
     Args:
-      positions: of the tokens.
-      continues: bool, whether each token continues a word: the ## pieces, or with
+      positions: the positions of the tokens.
+      continues: bool, whether each token continues a word: ## pieces do, or with
         `words_from_spaces` those with CONTINUES_WORD, such as a word's second Chinese character.
     """
-    groups: list[list[int]] = []
-    for position, joins in zip(positions, continues.tolist(), strict=True):
-        if not (groups and joins):
-            groups.append([])
-        groups[-1].append(position)
-    return groups
+    words: list[list[int]] = []
+    for position, is_continued in zip(positions, continues.tolist(), strict=True):
+        if not (words and is_continued):
+            words.append([])
+        words[-1].append(position)
+    return words
 
 
 def number_to_mask(length: int, settings: DataSettings) -> int:
@@ -133,14 +137,15 @@ def number_to_mask(length: int, settings: DataSettings) -> int:
     Halves are rounded to the even number: with 0.15, both 130 (19.5) and 134 (20.1) give 20, and
     10 (1.5) gives 2.
     """
-    return min(settings.max_predictions_per_seq, max(1, round(length * settings.masked_lm_prob)))
+    share = round(length * settings.masked_lm_prob)
+    return min(settings.max_predictions_per_seq, max(1, share))
 
 
 def choose_words(words: Sequence[Sequence[int]], num_positions: int) -> list[Sequence[int]]:
-    """Takes words in their order until they have `num_positions` positions.
+    """Takes words in their order until they have `num_positions` positions, or no more fits.
 
-    A word that is too long for the rest is skipped, so there may be fewer positions: of the words
-    [6] [2 3 5] [1] [7] it takes [6] [1] [7] for 3 positions.
+    A word that is too long for the rest is skipped: of the words [6] [2 3 5] [1] [7] it takes
+    [6] [1] [7] for 3 positions.
     """
     chosen: list[Sequence[int]] = []
     for word in words:

@@ -32,12 +32,7 @@ class Texts(Options):
         'Wikipedia, split likewise. jsonl: {"text": "..."}, a document a line, with a paragraph a '
         "line in its text, split likewise.",
         default="text",
-        choices=(
-            "text",
-            "paragraphs",
-            "wikiextractor",
-            "jsonl",
-        ),  # the keys of documents.INPUT_FORMATS
+        choices=("text", "paragraphs", "wikiextractor", "jsonl"),  # documents.INPUT_FORMATS
     )
     reading: Reading = Reading()
     do_lower_case: bool | None = option(
@@ -52,7 +47,7 @@ class Texts(Options):
 
 
 class PretrainingData(Texts, most_used=USED_MOST):
-    """What `bert-tf data` and `bert-tf beam-data` make: the original's options, then our own."""
+    """The options of `bert-tf data` and `bert-tf beam-data`."""
 
     output_file: str = option(
         "TFRecord files to write in turn, separated by commas; with --num_shards what the names "

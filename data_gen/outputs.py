@@ -34,10 +34,13 @@ from bert_tf.terminal import number_of
 from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
 from data_gen.documents import Counts
 
-# What runs keep in a working folder. The corpus' file says that the folders are complete.
-CORPUS_FOLDER, CORPUS_FILE, ROWS_FOLDER = "corpus", "corpus.json", "rows"
-# All of these, and those of beam.py; anything else in the place of a working folder stays.
-KEPT = (CORPUS_FILE, CORPUS_FOLDER, ROWS_FOLDER, "text", "blocks", "counts", "shards", "machine")
+# The names in a working folder.
+CORPUS_FOLDER = "corpus"
+CORPUS_FILE = "corpus.json"  # written when the corpus is complete
+ROWS_FOLDER = "rows"
+OF_BEAM = ("text", "blocks", "counts", "shards", "machine")  # see beam.py
+# Only these are removed: anything else that stands in a working folder is not ours.
+OF_RUNS = (CORPUS_FILE, CORPUS_FOLDER, ROWS_FOLDER, *OF_BEAM)
 
 
 def shard_path(output_file: str, shard: int, num_shards: int) -> str:
@@ -50,30 +53,30 @@ def shard_path(output_file: str, shard: int, num_shards: int) -> str:
 
 
 def output_paths(output_file: str, num_shards: int) -> list[str]:
-    """The files to write: the shards of one name, or for 0 the names between commas."""
+    """The files to write: the shards of one name; with 0 shards the names between commas."""
     if not num_shards:
         return output_file.split(",")
     return [shard_path(output_file, shard, num_shards) for shard in range(num_shards)]
 
 
 def check_paths(input_files: Sequence[str], output_files: Sequence[str]) -> None:
-    """Makes the folders of the outputs.
+    """Checks the paths of a run, and makes the folders of the outputs.
 
     Args:
-      input_files: all that are read, the vocabulary too.
-      output_files: those of records; the files beside them are checked, too.
+      input_files: all files that are read, the vocabulary too.
+      output_files: the files of records. The files beside them are checked, too.
 
     Raises:
-      InputError: a folder cannot be made; an output has no name, is there twice, or is an input.
+      InputError: a folder cannot be made; an output has no name, is given twice, or is an input.
     """
     expected = "names of files, separated by commas, each once"
-    there: set[str] = set()
+    real_paths: set[str] = set()
     written = [report_path(output_files[0])]
     for path in output_files:
         real_path = path if is_remote(path) else os.path.realpath(path)
-        if not path or real_path in there:
+        if not path or real_path in real_paths:
             raise InputError(f"--output_file with {path!r}", expected, f"correct {path!r}")
-        there.add(real_path)
+        real_paths.add(real_path)
         written += [path, description_path(path), index_path(path)]
     outputs(written, input_files)
     for folder in dict.fromkeys(os.path.dirname(path) or "." for path in output_files):
@@ -84,7 +87,7 @@ def describe(made_with: Mapping[str, Any], **numbers: int) -> DataDescription:
     """The description of a file.
 
     Args:
-      made_with: what all files of the run have in common, as JSON values.
+      made_with: the part that all files of the run have in common, as JSON values.
       **numbers: shard (from 1), num_shards, num_records and num_bytes.
     """
     pieces = {name: tuple(made_with.get(name, ())) for name in KEPT_WHOLE}
@@ -117,7 +120,7 @@ def write_beside(
 
 
 def shards_there(output_file: str) -> set[str]:
-    """The names, without their folder, of all shards of an output, of whatever run."""
+    """The names, without their folder, of all shards of an output, of any run."""
     folder, name = os.path.split(output_file)
     shard = re.compile(re.escape(name) + r"-\d{5}-of-\d{5}")
     return set(filter(shard.fullmatch, gfile().listdir(folder or ".")))
@@ -132,25 +135,28 @@ def finished_shards(
       InputError: a file there is no shard of this run: it has another number of shards, another
         description, or none; or it is a single file of that name; or another process writes it.
     """
-    finished, paths = {}, output_paths(output_file, num_shards)
+    finished = {}
+    paths = output_paths(output_file, num_shards)
     remedy = "give the command that the others were made with, or another --output_file"
     there = shards_there(output_file)
     single = {os.path.basename(output_file)} if is_file(output_file) else set()
-    if others := single | there - {*map(os.path.basename, paths)}:
-        received = f"--num_shards={num_shards}, where {min(others)} is there"
+    foreign = single | there - {*map(os.path.basename, paths)}
+    if foreign:
+        received = f"--num_shards={num_shards}, where {min(foreign)} is there"
         raise InputError(received, "shards of one run", remedy)
     for shard, path in enumerate(paths, start=1):
         if os.path.basename(path) not in there:
             continue
-        with locked(path):  # removes what a run left that was killed after the shard had its name
+        with locked(path):  # removes what a killed run has left beside the finished shard
             pass
         source = description_path(path)
         made = typed(DataDescription, read_json(source, remedy=remedy), source=source)
         numbers = {"num_records": made.num_records, "num_bytes": gfile().stat(path).length}
         ours = describe(made_with, shard=shard, num_shards=num_shards, **numbers)
-        if name := next((n for n in vars(ours) if getattr(ours, n) != getattr(made, n)), None):
-            received = f"{path}, a shard with the {name} {getattr(made, name)}"
-            raise InputError(received, f"{getattr(ours, name)}, as of this command", remedy)
+        for name, value in vars(ours).items():
+            if getattr(made, name) != value:
+                received = f"{path}, a shard with the {name} {getattr(made, name)}"
+                raise InputError(received, f"{value}, as of this command", remedy)
         finished[path] = made.num_records
     return finished
 
@@ -162,11 +168,11 @@ def working_folder(
     """A local folder; removed at the end, or by the next run if this one is killed.
 
     Args:
-      output_file: the output; one run at a time may make it.
-      temp_dir: where to put the folder; by default beside the output file, or, if that is remote,
-        in the system's folder for temporary files.
-      kept_with: the name of a file. Once it is in the folder, the folder is kept when the run fails
-        or is killed, and the next run continues with it.
+      output_file: the output. One run at a time may make it.
+      temp_dir: where to put the folder. Default: beside the output file or, if that is remote, in
+        the system's folder for temporary files.
+      kept_with: the name of a file. Once it is in the folder, a run that fails or is killed leaves
+        the folder, and the next run continues with it.
 
     Raises:
       InputError: the folder cannot be made, or another run is using it.
@@ -182,25 +188,27 @@ def working_folder(
                     clear(folder)
                 try:
                     yield folder
-                    kept_with = ""  # all is done: nothing is kept
+                    kept_with = ""  # the run is complete: nothing is kept
                 finally:
                     if not (kept_with and (folder / kept_with).exists()):
                         with contextlib.suppress(OSError):  # the next run removes the rest
                             clear(folder)
         finally:
-            with contextlib.suppress(OSError):  # where something is kept, or of others
+            with contextlib.suppress(OSError):  # something is kept, or not ours
                 folder.rmdir()
 
 
 def clear(folder: pathlib.Path) -> None:
-    """Removes what runs keep in a working folder; first the file that says that it is complete."""
-    for path in [*(folder / name for name in KEPT), *folder.glob(f".*{files.INCOMPLETE}")]:
+    """Removes the files of runs in a working folder; first the one that says it is complete."""
+    for name in OF_RUNS:
+        files.remove(folder / name)
+    for path in [*folder.glob(f".*{files.INCOMPLETE}")]:
         files.remove(path)
 
 
 # ------------------------------------------------------------------------- the report
 
-# Above these shares something is wrong with the data, or with the vocabulary for them.
+# The report warns above these, and below LEAST_MASKED.
 MOST_UNKNOWN = 0.1
 MOST_OF_ONE_SENTENCE = 0.5
 MOST_RANDOM = 0.65  # of next sentences; half are meant to be
@@ -250,11 +258,11 @@ def write_report(
 
     Args:
       path: see `report_path`.
-      counts: of the whole corpus.
-      made_with: what the descriptions of the files have in common.
-      output_files: the number of records of each.
+      counts: counts of the whole corpus.
+      made_with: the part that the descriptions of the files have in common.
+      output_files: the number of records of each file.
       pieces: the vocabulary of the records.
-      warnings: of how the text was read, before those of the numbers.
+      warnings: warnings about the text; those of `find_warnings` follow.
     """
     report = make_report(counts, made_with, output_files, warnings)
     files.write_text(path, json.dumps(report, indent=2) + "\n")
@@ -269,16 +277,19 @@ def write_report(
 def read_report(
     path: str, made_with: Mapping[str, Any], numbers: Sequence[int | None]
 ) -> dict[str, Any] | None:
-    """The report of an earlier run on these very files; None if there is none.
+    """The report of an earlier run that made the same files; None without one.
 
     Args:
       path: see `report_path`.
       made_with: as for `write_report`.
-      numbers: of records of each file; None for a file that is not there.
+      numbers: the number of records of each file; None for a file that is missing.
     """
     report = read_json(path) if is_file(path) else {}
-    is_same = report.get("settings") == made_with
-    return report if is_same and [*report["output_files"].values()] == [*numbers] else None
+    if report.get("settings") != made_with:
+        return None
+    if [*report["output_files"].values()] != [*numbers]:
+        return None
+    return report
 
 
 def make_report(
@@ -287,16 +298,17 @@ def make_report(
     output_files: Mapping[str, int],
     warnings: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The report, with no times in it: same data, same report."""
-    passes = made_with["dupe_factor"]
-    report = {name: counts[name] for name in COPIED}
-    report |= {name: counts[part] / max(1, counts[whole]) for name, (part, whole) in SHARES.items()}
-    records = max(1, sum(output_files.values()))
+    """The report. It holds no times: same data, same report."""
+    report: dict[str, Any] = {name: counts[name] for name in COPIED}
+    for name, (part, whole) in SHARES.items():
+        report[name] = counts[part] / max(1, counts[whole])
+    num_records = max(1, sum(output_files.values()))
+    num_tokens = max(1, made_with["dupe_factor"] * counts["tokens"])  # of all passes
     report |= {
-        "instances_per_record": counts["instances"] / records,
-        "real_share": counts["instance_tokens"] / (records * made_with["max_seq_length"]),
+        "instances_per_record": counts["instances"] / num_records,
+        "real_share": counts["instance_tokens"] / (num_records * made_with["max_seq_length"]),
         "random_share": 1 - report["mask_share"] - report["unchanged_share"],
-        "cut_off_share": 1 - counts["kept_tokens"] / max(1, passes * counts["tokens"]),
+        "cut_off_share": 1 - counts["kept_tokens"] / num_tokens,
         "dropped": {name: counts[name] for name in DROPPED if counts[name]},
         "settings": dict(made_with),
         "output_files": dict(output_files),
@@ -307,9 +319,15 @@ def make_report(
 
 
 def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
-    """Yields warnings: about the text, its cuts, and meaningless next-sentence labels."""
-    documents, sentences, made_with = report["documents"], report["sentences"], report["settings"]
-    blank_line = "Is there a blank line between any two documents?"
+    """Yields warnings about the text, its cuts, and the shares of random and masked tokens."""
+    yield from _warnings_of_text(report)
+    yield from _warnings_of_documents(report)
+    yield from _warnings_of_cuts(report)
+    yield from _warnings_of_masks(report)
+
+
+def _warnings_of_text(report: Mapping[str, Any]) -> Iterator[str]:
+    """Warnings about tokens and lines."""
     if (share := report["unknown_share"]) > MOST_UNKNOWN:
         yield f"{share:.0%} of the tokens are [UNK]: do vocabulary and --do_lower_case fit?"
     if (number := report.get("tokens_per_word", 0)) > MOST_TOKENS_PER_WORD:
@@ -324,6 +342,13 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
             f"{number_of(number, 'lines')} with carriage returns inside, which end no line: "
             "are parts of the text from an old Macintosh? Write line feeds instead."
         )
+
+
+def _warnings_of_documents(report: Mapping[str, Any]) -> Iterator[str]:
+    """Warnings about copies, and about documents that are not separated."""
+    documents = report["documents"]
+    sentences = report["sentences"]
+    blank_line = "Is there a blank line between any two documents?"
     if number := report["repeated_documents"]:
         yield f"{number} of {documents} documents repeat another one: remove the copies."
     if documents == 1:
@@ -332,25 +357,38 @@ def find_warnings(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"Documents have {sentences / documents:.0f} sentences on average. {blank_line}"
     if times := report["documents_cut"]:
         yield f"Documents that were too long were cut, {times} times. {blank_line}"
+
+
+def _warnings_of_cuts(report: Mapping[str, Any]) -> Iterator[str]:
+    """Warnings about text that is cut off, and about next sentences that are mostly random."""
+    documents = report["documents"]
     alone = report["documents_of_one_sentence"]
-    if are_alone := alone > MOST_OF_ONE_SENTENCE * documents:
+    are_alone = alone > MOST_OF_ONE_SENTENCE * documents
+    random_share = report["random_next_share"]
+    if are_alone:
         yield f"{alone} of {documents} documents are one sentence: all their pairs are random."
+    random_next = f"{random_share:.0%} of the next sentences are random"
     if (share := report["cut_off_share"]) > MOST_CUT_OFF:
-        random_next = f"{report['random_next_share']:.0%} of the next sentences are random"
-        longer = "a longer --max_seq_length keeps more; --input_format=paragraphs splits lines"
-        yield f"{share:.0%} of the text is cut off, and {random_next}: {longer}."
-    elif not are_alone and (share := report["random_next_share"]) > MOST_RANDOM:
+        remedy = "a longer --max_seq_length keeps more; --input_format=paragraphs splits lines"
+        yield f"{share:.0%} of the text is cut off, and {random_next}: {remedy}."
+    elif not are_alone and random_share > MOST_RANDOM:
         remedy = "a shorter --max_seq_length, longer documents, or training with --task=fill_mask"
-        yield f"{share:.0%} of the next sentences are random, not half of them: try {remedy}."
-    enough = enough_predictions(made_with["max_seq_length"], prob := made_with["masked_lm_prob"])
-    is_capped = made_with["max_predictions_per_seq"] < enough
+        yield f"{random_next}, not half of them: try {remedy}."
+
+
+def _warnings_of_masks(report: Mapping[str, Any]) -> Iterator[str]:
+    """A warning if `max_predictions_per_seq` leaves too few masked tokens."""
+    settings = report["settings"]
+    prob = settings["masked_lm_prob"]
+    enough = enough_predictions(settings["max_seq_length"], prob)
+    is_capped = settings["max_predictions_per_seq"] < enough
     if is_capped and (share := report["masked_share"]) < LEAST_MASKED * prob:
-        asked = f"--masked_lm_prob={prob:g}: use --max_predictions_per_seq={enough}."
-        yield f"{share:.1%} of the tokens are masked, fewer than {asked}"
+        remedy = f"--masked_lm_prob={prob:g}: use --max_predictions_per_seq={enough}."
+        yield f"{share:.1%} of the tokens are masked, fewer than {remedy}"
 
 
 def _records_of(path: str) -> Iterator[dict[str, list[int]]]:
-    """The features of a file's records, read without starting TensorFlow's runtime."""
+    """Yields the features of a file's records, without starting TensorFlow's runtime."""
     with gfile().GFile(path, "rb") as file:
         while header := file.read(FRAME_BYTES - 4):  # a length and its checksum
             record = file.read(int.from_bytes(header[:8], "little"))
@@ -362,17 +400,19 @@ def _records_of(path: str) -> Iterator[dict[str, list[int]]]:
 def in_a_line(values: Mapping[str, Sequence[int]], pieces: Sequence[str]) -> str:
     """A record in a line: each masked position shows its token and, in braces, its label.
 
-    (next) [CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]
+        (next) [CLS] he went [MASK]{home} [SEP] it{it} was late [SEP]
 
-    Of a packed record with `(next, random)` for its sequences.
+    A packed record begins with the labels of all its sequences: (next, random).
     """
-    numbers = values.get(PACKED) or values["input_mask"]
-    tokens = [pieces[i] for i, number in zip(values["input_ids"], numbers, strict=True) if number]
+    sequence_numbers = values.get(PACKED) or values["input_mask"]  # 0 is padding
+    num_tokens = sum(map(bool, sequence_numbers))
+    tokens = [pieces[piece_id] for piece_id in values["input_ids"][:num_tokens]]
     for position, label in zip(values["masked_lm_positions"], values["masked_lm_ids"], strict=True):
         if position:  # padding is 0, the position of [CLS], which is never masked
             tokens[position] += f"{{{pieces[label]}}}"
-    kinds = ["random" if label else "next" for label in values["next_sentence_labels"]]
-    return f"({', '.join(kinds[: max(numbers)])}) {' '.join(tokens)}"
+    labels = values["next_sentence_labels"][: max(sequence_numbers)]
+    kinds = ["random" if label else "next" for label in labels]
+    return f"({', '.join(kinds)}) {' '.join(tokens)}"
 
 
 def log_report(report: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a worker needs, loaded before workers are forked."""
+"""Loads what a worker needs; workers are forked from the process that has imported it."""
 
 from bert_tf.runtime import prepare_command
 

@@ -21,42 +21,45 @@ TASKS_PER_WORKER = 3
 
 
 def prepare_script() -> None:
-    """Prepares the process of a command that has workers; called before TensorFlow computes.
+    """Prepares the process of a command that has workers. Call it before TensorFlow computes.
 
-    It and the workers keep off the GPUs, where a training may be running. NumPy starts no threads
-    in the workers: a process with threads must not be forked.
+    The process and its workers do not use the GPUs, where a training may be running. NumPy starts
+    no threads in them: a process with threads must not be forked.
     """
     import tensorflow as tf  # not above: flags are parsed first
 
     tf.config.set_visible_devices([], "GPU")
     os.environ |= {"CUDA_VISIBLE_DEVICES": "-1", "OPENBLAS_NUM_THREADS": "1"}
-    gc.freeze()  # a full collection goes through all of TensorFlow's objects: 0.2 s, and often
+    gc.freeze()  # a full collection looks at all of TensorFlow's objects: 0.2 s, and often
 
 
 def choose_num_workers(num_workers: int, *, most: int) -> int:
-    """`num_workers`, for 0 as many as there are cores; at most `most`."""
-    has_affinity = hasattr(os, "sched_getaffinity")
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    return min(num_workers or cores, most)
+    """`num_workers`, or for 0 the number of cores; at most `most`."""
+    if hasattr(os, "sched_getaffinity"):
+        num_cores = len(os.sched_getaffinity(0))
+    else:
+        num_cores = os.cpu_count() or 1
+    return min(num_workers or num_cores, most)
 
 
 class Workers(contextlib.AbstractContextManager):
     """Processes that prepare once, then work on one task after another.
 
-    They end with the process that started them, even when it is killed. A single worker is this
-    process itself.
+    They end with the process that started them, even when it is killed. With one worker this
+    process does the work itself.
     """
 
     def __init__(self, num_workers: int, prepare: Callable[..., Any], *arguments: Any):
         """Starts the processes.
 
         Args:
-          num_workers: how many.
+          num_workers: the number of processes.
           prepare: called with `arguments` in each process; returns the state that `map` hands to
             its function.
-          *arguments: can be pickled.
+          *arguments: its arguments, which can be pickled.
         """
-        self.num_workers, self._executor = num_workers, None
+        self.num_workers = num_workers
+        self._executor = None
         if num_workers == 1:
             self._state = prepare(*arguments)
         else:
@@ -70,27 +73,27 @@ class Workers(contextlib.AbstractContextManager):
         if exception_type is not None and not issubclass(exception_type, Exception):
             for process in multiprocessing.active_children():
                 process.kill()  # on SIGTERM or Ctrl-C the workers stop at once
-        # After an error they finish their tasks: a worker that ended while it sends a result would
-        # leave half a message, and the executor would wait for the rest for ever.
+        # After an error they finish their tasks: a worker that ends while it sends a result leaves
+        # half a message, and the executor waits for the rest for ever.
         self._executor.shutdown(cancel_futures=True)
 
     def map(self, function: Callable[[Any, Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        """`function(state, task)` of each task, in order; takes tasks as workers become free.
+        """Yields `function(state, task)` of each task, in order; takes tasks as workers are free.
 
         Raises:
-          InputError: a process was killed, most likely because memory ran out.
+          InputError: a process was killed, most likely because the system ran out of memory.
         """
         if self._executor is None:
             yield from (function(self._state, task) for task in tasks)
             return
-        under_way: collections.deque[concurrent.futures.Future] = collections.deque()
+        running: collections.deque[concurrent.futures.Future] = collections.deque()
         try:
             for task in tasks:
-                under_way.append(self._executor.submit(_call, function, task))
-                if len(under_way) >= self.num_workers * TASKS_PER_WORKER:
-                    yield under_way.popleft().result()
-            while under_way:
-                yield under_way.popleft().result()
+                running.append(self._executor.submit(_call, function, task))
+                if len(running) >= self.num_workers * TASKS_PER_WORKER:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
         except BrokenProcessPool:
             received = f"one of {self.num_workers} worker processes was killed"
             remedy = "free memory, or use fewer workers: --num_workers"
@@ -98,10 +101,10 @@ class Workers(contextlib.AbstractContextManager):
 
 
 def _process_context() -> multiprocessing.context.BaseContext:
-    """How processes are started: TensorFlow cannot be forked once it has run something.
+    """The way to start processes: once TensorFlow has run something it cannot be forked.
 
-    On Linux they are forked from a process that has imported it and done nothing else, which saves
-    each of them the seconds of the import.
+    On Linux they are forked from a process that has only imported it, which saves each of them the
+    seconds of the import.
     """
     if not sys.platform.startswith("linux"):
         return multiprocessing.get_context("spawn")
@@ -114,6 +117,7 @@ _state: Any = None  # of a worker process
 
 
 def _start(prepare: Callable[..., Any], *arguments: Any) -> None:
+    """Prepares a worker process."""
     global _state
     # A full collection writes to every object, and so copies all memory that the processes share.
     gc.freeze()
@@ -123,7 +127,7 @@ def _start(prepare: Callable[..., Any], *arguments: Any) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         _state = prepare(*arguments)
-    except Exception as error:  # raised by the tasks: here it would only break the pool
+    except Exception as error:  # raised by the first task: here it would only break the pool
         _state = error
 
 

@@ -17,7 +17,8 @@ from xml.sax.saxutils import escape
 ROOT = pathlib.Path(__file__).parents[1]
 # From the ground up. Those of one floor do not know each other; the files of the ground do.
 FLOORS = (
-    ("errors", "terminal", "processor", "runtime", "files", "declarations", "config", "options"),
+    ("errors", "terminal", "processor", "runtime", "decoding", "locks", "files", "declarations",
+     "config", "options"),
     ("tokenization", "tables"),
     ("modeling", "data"),
     ("heads",),
@@ -29,7 +30,7 @@ FLOORS = (
     ("serving",),
     ("planning", "http"),
     ("cli",),
-)
+)  # fmt: skip
 GROUND = "bert_tf/*.py"
 SCRIPTS = "run_*.py, ..."
 COLOURS = ("#b3411a", "#1f6f8b", "#5b7f1e", "#7a4f9a")  # of the ways

@@ -48,7 +48,8 @@ from bert_tf.training.evaluation import StopTraining
 from bert_tf.training.fine_tuning import Run, optimizer_of
 from bert_tf.training.options import FineTuningSchedule
 from bert_tf.training.trainer import Trainer
-from data_gen.documents import Corpus, Counts
+from data_gen.corpus import Corpus
+from data_gen.documents import Counts
 from data_gen.instances import InstanceMaker
 from data_gen.pipeline import settings_of
 

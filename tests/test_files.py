@@ -21,7 +21,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf import files, runtime
+from bert_tf import decoding, files, runtime
 from bert_tf.errors import InputError
 
 
@@ -200,9 +200,9 @@ def test_replaced_bytes_are_counted(tmp_path, caplog):
         (said,) = caplog.messages
         assert f"U+FFFD stands in {places[encoding]}" in said
         counts: dict[str, int] = {}
-        [*files.text_lines_of([content], "in", **given, counts=counts)]
+        [*decoding.text_lines_of([content], "in", **given, counts=counts)]
         assert len(caplog.messages) == 1
-        assert files.replaced_of(counts) in said
+        assert decoding.replacement_warning(counts) in said
 
 
 def test_a_bad_byte_deep_in_a_text_is_found_when_it_is_reached():
@@ -214,7 +214,7 @@ def test_a_bad_byte_deep_in_a_text_is_found_when_it_is_reached():
             taken.append(number)
             yield "é, line\n".encode() * 1000 if number != 5 else b"ok\n\xe9t\xe9\n"
 
-    lines = files.text_lines_of(blocks(), "in", encoding="")
+    lines = decoding.text_lines_of(blocks(), "in", encoding="")
     assert [next(lines) for _ in range(5000)] == ["é, line\n"] * 5000
     assert len(taken) == 5
     assert next(lines) == "ok\n"
@@ -225,7 +225,7 @@ def test_a_bad_byte_deep_in_a_text_is_found_when_it_is_reached():
 
 
 NO_SURROGATES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
-ANY_ENCODING = st.sampled_from([*files._MARKS.values(), "utf-8-sig", "gb18030"])
+ANY_ENCODING = st.sampled_from([*decoding._MARKS.values(), "utf-8-sig", "gb18030"])
 
 
 @given(text=NO_SURROGATES, encoding=ANY_ENCODING, size=st.integers(1, 9), errors=st.data())
@@ -238,10 +238,10 @@ def test_what_is_valid_is_never_changed(text, encoding, size, errors):
         "encoding_errors": errors.draw(st.sampled_from(["strict", "replace"])),
     }
     try:
-        files.refuse_no_text("in", content)
+        decoding.refuse_binary("in", content)
     except InputError:
         return
-    assert "".join(files.text_lines_of(blocks, "in", **given)) == text
+    assert "".join(decoding.text_lines_of(blocks, "in", **given)) == text
 
 
 def test_a_line_is_given_before_the_next_one_arrives():
@@ -249,7 +249,7 @@ def test_a_line_is_given_before_the_next_one_arrives():
         yield b"a\n"
         raise AssertionError("too early")
 
-    assert next(files.text_lines_of(blocks(), "in")) == "a\n"
+    assert next(decoding.text_lines_of(blocks(), "in")) == "a\n"
 
 
 NO_JSON = {  # content: the reason
@@ -275,7 +275,7 @@ def test_what_is_no_json(tmp_path, content):
 
 def test_a_line_that_is_too_long_is_never_held_whole(tmp_path):
     blocks = iter([b"one\ntwo", b"2\r\n", *[b"abcdefg"] * 100])
-    lines = files.text_lines_of(blocks, "in", limit=20)
+    lines = decoding.text_lines_of(blocks, "in", limit=20)
     assert [next(lines), next(lines)] == ["one\n", "two2\r\n"]
     with pytest.raises(InputError, match="in, line 3, which is longer than 20 bytes"):
         next(lines)
@@ -528,7 +528,7 @@ import os, sys, time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_tf import files, runtime
+from bert_tf import decoding, files, runtime
 from bert_tf.cli.main import run
 from bert_tf.options import Options
 LOADS_TENSORFLOW = False

@@ -87,7 +87,7 @@ def test_only_commands_read_flags():
 
 
 def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks_the_clock():
-    assert len(list((ROOT / "bert_tf").glob("*.py"))) <= 11
+    assert len(list((ROOT / "bert_tf").glob("*.py"))) <= 13
     assert len(SCRIPTS) == 5
     text = "".join(path.read_text(encoding="utf-8") for path in MODULES.values())
     assert text.count("tf.data.TFRecordDataset(") == text.count("untuned(tf.data.TFRecordDataset(")
@@ -99,10 +99,10 @@ def test_the_package_is_small_at_its_top_and_reads_no_file_by_a_thread_that_asks
 # in commands, which import late. Whoever needs more says so here. Ten are the heads, a page a kind
 # of label, which `bert_tf.heads` imports plainly: they load no TensorFlow.
 MOST_FILES = {
-    "run_pretraining.py": 68,
-    "run_classifier.py": 88,
-    "run_squad.py": 75,
-    "create_pretraining_data.py": 24,
+    "run_pretraining.py": 70,
+    "run_classifier.py": 90,
+    "run_squad.py": 77,
+    "create_pretraining_data.py": 29,
 }
 
 

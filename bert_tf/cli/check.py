@@ -1,18 +1,19 @@
-"""Does this machine compute what BERT's original code computes? To be run first on a new one.
+"""Checks that this machine computes what BERT's original code computes. Run it first on a new one.
 
     bert-tf check
 
-Prints versions and devices; for each CPU and GPU, in each precision, how far a small BERT is
-from the figures of google-research/bert, which come with this package: its vectors, gradients,
-losses, and its weights after twelve updates; then whether a training that is killed and resumed
-ends as an undisturbed one, and speed and memory of a training step, on a CPU that multiplies
-bfloat16 also in that, with what is advisable. Last comes the verdict, and
-the exit code is 1 if something is wrong. It takes a few minutes, in which other programs falsify
-the speeds. A TPU is not checked. Put all that it prints into a bug report.
+Prints versions and devices. For the CPU and each GPU, in each precision, it compares a small BERT
+with the figures of google-research/bert that come with this package: vectors, gradients, losses,
+and weights after twelve updates. Then it checks that a training that is killed and resumed ends as
+an undisturbed one, and measures speed and memory of a training step; on a CPU that multiplies
+bfloat16 also in that, with advice. The last line is the verdict; the exit code is 1 if something is
+wrong. It takes a few minutes; other programs that run meanwhile falsify the speeds. A TPU is not
+checked. Put everything that it prints into a bug report.
 """
 
 import dataclasses
 import importlib.metadata
+import math
 import os
 import pathlib
 import platform
@@ -38,7 +39,7 @@ PACKAGES = ("tensorflow", "tensorflow-text", "keras", "numpy", "protobuf", "nvid
 
 
 class Limits(NamedTuple):
-    """How far the figures may be from the original's: some ten times what was seen; and why."""
+    """How far the figures may be from the original's, some ten times what was seen, and why."""
 
     vectors: float
     gradients: float
@@ -61,10 +62,11 @@ MINI = Workload(  # on a CPU
     ),
     train_batch_size=16,
 )
-SECONDS = 6  # of steps that are timed
-TURNS = 3  # in which two precisions take them
-ADVISABLE = 1.1  # times float32's speed, from which bfloat16 is
-STEPS, EVERY = 6000, 500  # of the run that is killed, and between its checkpoints
+SECONDS = 6  # of timed steps
+TURNS = 3  # that two precisions take in these seconds
+ADVISABLE = 1.1  # bfloat16 is advisable above this multiple of float32's speed
+STEPS = 6000  # of the run that is killed
+EVERY = 500  # steps between its checkpoints
 
 
 class Check(Options):
@@ -77,19 +79,20 @@ class Check(Options):
 
 def main(options: Check) -> None:  # noqa: ARG001
     """Figures, a resumed training, speed -> report on standard output."""
-    # TensorFlow would take all of a GPU's memory, and leave none to the runs that this starts.
+    # Otherwise TensorFlow takes all of a GPU's memory, and leaves none for the two runs.
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     devices = say_versions()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as pool:
         resume = Resume(pathlib.Path(folder))
         try:
-            resumed = pool.submit(resume.run)  # it takes its time, most of it for compiling
+            resumed = pool.submit(resume.run)  # meanwhile: it mostly compiles
             wrong = [*check_figures(devices)]
             problem = resumed.result()
         finally:
             resume.end()
     say(f"\nA killed and resumed training ends {'otherwise' if problem else 'the same'}.{problem}")
-    wrong += ["a training that is killed and resumed"] if problem else []
+    if problem:
+        wrong.append("a training that is killed and resumed")
     say_speed(devices)
     if wrong:
         raise InputError(
@@ -101,16 +104,17 @@ def main(options: Check) -> None:  # noqa: ARG001
 
 
 def say(text: str) -> None:
-    """A line of the report."""
+    """Prints a line of the report."""
     print(text, flush=True)
 
 
 def say_versions() -> dict[str, str]:
-    """Prints versions and devices; returns what the CPU and each GPU are."""
+    """Prints versions and devices; returns a description of the CPU and of each GPU."""
     import tensorflow as tf  # here and below: `run` has loaded it
 
-    found = {d.name: d.version for d in importlib.metadata.distributions()}
-    listed = [f"{name} {found[name]}" for name in PACKAGES if name in found]
+    distributions = importlib.metadata.distributions()
+    versions = {package.name: package.version for package in distributions}
+    listed = [f"{name} {versions[name]}" for name in PACKAGES if name in versions]
     say(", ".join([f"bert-tf {bert_tf.__version__}", *listed]))
     say(f"Python {platform.python_version()}, {platform.platform()}, {os.cpu_count()} cores")
     build = tf.sysconfig.get_build_info()
@@ -123,13 +127,13 @@ def say_versions() -> dict[str, str]:
         details = tf.config.experimental.get_device_details(device)
         capability = ".".join(map(str, details.get("compute_capability", "?")))
         devices[f"GPU:{number}"] = f"{details.get('device_name')}, compute capability {capability}"
-    for name, what in devices.items():
-        say(f"{name}: {what}")
+    for name, description in devices.items():
+        say(f"{name}: {description}")
     return devices
 
 
 def check_figures(devices: dict[str, str]) -> Iterator[str]:
-    """Prints the distance from the original of each device and precision; yields what is wrong."""
+    """Prints the largest differences of each device and precision; yields those above a limit."""
     import tensorflow as tf
 
     from bert_tf.training import parity
@@ -140,20 +144,28 @@ def check_figures(devices: dict[str, str]) -> Iterator[str]:
             if precision == "TF32" and not re.search(r"capability ([89]|\d\d)\.", devices[device]):
                 continue
             cells = []
-            found = parity.differences(device, precision, parity.GOLDENS)
-            for kind, of in found.items():
-                name, most = max(of.items(), key=lambda item: (item[1] != item[1], item[1]))
-                is_right = most <= getattr(limits, kind)  # not so of NaN
+            differences = parity.differences(device, precision, parity.GOLDENS)
+            for kind, difference_of in differences.items():
+                name, largest = max(difference_of.items(), key=_size)
+                limit = getattr(limits, kind)
+                is_right = largest <= limit  # false for NaN
                 sign = "<" if is_right else "NOT <"
-                cells.append(f"{kind} {most:.1e} {sign} {getattr(limits, kind):.0e}")
+                cells.append(f"{kind} {largest:.1e} {sign} {limit:.0e}")
                 if not is_right:
-                    yield f"{device}, {precision}: {kind}, {name} is {most:.1e} from the original's"
+                    distance = f"{name} is {largest:.1e} from the original's"
+                    yield f"{device}, {precision}: {kind}, {distance}"
             say(f"  {device} {precision:<9}{', '.join(cells)} ({limits.why})")
     tf.config.experimental.enable_tensor_float_32_execution(True)  # TensorFlow's default
 
 
+def _size(item: tuple[str, float]) -> tuple[bool, float]:
+    """The sort key of a named difference: NaN is larger than any number."""
+    _, number = item
+    return math.isnan(number), number
+
+
 def say_speed(devices: dict[str, str]) -> None:
-    """Prints speed and memory of a training step on each device, beside what `plan` says."""
+    """Prints speed and memory of a training step on each device, and the memory of `plan`."""
     say("\nTraining steps:")
     for device in devices:
         if device != "CPU:0":
@@ -164,14 +176,19 @@ def say_speed(devices: dict[str, str]) -> None:
         if processor.bfloat16():
             works.append(dataclasses.replace(MINI, precision="bfloat16"))
         precisions = [TimedSteps(device, work) for work in works]
-        # In turn: what else runs on the machine slows both.
-        rates = [[timed.rate(SECONDS / TURNS) for timed in precisions] for _ in range(TURNS)]
-        for timed, of_turns in zip(precisions, zip(*rates, strict=True), strict=True):
-            timed.say("BERT-Mini", statistics.median(of_turns))
+        # In turn: other programs on the machine then slow both.
+        rates: list[list[float]] = [[] for _ in precisions]
+        for _ in range(TURNS):
+            for timed, rates_of_turns in zip(precisions, rates, strict=True):
+                rates_of_turns.append(timed.rate(SECONDS / TURNS))
+        for timed, rates_of_turns in zip(precisions, rates, strict=True):
+            timed.say("BERT-Mini", statistics.median(rates_of_turns))
         if not processor.bfloat16():
             say(f"  {processor.without_bfloat16()}float32 is advisable.")
             continue
-        ratio = statistics.median(coarse / exact for exact, coarse in rates)
+        exact_rates, coarse_rates = rates
+        ratios = [coarse / exact for exact, coarse in zip(exact_rates, coarse_rates, strict=True)]
+        ratio = statistics.median(ratios)
         advice = "is advisable" if ratio > ADVISABLE else "does not pay"
         advice = f"  --precision=bfloat16 {advice} on this CPU, which multiplies it"
         say(f"{advice} ({processor.bfloat16()}): {ratio:.2f} times the speed of float32.")
@@ -181,7 +198,7 @@ class TimedSteps:
     """The training steps of a workload on a device."""
 
     def __init__(self, device: str, work: Workload):
-        """Makes a model, and trains it for two steps, which compiles them."""
+        """Makes a model, and trains it for two steps, which compiles the step."""
         import tensorflow as tf
 
         from bert_tf.planning import steps
@@ -197,7 +214,7 @@ class TimedSteps:
         self._first = time.monotonic() - start
 
     def rate(self, seconds: float) -> float:
-        """Examples a second, of steps for so many seconds or more."""
+        """Examples a second, over steps that take so many seconds or more."""
         import tensorflow as tf
 
         first = self._step
@@ -209,7 +226,7 @@ class TimedSteps:
         return (self._step - first) * self._work.train_batch_size / took
 
     def say(self, name: str, rate: float) -> None:
-        """Prints a rate of the model of that name, and the memory."""
+        """Prints a rate, under the name of the model, and the memory."""
         import tensorflow as tf
 
         work = self._work
@@ -225,15 +242,16 @@ class TimedSteps:
 
 
 class Resume:
-    """A training that is killed and resumed, and the same without: by the commands."""
+    """A training that is killed and resumed, and the same training undisturbed, by the commands."""
 
     def __init__(self, folder: pathlib.Path):
         """Takes the folder of both runs."""
-        self._folder, self._started = folder, []
+        self._folder = folder
+        self._started: list[subprocess.Popen] = []
         self._log = open(folder / "log", "w+", encoding="utf-8")  # noqa: SIM115 (closed by `end`)
 
     def run(self) -> str:
-        """What is wrong with the second's end, or ""."""
+        """A sentence on how the weights of the two runs differ, or ""."""
         import numpy as np
 
         from bert_tf.checkpoints.tf1 import CheckpointReader
@@ -246,36 +264,40 @@ class Resume:
             "save_checkpoints_steps": EVERY,
             "learning_rate": 1e-4,
         }
-        whole, killed = self._start("whole", flags), self._start("killed", flags)
-        saved = self._folder / "killed" / "checkpoint"  # names what is resumed from; written last
+        whole = self._start("whole", flags)
+        killed = self._start("killed", flags)
+        saved = self._folder / "killed" / "checkpoint"  # names the last checkpoint; written last
         while killed.poll() is None and not saved.exists():
             time.sleep(0.01)
         killed.kill()
-        code = killed.wait() + signal.SIGKILL or int(not saved.exists())  # 0 if that ended it
+        code = killed.wait() + signal.SIGKILL or int(not saved.exists())  # 0 if the kill ended it
         code = code or whole.wait() or self._start("killed", flags).wait()
         if code:
             self._log.seek(0)
             return f"\nOne ended with code {code}:\n{self._log.read()}"
-        ends = (f"{self._folder}/{name}/model.ckpt-{STEPS}" for name in ("whole", "killed"))
-        a, b = map(CheckpointReader, ends)
-        differ = [name for name in a.shapes if not np.array_equal(a.read(name), b.read(name))]
-        return f" These differ: {', '.join(differ)}." if differ else ""
+        weights = CheckpointReader(f"{self._folder}/whole/model.ckpt-{STEPS}")
+        resumed = CheckpointReader(f"{self._folder}/killed/model.ckpt-{STEPS}")
+        different = []
+        for name in weights.shapes:
+            if not np.array_equal(weights.read(name), resumed.read(name)):
+                different.append(name)
+        return f" These differ: {', '.join(different)}." if different else ""
 
-    def _start(self, name: str, flags: dict[str, object]) -> subprocess.Popen:
-        words = [f"--{n}={value}" for n, value in flags.items()]
+    def _start(self, folder: str, flags: dict[str, object]) -> subprocess.Popen:
+        words = [f"--{name}={value}" for name, value in flags.items()]
         command = [sys.executable, "-m", "bert_tf", "pretrain", *words]
-        command.append(f"--output_dir={self._folder / name}")
-        # Otherwise GPUs add up in any order, by the kernels that were fastest when they started.
+        command.append(f"--output_dir={self._folder / folder}")
+        # Otherwise GPUs add in any order, by the kernels that were fastest when they started.
         flags_of_xla = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true"
         environment = os.environ | {"XLA_FLAGS": flags_of_xla.strip()}
-        if runtime.clusters_graphs():  # which a training in float32 does not have
+        if runtime.clusters_graphs():  # as a training in float32 does not
             del environment["TF_XLA_FLAGS"]
         out = {"stdout": self._log, "stderr": self._log}
         self._started.append(subprocess.Popen(command, env=environment, **out))
         return self._started[-1]
 
     def end(self) -> None:
-        """Ends what still runs."""
+        """Ends the commands that still run."""
         for process in self._started:
             process.kill()
         self._log.close()

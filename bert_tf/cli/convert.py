@@ -22,7 +22,7 @@ from bert_tf.options import LARGEST_SEED, LONGEST, Options, option
 if TYPE_CHECKING:
     from bert_tf.checkpoints.metadata import Weights
 
-ROUNDING = 1e-4  # differences of outputs that are no sign of an error
+ROUNDING = 1e-4  # the largest difference of outputs that rounding explains
 VERBS = ("convert", "inspect", "strip")
 
 
@@ -77,7 +77,7 @@ class Convert(Options):
 
     @property
     def verb(self) -> str:
-        """What is done."""
+        """The verb: convert, inspect or strip."""
         return self.verbs[0] if self.verbs else "convert"
 
     def check(self) -> None:
@@ -114,13 +114,13 @@ def convert(source: "Weights", options: Convert) -> None:
     from bert_tf.checkpoints.loading import config_of, open_weights
     from bert_tf.terminal import Progress
 
-    source = saving.without_slots(source) if options.verb == "strip" else source
+    if options.verb == "strip":
+        source = saving.without_slots(source)
     written_format = options.format or default_format(options.verb, source)
-    rows = len(source.pieces) if options.extra_tokens else None  # those behind them are new
-    longest = options.max_position_embeddings  # where it is given, all old positions are compared
-    inputs = saving.random_inputs(
-        config_of(source), rows=rows, length=longest or saving.COMPARED_LENGTH
-    )
+    rows = len(source.pieces) if options.extra_tokens else None  # the rows after them are new
+    # With new positions, all old ones are compared.
+    length = options.max_position_embeddings or saving.COMPARED_LENGTH
+    inputs = saving.random_inputs(config_of(source), rows=rows, length=length)
     with Progress("compute with what was read"):
         before = saving.outputs_of(source, inputs)  # refuses what does not fit
     changed = edited(source, options)
@@ -135,17 +135,20 @@ def convert(source: "Weights", options: Convert) -> None:
     with Progress(f"write {options.to}"):
         saving.write_weights(changed, options.to, written_format, prove=prove)
     print(f"Wrote {options.to} in the format {written_format}: {len(changed.names)} weights")
-    has_place = written_format != "hugging_face"  # for what no layer of a BERT has
-    for name in filter(lambda name: not hugging_face_name(name), changed.names):
-        print(f"  {'kept, though of no layer here' if has_place else 'left out'}: {name}")
-    if not has_place and (slots := changed.slots):
+    # Hugging Face's format has no place for weights that no layer of a BERT has.
+    is_hugging_face = written_format == "hugging_face"
+    for name in changed.names:
+        if not hugging_face_name(name):
+            done = "left out" if is_hugging_face else "kept, though of no layer here"
+            print(f"  {done}: {name}")
+    if is_hugging_face and (slots := changed.slots):
         print(f"  left out: {len(slots)} slots of the optimizer, such as {slots[0]}")
     for name, difference in differences.items():
         print(f"  {name}: greatest difference {difference:.3g}")
 
 
 def complete(source: "Weights", given: ModelFiles) -> "Weights":
-    """The weights with configuration, vocabulary and case as they are given."""
+    """The weights with the configuration, the vocabulary and the case of the options."""
     from bert_tf.checkpoints import loading
     from bert_tf.tokenization.wordpiece import read_vocabulary
 
@@ -161,7 +164,7 @@ def complete(source: "Weights", given: ModelFiles) -> "Weights":
         metadata = dataclasses.replace(source.metadata, do_lower_case=given.do_lower_case)
         source = dataclasses.replace(source, metadata=metadata)
     if source.config and source.pieces:
-        loading.tokenizer_of(source, source.config)  # refuses what does not belong together
+        loading.tokenizer_of(source, source.config)  # raises if they do not fit each other
     return source
 
 
@@ -177,7 +180,7 @@ def edited(source: "Weights", options: Convert) -> "Weights":
     for name in KEPT_WHOLE:
         pieces = getattr(options, name)
         if pieces is not None:
-            sorted_pieces = tuple(sorted({*pieces})) or None  # in whatever order given
+            sorted_pieces = tuple(sorted({*pieces})) or None  # their order has no effect
             metadata = dataclasses.replace(changed.metadata, **{name: sorted_pieces})
             changed = dataclasses.replace(changed, metadata=metadata)
     if options.extra_tokens:
@@ -185,7 +188,8 @@ def edited(source: "Weights", options: Convert) -> "Weights":
     if options.max_position_embeddings:
         changed = saving.extend_positions(changed, options.max_position_embeddings)
     if changed.config and changed.pieces:
-        tokenizer = tokenizer_of(changed, changed.config)  # refuses what is not in the vocabulary
+        # Raises if a piece of never_split is not in the vocabulary.
+        tokenizer = tokenizer_of(changed, changed.config)
         for piece in options.extra_tokens or ():
             parts = tokenizer.tokenize(piece)  # text is split at punctuation and lower-cased
             if not piece.startswith("##") and parts != [piece]:
@@ -199,7 +203,7 @@ def edited(source: "Weights", options: Convert) -> "Weights":
 
 
 def default_format(verb: str, source: "Weights") -> str:
-    """The format to write where --format does not say."""
+    """The format to write without --format."""
     is_default = (source.format == DEFAULT_FORMAT) != (verb == "convert")
     return DEFAULT_FORMAT if is_default else "bert_tf"
 
@@ -208,16 +212,14 @@ def description(source: "Weights") -> str:
     """What a checkpoint holds, for people."""
     parameters = sum(math.prod(source.shapes[name]) for name in source.names)
     vocabulary = f"{source.vocab_file}, {len(source.pieces)} tokens" if source.pieces else "none"
-    lines = [
-        f"{source.path}: {source.format}",
-        *(f"  {name} {list(source.shapes[name])}" for name in source.names),
-        f"  {len(source.names)} weights, {parameters:,} parameters",
-        f"  {len(source.slots)} slots of an optimizer, counters and settings",
-        *(f"  copy or constant, not read: {name}" for name in source.ignored),
-        f"  configuration: {listed(source.config and source.config.to_dict())}",
-        f"  vocabulary: {vocabulary}",
-        f"  known of its training: {listed(source.metadata.known())}",
-    ]
+    lines = [f"{source.path}: {source.format}"]
+    lines += [f"  {name} {list(source.shapes[name])}" for name in source.names]
+    lines.append(f"  {len(source.names)} weights, {parameters:,} parameters")
+    lines.append(f"  {len(source.slots)} slots of an optimizer, counters and settings")
+    lines += [f"  copy or constant, not read: {name}" for name in source.ignored]
+    lines.append(f"  configuration: {listed(source.config and source.config.to_dict())}")
+    lines.append(f"  vocabulary: {vocabulary}")
+    lines.append(f"  known of its training: {listed(source.metadata.known())}")
     return "\n".join(lines)
 
 
@@ -227,10 +229,10 @@ def listed(values: Mapping[str, object] | None) -> str:
 
 
 def refuse_difference(differences: Mapping[str, float]) -> None:
-    """Raises `InputError` if an output of what was written differs by more than rounding explains.
+    """Raises `InputError` if an output of the written model differs by more than `ROUNDING`.
 
     Args:
-      differences: the greatest of each output.
+      differences: the greatest difference of each output.
     """
     wrong = {name: value for name, value in differences.items() if not value <= ROUNDING}
     if wrong:

@@ -38,11 +38,8 @@ class EvaluateSquad(Options):
     def check(self) -> None:
         """Refuses all but two files."""
         if len(self.files) != 2:
-            raise InputError(
-                " ".join([number_of(len(self.files), "files"), *self.files]),
-                f"two: {FILES}",
-                f"bert-tf evaluate-squad {WORDS}",
-            )
+            received = " ".join([number_of(len(self.files), "files"), *self.files])
+            raise InputError(received, f"two: {FILES}", f"bert-tf evaluate-squad {WORDS}")
 
 
 def main(options: EvaluateSquad) -> None:

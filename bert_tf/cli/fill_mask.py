@@ -1,4 +1,4 @@
-"""Shows which tokens a pre-trained BERT expects in the place of each [MASK].
+"""Shows which tokens a pre-trained BERT expects in place of each [MASK].
 
     bert-tf fill-mask --init_checkpoint=/models/mine "Bread is made from [MASK] and water."
 
@@ -47,14 +47,14 @@ def main(options: FillMask) -> None:
             expected = f"a text with {MASK} among the tokens that the model reads"
             raise InputError(f"{quoted(text, 200)}", expected, "write it for the word to guess")
         guesses = zip(answer["pieces"], answer["probabilities"], strict=True)
-        for number, (pieces, shares) in enumerate(guesses, 1):
-            pairs = zip(pieces, shares, strict=True)
-            listed = "  ".join(f"{piece} {percent(share)}" for piece, share in pairs)
-            print(f"  [MASK] {number}: {listed}")
+        for number, (pieces, probabilities) in enumerate(guesses, 1):
+            pairs = zip(pieces, probabilities, strict=True)
+            listed = [f"{piece} {percent(probability)}" for piece, probability in pairs]
+            print(f"  [MASK] {number}: {'  '.join(listed)}")
 
 
 def percent(probability: float) -> str:
-    """With one decimal; small ones with two digits.
+    """A probability in percent, with one decimal; a small one with two digits.
 
     >>> percent(0.6082), percent(0.000123)
     ('60.8%', '0.012%')

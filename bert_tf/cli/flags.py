@@ -21,15 +21,15 @@ Command = TypeVar("Command", bound=Options)
 
 
 def parse(cls: type[Command], line: Sequence[str]) -> Command:
-    """The options that a command line gives, checked each by itself and together.
+    """The options of a command line, each checked by itself and all together.
 
     Args:
-      cls: of the command.
+      cls: the class of the command's options.
       line: the program and its words, as `sys.argv`.
 
     Raises:
-      InputError: a flag is unknown, a value is wrong, something is missing, or options contradict
-        each other or do nothing.
+      InputError: a flag is unknown, a value is wrong, an option is missing or has no effect, or
+        options contradict each other.
     """
     values = define(cls)
     try:
@@ -37,12 +37,12 @@ def parse(cls: type[Command], line: Sequence[str]) -> Command:
     except (flags.Error, LookupError, ValueError) as error:
         raise flag_error(error, values, line[0]) from None
     flags.FLAGS.mark_as_parsed()  # absl's own, which absl reads there
-    declared = options_of(cls)
-    given = {o.name: values[o.flag].value for o in declared if not o.says("words")}
-    given = {name: value for name, value in given.items() if value is not None}
-    given |= _words_of(cls, words)
-    _refuse_missing(declared, given)
-    options = made(cls, given)
+    values_by_name = _words_of(cls, words)
+    for option in options_of(cls):
+        if not option.says("words") and values[option.flag].value is not None:
+            values_by_name[option.name] = values[option.flag].value
+    _refuse_missing(options_of(cls), values_by_name)
+    options = made(cls, values_by_name)
     options.check()
     check_effects(options)
     return options
@@ -67,25 +67,31 @@ def define(cls: type[Options]) -> flags.FlagValues:
 
 
 def without_true(line: Sequence[str], cls: type[Options]) -> list[str]:
-    """The words without each True behind a switch, which published commands have for some.
+    """The words without a True after a switch, which some published commands have.
 
-    The original ignores it, as it does False: that is refused here.
+    The original ignores it, and False as well: that is refused here.
     """
     switches = {f"--{option.flag}" for option in options_of(cls) if option.kind is bool}
-    pairs = zip(["", *line], line, strict=False)
-    return [word for before, word in pairs if not (before in switches and word.lower() == "true")]
+    words = []
+    before = ""
+    for word in line:
+        if before not in switches or word.lower() != "true":
+            words.append(word)
+        before = word
+    return words
 
 
 # ---------------------------------------------------------------------------- values
 
 
 class _Parser(flags.ArgumentParser):
-    """Takes the words of one option."""
+    """The parser of an option's flag."""
 
     def __init__(self, option: Option):
         self.option = option
 
     def flag_type(self) -> str:
+        """The type that absl's help would show."""
         return "text"
 
     def parse(self, word: str) -> Any:
@@ -94,7 +100,9 @@ class _Parser(flags.ArgumentParser):
         Raises:
           InputError: the option has no such value.
         """
-        flag, kind, metadata = f"--{self.option.flag}", self.option.kind, self.option.metadata
+        flag = f"--{self.option.flag}"
+        kind = self.option.kind
+        metadata = self.option.metadata
         value = taken(word, kind)
         if metadata.get("path"):
             value = path_of(word, of_file=self.option.name.endswith("_file"))
@@ -108,7 +116,7 @@ class _Parser(flags.ArgumentParser):
 
 
 def taken(word: str, kind: Any) -> Any:
-    """A word as a value of that type; one that is none as it is, to be refused."""
+    """A word as a value of a type; a word that is no such value is returned, to be refused."""
     if kind == tuple[str, ...]:
         return _words_between_commas(word)
     if kind == tuple[float, ...]:
@@ -124,7 +132,7 @@ _INTEGERS = flags.IntegerParser()  # takes 0x10, too
 
 
 def _words_between_commas(word: str) -> Any:
-    """The words; quotes keep a comma within one. A word of which that is not true as it is."""
+    """The words of a list, in which quotes keep a comma; the whole word if quotes are wrong."""
     try:
         cells = next(csv.reader([word], strict=True), [])
     except csv.Error:
@@ -133,22 +141,22 @@ def _words_between_commas(word: str) -> Any:
 
 
 def path_of(word: str, *, of_file: bool) -> str:
-    """A path, or several with commas between, as a shell would give them.
+    """A path, or several with commas between, with ~ expanded, and without slashes at the end.
 
-    A slash behind the name of a file stays: there it is a mistake.
+    A slash after the name of a file stays: there it is a mistake.
     """
-    as_meant = os.path.expanduser if of_file else own_path
-    return ",".join(map(as_meant, word.split(",")))
+    expanded = os.path.expanduser if of_file else own_path
+    return ",".join(map(expanded, word.split(",")))
 
 
-# ---------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------------- errors
 
 
 def _words_of(cls: type[Options], words: Sequence[str]) -> dict[str, Any]:
     """The words outside any flag, for the option that takes them.
 
     Raises:
-      InputError: none does, or it takes one.
+      InputError: no option takes words, or the option takes one and there are none or several.
     """
     option = next((option for option in options_of(cls) if option.says("words")), None)
     if option is None:
@@ -161,28 +169,28 @@ def _words_of(cls: type[Options], words: Sequence[str]) -> dict[str, Any]:
     if option.kind is not str:
         return {option.name: tuple(words)}
     if len(words) != 1 or not words[0]:
-        called = option.says("words")
-        received = f"{', '.join(map(repr, words))} as {called}" if words else f"no {called}"
-        remedy = f"write {called} behind the verb"
-        raise InputError(received, f"one {called}: {option.help}", remedy)
+        name = option.says("words")
+        received = f"{', '.join(map(repr, words))} as {name}" if words else f"no {name}"
+        remedy = f"write {name} behind the verb"
+        raise InputError(received, f"one {name}: {option.help}", remedy)
     return {option.name: words[0]}
 
 
-def _refuse_missing(declared: Sequence[Option], given: dict[str, Any]) -> None:
-    """Refuses a command without a required option, or an empty one as in --output_dir=$UNSET."""
-    missing = [option for option in declared if option.is_required and not given.get(option.name)]
+def _refuse_missing(options: Sequence[Option], values: dict[str, Any]) -> None:
+    """Refuses a command without a required option, or with an empty one (--output_dir=$UNSET)."""
+    missing = [option for option in options if option.is_required and not values.get(option.name)]
     if missing:
-        listed = [option.flag for option in missing]
+        names = [option.flag for option in missing]
         expected = "\n".join(f"--{option.flag}: {option.help}" for option in missing)
-        words = " ".join(f"--{name}=VALUE" for name in listed)
-        raise InputError(f"no --{' and no --'.join(listed)}", expected, f"write {words}")
+        words = " ".join(f"--{name}=VALUE" for name in names)
+        raise InputError(f"no --{' and no --'.join(names)}", expected, f"write {words}")
 
 
 def check_effects(options: Options) -> None:
-    """Refuses options that were given and do nothing in this run; logs those that the original has.
+    """Refuses options without effect in this run; logs those that the original has.
 
-    Commands of the original come with all its flags, whatever they do; a flag of ours that does
-    nothing is a mistake.
+    Published commands for the original set flags that have no effect; with a flag of ours that is a
+    mistake.
     """
     values = values_of(options)
     ignored = []
@@ -191,10 +199,9 @@ def check_effects(options: Options) -> None:
             ignored.append(f"--{option.flag}")
             continue
         needed = " or ".join(f"--{mode}" for mode in modes)
-        is_off = values[option.name] is False
-        written = f"--{'no' * is_off}{option.flag}"
-        expected = f"{needed}: without it {written} does nothing"
-        remedy = f"add {needed}, or leave out {written}"
-        raise InputError(f"{written} without {needed}", expected, remedy)
+        flag = f"--no{option.flag}" if values[option.name] is False else f"--{option.flag}"
+        expected = f"{needed}: without it {flag} does nothing"
+        remedy = f"add {needed}, or leave out {flag}"
+        raise InputError(f"{flag} without {needed}", expected, remedy)
     if ignored:
         logging.warning("Without effect in this run: %s.", ", ".join(ignored))

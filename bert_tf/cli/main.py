@@ -1,7 +1,7 @@
 """Runs a command: options are read before TensorFlow loads; errors and signals get exit codes.
 
-A command is a module: its docstring says what it does, its class of options what can be chosen, and
-its function `main` does it. Nothing that loads TensorFlow is imported at its top.
+A command is a module: its docstring is its help, its class of options declares its flags, and its
+function `main` runs it. It imports nothing at its top that loads TensorFlow.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ def run(main: Callable[[Any], None]) -> None:
     TensorFlow loads.
 
     Args:
-      main: of the command; its parameter `options` has the class of its options. A module that
-        needs no TensorFlow says LOADS_TENSORFLOW = False.
+      main: the function of the command; its parameter `options` is annotated with the class of its
+        options. A module that needs no TensorFlow sets LOADS_TENSORFLOW = False.
     """
     prepare()
     if sys.stdout is None:
@@ -41,7 +41,7 @@ def run(main: Callable[[Any], None]) -> None:
     cls = options_class(main)
     asked = {word.partition("=")[0] for word in sys.argv[1:]}
     if asked & (HELP | ALL_HELP):
-        from bert_tf.cli.command_line import further_flags, page  # most commands do without
+        from bert_tf.cli.command_line import further_flags, page  # only --help needs them
 
         print(page(about(main), cls), flush=True)
         if asked & ALL_HELP:
@@ -67,10 +67,10 @@ def about(main: Callable) -> str:
 
 
 def prepare() -> None:
-    """Prepares streams, signals, the handling of errors, and settings; before all else."""
+    """Prepares streams, signals, the handling of errors, and settings. Call it first."""
     sys.excepthook = report_or_traceback
     sys.unraisablehook = lambda lost: logging.warning("%s", first_line(lost.exc_value))
-    if isinstance(sys.stdout, io.TextIOWrapper):  # a notebook has streams of its own
+    if isinstance(sys.stdout, io.TextIOWrapper):  # not so in a notebook
         sys.stdout.reconfigure(errors="backslashreplace")
     stop_on_signals()
     runtime.prepare_command()
@@ -79,9 +79,9 @@ def prepare() -> None:
 
 
 def run_to_end(main: Callable[[Any], None], options: Options) -> None:
-    """Runs `main` and writes its output. No process of several ends before all are done."""
+    """Runs `main` and flushes its output. In a run of several processes it waits for all."""
     if tf := sys.modules.get("tensorflow"):
-        tf.get_logger().setLevel("ERROR")  # else collectives and retracing are logged
+        tf.get_logger().setLevel("ERROR")  # without notes on collectives and retracing
     try:
         main(options)
     except runtime.Interrupted as error:
@@ -95,7 +95,7 @@ def run_to_end(main: Callable[[Any], None], options: Options) -> None:
     sys.stdout.flush()
     flush_messages()
     if runtime.has_peers():
-        runtime.barrier()  # a process lost up to here is noticed, as during training
+        runtime.barrier()  # fails if a process was lost, as during training
         runtime.process.leave()
         end(0)
 
@@ -104,19 +104,21 @@ def run_to_end(main: Callable[[Any], None], options: Options) -> None:
 
 
 def report_or_traceback(kind: type, error: BaseException, trace: Any) -> None:
-    """Reports an error that nothing has caught, or prints the traceback of a bug."""
+    """Reports an uncaught error; for a bug it prints the traceback."""
     report(error)
     sys.__excepthook__(kind, error, trace)
 
 
 def report(error: BaseException) -> None:
-    """Ends the process with the message and exit code of an error; returns where it is a bug."""
-    is_signal = isinstance(error, KeyboardInterrupt)  # C code may have replaced it
+    """Ends the process with the message and exit code of an error; returns if it is a bug."""
+    is_signal = isinstance(error, KeyboardInterrupt)
+    # After a signal C code may have raised another error in place of KeyboardInterrupt.
     if is_signal or (runtime.signal_came() and not isinstance(error, InputError)):
         _end_by_signal(runtime.signal_came() or signal.SIGINT)
     if ending := runtime.process.ending(error):
-        end(*ending)
-    if isinstance(error, BrokenPipeError):  # `head`, say, which has enough
+        code, message = ending
+        end(code, message)
+    if isinstance(error, BrokenPipeError):  # the reader has ended, such as `head`
         end(128 + signal.SIGPIPE)
     if is_system_error(error) or isinstance(error, MemoryError):
         logging.debug("Raised here:", exc_info=error)
@@ -129,19 +131,20 @@ def report(error: BaseException) -> None:
 def end(code: int, message: str = "") -> None:
     """Ends the process at once, with a message on the error stream.
 
-    Not by sys.exit: an error keeps tf.data's iterators alive, and Python's shutdown can wait for
-    them for ever. Everything was cleaned up on the way here.
+    It does not use sys.exit: an error keeps tf.data's iterators alive, and Python's shutdown can
+    wait for them for ever. Contexts have cleaned up on the way here.
     """
-    with contextlib.suppress(OSError, AttributeError):  # None if it is closed
+    with contextlib.suppress(OSError, AttributeError):  # a closed stream is None
         sys.stdout.flush()
     with contextlib.suppress(OSError, AttributeError):
-        sys.stderr.write(f"\n{sys.argv[0]}: {message}\n" * bool(message))
+        if message:
+            sys.stderr.write(f"\n{sys.argv[0]}: {message}\n")
         sys.stderr.flush()
     os._exit(code)
 
 
 def flush_messages() -> None:
-    """Writes what standard error holds back; what cannot be written is lost, without an error."""
+    """Flushes standard error; text that cannot be written is lost, without an error."""
     if sys.stderr is None:
         return
     try:
@@ -156,8 +159,8 @@ def flush_messages() -> None:
 def stop_on_signals() -> None:
     """Lets Ctrl-C, SIGTERM and SIGHUP raise `KeyboardInterrupt`, so that everything is cleaned up.
 
-    What is ignored already, by nohup for instance, stays so. Training saves before it ends. Python
-    handles signals between its own instructions: TensorFlow ends what it computes first.
+    A signal that is ignored, by nohup for instance, stays ignored. Training saves before it ends.
+    Python handles signals between its own instructions: TensorFlow's computation ends first.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

@@ -7,10 +7,14 @@ from bert_tf.errors import InputError
 
 
 def written_format(path: str, formats: Sequence[str]) -> str:
-    """The format of an output: by its ending; without one, or as .json, the first: JSON lines.
+    """The format of an output, by its ending; without one, or for .json, the first format.
+
+    Args:
+      path: the output.
+      formats: the endings; the first one stands for JSON lines.
 
     Raises:
-      InputError: it has another ending, of which users would expect another format.
+      InputError: the path has another ending, for which users would expect another format.
     """
     ending = os.path.splitext(path)[1][1:].lower()
     if ending in formats:

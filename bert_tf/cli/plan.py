@@ -1,4 +1,4 @@
-"""What memory a training step will need on a GPU or TPU, and the largest batch that fits.
+"""Computes the memory of a training step on a GPU or TPU, and the largest batch that fits.
 
     bert-tf plan --bert_config_file=bert_config.json --device=h100 --precision=bfloat16
     bert-tf plan --bert_config_file=bert_config.json --device=16        a GPU of 16 GB
@@ -19,11 +19,11 @@ from bert_tf.terminal import aligned
 from bert_tf.training.options import PRECISIONS
 
 LOADS_TENSORFLOW = False
-RESERVED = 0.75  # GB of a GPU that driver and libraries keep, about
+RESERVED = 0.75  # GB of a GPU for driver and libraries, about
 
 
 class Plan(Options, most_used="bert_config_file device train_batch_size max_seq_length precision"):
-    """What is trained, how, and on what."""
+    """The options of this command: model, batch, precision and device."""
 
     bert_config_file: str = option(
         "The bert_config.json of the model, or the config.json of Hugging Face.",
@@ -76,7 +76,7 @@ def main(options: Plan) -> None:
 
 
 def devices_of(text: str) -> tuple[int, Accelerator | None]:
-    """How many devices are named, and one of them.
+    """The number of devices that a text names, and what one of them is.
 
     Args:
       text: "8xh100", "h100" or "16", a GPU of 16 GB; "" or "8x" for devices of unknown memory.

@@ -4,6 +4,7 @@ bert-tf plot --output_dir=/models/mine --output_file=curves.png
 """
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -65,29 +66,44 @@ def kind_of(picture: str) -> str:
 def read_curves(output_dir: str) -> dict[str, Curve]:
     """The summaries of a run: {"loss": {100: 7.1, ...}, "eval/loss": ...}.
 
-    Steps that were made again, after a resume or by a run that began anew, count as made last: a
-    file of training that begins at step s replaces what was written before it of steps from s on.
-    Values other than float32 scalars are left out.
+    Of a step that was made twice, by a resumed run or a new one, the last values count: a file of
+    training that begins at step s replaces the older values of steps from s on. Values other than
+    float32 scalars are left out.
 
     Raises:
-      InputError: a file of summaries has something else in it.
+      InputError: a file of summaries holds something else.
     """
     curves: dict[str, Curve] = {}
-    for prefix, folder in (("", output_dir), ("eval/", f"{output_dir}/eval")):
-        paths = files.paths_in(folder, r"^events\.out\.tfevents\.")
-        points = [[*_read_points(path)] for path in paths]
-        if not prefix:  # time and step of the first point of each file of training
-            starts = [min(one)[:2] for one in points if one]
-        # File names do not always sort by time.
-        ordered = sorted((point for one in points for point in one), key=lambda point: point[0])
-        for time, step, tag, number in ordered:
-            if not any(time < begun and step >= first for begun, first in starts):
-                curves.setdefault(prefix + tag, {})[step] = number
+    training_files = _read_files(output_dir)
+    starts = [min(points) for points in training_files if points]
+    for prefix, points_of_files in (
+        ("", training_files),
+        ("eval/", _read_files(f"{output_dir}/eval")),
+    ):
+        points = itertools.chain.from_iterable(points_of_files)
+        for point in sorted(points, key=lambda point: point.time):  # names do not sort by time
+            if not any(point.time < start.time and point.step >= start.step for start in starts):
+                curves.setdefault(prefix + point.tag, {})[point.step] = point.value
     return curves
 
 
-def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
-    """Time, step, name and number of every scalar; the end may be cut off, of a killed run."""
+class Point(NamedTuple):
+    """A scalar of a file of summaries."""
+
+    time: float
+    step: int
+    tag: str
+    value: float
+
+
+def _read_files(folder: str) -> list[list[Point]]:
+    """The points of each file of summaries in a folder."""
+    paths = files.paths_in(folder, r"^events\.out\.tfevents\.")
+    return [[*_read_points(path)] for path in paths]
+
+
+def _read_points(path: str) -> Iterator[Point]:
+    """Yields every scalar of a file, whose end may be missing, as in a killed run."""
     import tensorflow as tf
 
     from bert_tf.checkpoints.metadata import damage_errors
@@ -101,25 +117,29 @@ def _read_points(path: str) -> Iterator[tuple[float, int, str, float]]:
                 is_scalar = not value.tensor.tensor_shape.dim
                 if is_scalar and value.tensor.dtype == tf.float32.as_datatype_enum:
                     number = float(tf.make_ndarray(value.tensor))
-                    yield event.wall_time, event.step, value.tag, number
+                    yield Point(event.wall_time, event.step, value.tag, number)
 
 
 def panels_of(curves: dict[str, Curve]) -> dict[str, list[Line]]:
-    """The losses and the scores of evaluations, by title; a run without one has no such panel."""
-    losses, scores = [], []
+    """The lines of losses and of the scores of evaluations, by title; without empty panels."""
+    losses: list[Line] = []
     parts = [name for name in PRETRAINING_LOSSES if {name, f"eval/{name}"} & curves.keys()]
     for number, name in enumerate(parts or ["loss"]):
-        for whole, kind, style in ((name, "training", "-"), (f"eval/{name}", "evaluation", "o--")):
-            if whole in curves:
-                losses.append(Line(curves[whole], f"{kind} {name}", style, f"C{number}"))
+        color = f"C{number}"
+        if name in curves:
+            losses.append(Line(curves[name], f"training {name}", "-", color))
+        if f"eval/{name}" in curves:
+            losses.append(Line(curves[f"eval/{name}"], f"evaluation {name}", "o--", color))
+    scores: list[Line] = []
     for name in sorted(curves):
         if name.startswith("eval/") and "loss" not in name:
             scores.append(Line(curves[name], name.removeprefix("eval/"), "o-", f"C{len(scores)}"))
-    return {title: lines for title, lines in (("Loss", losses), ("Evaluation", scores)) if lines}
+    panels = {"Loss": losses, "Evaluation": scores}
+    return {title: lines for title, lines in panels.items() if lines}
 
 
 def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
-    """The panels side by side."""
+    """Draws the panels side by side into a file."""
     plt = import_extra(
         "matplotlib.pyplot", package="matplotlib", extra="plot", needed_by="a picture"
     )
@@ -133,9 +153,10 @@ def draw(panels: dict[str, list[Line]], picture: str, *, kind: str) -> None:
             style = line.style if len(steps) > 1 else "o"  # a line needs two points
             axes.plot(steps, values, style, color=line.color, label=line.label, markersize=4)
         axes.set(xlabel="step", title=title)
+        all_values = itertools.chain.from_iterable(line.curve.values() for line in lines)
         if title == "Loss":
             axes.set(ylabel="nats", ylim=(0, None))
-        elif all(value <= 1 for line in lines for value in line.curve.values()):
+        elif all(value <= 1 for value in all_values):
             axes.set_ylim(None, 1)  # shares; SQuAD's scores are in percent
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)

@@ -1,15 +1,15 @@
-"""Answers of a model to texts: for a line a line of JSON, or for a table its columns and more.
+"""Writes a model's answers to texts: a line of JSON for each, or a table with more columns.
 
     bert-tf predict --model=/serving/mrpc --input_file=pairs.tsv --output_file=answers.jsonl
     bert-tf predict --model=/models/topics --input_file=test.csv --output_file=answers.csv
     bert-tf predict --model=/serving/squad < questions.jsonl
     echo "A fine film." | bert-tf predict --model=/models/sst2
 
-The model is an export of bert-tf export, or the folder of a checkpoint. The content of the input
-shows its format, as in training. A file of any size takes the same memory, but for a JSON list and
-sentences in CoNLL's format; the lines of a pipe are answered as they come. A text that is empty has
-no label and no score: null, or an empty cell. A table is written with the separator and the line
-ends of the one that is read, a .csv with a mark of UTF-8 unless that is plain UTF-8.
+The model is an export of bert-tf export, or the folder of a checkpoint. The format of the input is
+found from its content, as in training. Memory does not grow with the input, except for a JSON list
+and sentences in CoNLL's format; the lines of a pipe are answered as they come. An empty text has no
+label and no score: null, or an empty cell. A table gets the separator and the line ends of the
+input; a .csv gets a byte order mark unless the input is plain UTF-8.
 """
 
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ def main(options: Predict) -> None:
             id_key=options.id_column,
             skip_bad_rows=options.rows.skip_bad_rows,
         )
-        if output_file:  # otherwise the answers themselves show how far it is
+        if output_file:  # otherwise the answers themselves show the progress
             total = num_rows(questions, input_file, options.rows.reading)
             answers = counted(answers, "answer", total, "inputs")
         count = write(file, answers, questions, options, predictor)

@@ -1,4 +1,4 @@
-"""run.json in the folder of a run: what has made the model there, and when."""
+"""run.json in the folder of a run: the commands that made the model there."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ from bert_tf.training.log import with_null
 
 RECORD_FILE = "run.json"  # in the folder of a run
 _BEGAN = time.localtime()
-_BEGAN_AT = time.monotonic()  # which goes on where somebody sets the clock
+_BEGAN_AT = time.monotonic()  # goes on if somebody sets the clock
 _TIME = "%Y-%m-%d %H:%M:%S %z"
 
 
@@ -33,15 +33,15 @@ def write_record(
 ) -> None:
     """Adds this command to run.json in --output_dir.
 
-    Options that are not the defaults, versions, the settings of the training (with its data's
-    checksum and number of records), scores, null where they are undefined, the SHA-256 of some
-    files that it has written, and the commit of the current folder if it has one.
+    The record holds options that differ from the defaults, versions, the settings of the training
+    (with the checksum and the number of its records), scores (null if undefined), the SHA-256 of
+    some files, and the commit of the current folder, if it is a repository.
 
     Args:
       output_dir: the folder of the run.
-      options: of the command.
-      results: the scores that it has written, by the name of their file.
-      written: the names of these files, in that folder.
+      options: the options of the command.
+      results: the scores that the command has written, by the name of their file.
+      written: the names of files in the folder whose SHA-256 is recorded.
     """
     latest = tf1.CheckpointFolder(output_dir).latest()
     packages = {"bert_tf": bert_tf, "tensorflow": tf, "keras": keras, "numpy": np}
@@ -63,7 +63,7 @@ def write_record(
 
 
 def written_digests(output_dir: str, name: str) -> set[str]:
-    """The SHA-256 of a file in --output_dir, as each recorded command has written it."""
+    """The recorded SHA-256 of a file in --output_dir, of each command that wrote it."""
     digests = (command.get("sha256", {}).get(name) for command in _commands(output_dir))
     return {*filter(None, digests)}
 
@@ -74,7 +74,7 @@ def has_record(output_dir: str) -> bool:
 
 
 def _commands(output_dir: str) -> list[dict]:
-    """The records of the commands so far; none in a file of that name that is not ours."""
+    """The records of earlier commands; none if the file is not ours."""
     path = f"{output_dir}/{RECORD_FILE}"
     record = files.read_json(path) if files.is_file(path) else {}
     return record.get("commands", []) if isinstance(record, dict) else []
@@ -84,6 +84,6 @@ def _commit() -> str | None:
     """The commit of the current folder."""
     git = ["git", "rev-parse", "HEAD"]
     with contextlib.suppress(OSError):
-        done = subprocess.run(git, capture_output=True, text=True)
-        return None if done.returncode else done.stdout.strip()
+        result = subprocess.run(git, capture_output=True, text=True)
+        return None if result.returncode else result.stdout.strip()
     return None

@@ -1,4 +1,4 @@
-"""Scores lines of text by a pre-trained BERT: how likely it finds them.
+"""Scores lines of text by a pre-trained BERT: how likely they are.
 
     bert-tf score --init_checkpoint=/models/mine "The cat sat." "Cat the sat."
     bert-tf score --init_checkpoint=/models/mine --input_file=lines.txt --output_file=s.jsonl
@@ -48,7 +48,8 @@ def main(options: Score) -> None:
     """Model -> score of each text -> JSON lines."""
     from bert_tf.serving.answer_files import open_output, read_texts, write_lines
 
-    input_file, output_file = options.files.input_file, options.files.output_file
+    input_file = options.files.input_file
+    output_file = options.files.output_file
     model = options.model.init_checkpoint
     with open_output(output_file, input_file, model) as file:  # before the model loads
         scorer = make_scorer(options.model, batch_size=options.files.batch_size)
@@ -64,10 +65,10 @@ def main(options: Score) -> None:
 
 
 def make_scorer(given: Pretrained, *, batch_size: int) -> "Scorer":
-    """The scorer of a model with a head of masked words.
+    """The scorer of a model with a masked-LM head.
 
     Raises:
-      InputError: it is not such a model, or its files do not fit.
+      InputError: the model has no such head, or its files do not fit each other.
     """
     from bert_tf.checkpoints.loading import complete_model, open_weights
     from bert_tf.checkpoints.matching import load_checkpoint

@@ -1,4 +1,4 @@
-"""Answers requests as TensorFlow Serving does, by its REST interface; and shows a page.
+"""Serves a model by TensorFlow Serving's REST interface, and shows a page.
 
     bert-tf serve models/topics
     curl -d '{"instances": ["Rain in May"]}' http://localhost:8501/v1/models/topics:predict
@@ -53,7 +53,7 @@ def main(options: Serve) -> None:
     from bert_tf.serving.predictor import open_model, warm_up
     from bert_tf.terminal import Progress
 
-    listener, address = bound(options.host, options.port)  # before it loads: it may be taken
+    listener, address = bound(options.host, options.port)  # first: the port may be taken
     name = options.name or name_of(options.path)
     with Progress(f"load {options.path}"):
         model = open_model(options.path, **options.weights.arguments())

@@ -1,6 +1,6 @@
-"""What commands that train make of their options: devices, a model and its files, a run, an export.
+"""The steps that commands which train share: devices, the initial model, a run, an export.
 
-Imported when the options are read: it loads TensorFlow.
+It loads TensorFlow, and is imported after the flags are parsed.
 """
 
 import dataclasses
@@ -34,8 +34,8 @@ def make_strategy(options: TrainingCommand) -> tf.distribute.Strategy:
     """The devices that the options name, watched for hangs.
 
     Raises:
-      InputError: the devices are unavailable, two TPUs are named, a path is local and the TPU is
-        another machine's, or they cannot share a batch of training.
+      InputError: the devices are unavailable, two TPUs are named, a path is local although the TPU
+        is another machine's, or the devices cannot share a training batch.
     """
     devices = options.devices
     distribution.HANGS.limit = devices.hang_seconds
@@ -59,7 +59,7 @@ def make_strategy(options: TrainingCommand) -> tf.distribute.Strategy:
 
 
 def _choose_tf32(devices: Devices, step: StepConfig) -> None:
-    """Lets GPUs multiply float32 in TF32, or not; says it where that is what they do."""
+    """Lets GPUs multiply float32 in TF32, or not; logs if they do."""
     tf.config.experimental.enable_tensor_float_32_execution(devices.tf32)
     if devices.tf32 and step.precision == "float32" and tf.config.list_physical_devices("GPU"):
         logging.info("GPUs multiply float32 in TF32, with 10 of its 23 bits; --notf32: in all.")
@@ -69,28 +69,29 @@ def _refuse_local_paths(tpu: str | None, options: Options) -> None:
     """Refuses local paths for a TPU of another machine, before anything is connected."""
     values = values_of(options)
     for option in options_of(type(options)):
-        paths = (values[option.name] or "").split(",") if option.says("of_tpu") else ()
-        for path in filter(None, paths):
+        if not option.says("of_tpu") or not values[option.name]:
+            continue
+        for path in filter(None, values[option.name].split(",")):
             if not path.startswith("gs://"):
-                raise InputError(
-                    f"--{option.flag}={path} with the TPU {tpu or '(none named)'}",
-                    "a path that begins with gs://: the TPU's machine cannot read local ones",
-                    f"copy it to a bucket and give --{option.flag}=gs://..., or run on the TPU's "
-                    "machine with --tpu=local",
-                )
+                received = f"--{option.flag}={path} with the TPU {tpu or '(none named)'}"
+                expected = "a path that begins with gs://: the TPU's machine cannot read local ones"
+                remedy = f"copy it to a bucket and give --{option.flag}=gs://..., "
+                remedy += "or run on the TPU's machine with --tpu=local"
+                raise InputError(received, expected, remedy)
 
 
 def step_of_devices(step: StepConfig) -> StepConfig:
-    """How a step is computed: as chosen, and as suits the devices.
+    """The configuration of a step; with an accelerator it computes attention again.
 
-    Accelerators have more to gain from memory than they lose by computing attention again.
+    That saves memory, which is worth more there than the time.
     """
-    others = {device.device_type for device in tf.config.list_logical_devices()} - {"CPU"}
-    return dataclasses.replace(step, recompute_attention=bool(others))
+    kinds = {device.device_type for device in tf.config.list_logical_devices()}
+    has_accelerator = bool(kinds - {"CPU"})
+    return dataclasses.replace(step, recompute_attention=has_accelerator)
 
 
 def shared_size(name: str, size: int, strategy: tf.distribute.Strategy) -> int:
-    """A size of batches on which no result depends: the next one that the devices can share."""
+    """The next batch size that the devices can share, for batches on which no result depends."""
     replicas = strategy.num_replicas_in_sync
     rest = size % replicas
     if rest:
@@ -102,20 +103,20 @@ def shared_size(name: str, size: int, strategy: tf.distribute.Strategy) -> int:
 def check_batch_size(
     name: str, size: int, strategy: tf.distribute.Strategy, step: StepConfig | None = None
 ) -> None:
-    """Refuses a size of batches that the devices cannot share, where a result depends on it.
+    """Refuses a batch size that the devices cannot share, for batches on which results depend.
 
     Args:
-      name: of the option.
+      name: the name of the option.
       size: its value.
       strategy: the devices.
-      step: how each device cuts its part again; None: it does not.
+      step: how each device splits its part of a batch; None: not at all.
     """
     step = step or StepConfig()
     step.check_batch_size(size, strategy.num_replicas_in_sync, name=f"--{name}")
 
 
 def settings_of(options: Options, config: BertConfig) -> Settings:
-    """What affects the trained weights, besides the data; recorded in checkpoints."""
+    """The settings that affect the trained weights, without the data; checkpoints record them."""
     return recorded(options).with_values(**config.to_dict())
 
 
@@ -130,11 +131,11 @@ LEFT_BY_RUNS = r"^(eval|checkpoint|.*\.tf_record|model\.ckpt-\d+\.index)$"
 
 
 def refuse_others(options: TrainingCommand, inputs: Iterable[str] = ()) -> None:
-    """Refuses to write over files in --output_dir that are read, or that no command has written.
+    """Refuses to overwrite files in --output_dir that are inputs, or that no command has written.
 
     Args:
-      options: of the command; the files that they name are read.
-      inputs: files that are read besides.
+      options: the options of the command, some of which name inputs.
+      inputs: further inputs.
 
     Raises:
       InputError: there is such a file.
@@ -142,9 +143,11 @@ def refuse_others(options: TrainingCommand, inputs: Iterable[str] = ()) -> None:
     folder = options.output_dir
     written = paths_in(folder, RESULTS)
     values = values_of(options)
-    paths = [values[option.name] for option in options_of(type(options)) if option.says("path")]
-    named = [path for value in filter(None, paths) for path in str(value).split(",")]
-    outputs(written, [path for path in [*named, *inputs] if is_file(path)])
+    paths = [*inputs]
+    for option in options_of(type(options)):
+        if option.says("path") and values[option.name]:
+            paths += str(values[option.name]).split(",")
+    outputs(written, filter(is_file, paths))
     if written and not paths_in(folder, LEFT_BY_RUNS) and not has_record(folder):
         received = f"{written[0]}, a file that no command has written there"
         expected = "a folder in which only results have the names of results"
@@ -152,13 +155,18 @@ def refuse_others(options: TrainingCommand, inputs: Iterable[str] = ()) -> None:
 
 
 def with_sizes(command: Command, model: PretrainedModel, *names: str) -> Command:
-    """Options with the sizes of sequences that are not given: without training the model's own.
+    """Options with defaults for the sizes of sequences: without training those of the model.
+
+    Args:
+      command: the options of a command.
+      model: the model that it begins with.
+      *names: the names of the options.
 
     Raises:
-      InputError: the model has no positions for so long sequences.
+      InputError: the model has no positions for such long sequences.
     """
-    known = model.source.metadata.known() if not command.do_train else {}
-    options = resolved(command, **{name: known.get(name) for name in names})
+    sizes = {} if command.do_train else model.source.metadata.known()
+    options = resolved(command, **{name: sizes.get(name) for name in names})
     model.config.check_sequence_length(values_of(options)["max_seq_length"])
     return options
 
@@ -166,22 +174,27 @@ def with_sizes(command: Command, model: PretrainedModel, *names: str) -> Command
 def open_initial_model(options: FineTuningCommand) -> PretrainedModel:
     """The model that a run begins with.
 
-    Training begins with --init_checkpoint, or goes on in --output_dir. Without training it is the
-    model of --output_dir if there is one.
+    Training begins with --init_checkpoint, or continues in --output_dir. Without training it is the
+    model in --output_dir, if there is one.
 
     Args:
-      options: of the command.
+      options: the options of the command.
+
+    Raises:
+      InputError: there is no model in either place, or it cannot be opened.
     """
-    folder, given = options.output_dir, options.model.init_checkpoint
-    if given and not options.do_train and tf1.has_checkpoints(folder):
-        if os.path.abspath(given) != os.path.abspath(folder):
-            text = "Using the model in %s, not --init_checkpoint=%s; for that one give another "
-            logging.warning(text + "--output_dir.", folder, given)
-        given = None
-    if not given and not paths_in(folder, r"config\.json$"):  # no model of any format
+    folder = options.output_dir
+    checkpoint = options.model.init_checkpoint
+    if checkpoint and not options.do_train and tf1.has_checkpoints(folder):
+        if os.path.abspath(checkpoint) != os.path.abspath(folder):
+            message = "Using the model in %s, not --init_checkpoint=%s; for that one give another "
+            message += "--output_dir."
+            logging.warning(message, folder, checkpoint)
+        checkpoint = None
+    if not checkpoint and not paths_in(folder, r"config\.json$"):  # no model of any format
         expected = "the model that training begins with, or the --output_dir of a run"
         raise InputError(f"no --init_checkpoint, and no model in {folder}", expected, NO_MODEL)
-    return complete_model(open_weights(pinned(given, folder) or folder), options.model)
+    return complete_model(open_weights(pinned(checkpoint, folder) or folder), options.model)
 
 
 def run_arguments(
@@ -203,7 +216,7 @@ def run_arguments(
 def training_config(
     options: FineTuningCommand, run: Run, schedule: FineTuningSchedule
 ) -> TrainingConfig:
-    """How a run is trained."""
+    """The configuration of a run's training."""
     return TrainingConfig.of(
         options.training,
         schedule=schedule,
@@ -216,16 +229,16 @@ def training_config(
 
 
 def export(options: TrainingCommand, model: PretrainedModel, **serving: Any) -> None:
-    """Exports the model of a run to --export_dir, if that is given.
+    """Exports the model of a run to --export_dir, if that is set.
 
     Args:
-      options: of the command.
-      model: what the run began with; the run's own weights are taken where it has some.
+      options: the options of the command.
+      model: the model that the run began with. Its weights are exported unless the run has some.
       **serving: fields of `serving.options.ServingOptions`.
     """
     if not options.export_dir:
         return
-    # By name: a script that trains loads nothing of serving before it exports.
+    # Imported by name: a script that trains loads nothing of serving before it exports.
     module = importlib.import_module("bert_tf.serving.export")
     module.export_run(
         options.output_dir,

@@ -1,4 +1,4 @@
-"""The options that commands which train have in common. Loads no TensorFlow."""
+"""The options that commands which train share. Loads no TensorFlow."""
 
 from bert_tf import runtime
 from bert_tf.checkpoints.options import ModelFiles
@@ -43,7 +43,7 @@ class WithoutEffect(Options, title="Accepted for the original's commands, withou
 
 
 class TrainingCommand(RunFolder, title="Training"):
-    """What every command that trains has."""
+    """The options of every command that trains."""
 
     do_train: bool = option("Train.", default=False, original=True)
     schedule: Updates
@@ -78,7 +78,7 @@ class InitialModel(ModelFiles, title="Model"):
 
 
 class FineTuningCommand(TrainingCommand, title="Fine-tuning"):
-    """What every command that fine-tunes has, as in the original's run_classifier and run_squad."""
+    """The options of every command that fine-tunes: run_classifier.py and run_squad.py."""
 
     model: InitialModel = InitialModel()
     predict_batch_size: int = option(
@@ -95,16 +95,16 @@ class FineTuningCommand(TrainingCommand, title="Fine-tuning"):
 
 
 def require_one_of(**values: object) -> None:
-    """Refuses a command that gives none of these options."""
+    """Raises `InputError` if none of these options is set."""
     if not any(values.values()):
         received = "neither " + " nor ".join(f"--{name}" for name in values)
         raise InputError(received, "at least one of them", "add one of them")
 
 
-def require(name: str, is_given: object, **needed: object) -> None:
-    """Refuses an option, if it is given, without all of those that it needs."""
-    if is_given and not all(needed.values()):
-        listed = " and ".join(f"--{other}" for other in needed)
+def require(name: str, value: object, **needed: object) -> None:
+    """Raises `InputError` if an option is set without all the options that it needs."""
+    if value and not all(needed.values()):
+        listed = " and ".join(f"--{needed_name}" for needed_name in needed)
         expected = f"{listed}: --{name} has no effect alone"
         remedy = f"add {listed}, or leave out --{name}"
         raise InputError(f"--{name} without {listed}", expected, remedy)

@@ -3,10 +3,10 @@
     bert-tf vocab --input_file='wiki/*' --input_format=wikiextractor \\
         --output_file=vocab.txt --vocab_size=30522
 
-Same text and flags, same bytes. Where there is no bert_config.json beside it, the sizes of
---model_size are written there, with the number of pieces. Where accents do not go with the case,
-as with --nostrip_accents, a model_facts.json beside it says so; `bert-tf data` reads it. It needs
-the extra `vocab`.
+Same text and flags, same bytes. Unless there is a bert_config.json beside the vocabulary, one is
+written with the sizes of --model_size and the number of pieces. If accents are treated otherwise
+than the case suggests, as with --nostrip_accents, a model_facts.json beside it says so; `bert-tf
+data` reads it. Needs the extra `vocab`.
 """
 
 from bert_tf.options import option

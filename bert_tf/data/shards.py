@@ -17,7 +17,7 @@ from absl import logging
 # A function's threads cannot be chosen otherwise; test_on_one_processor covers it.
 from tensorflow.python.eager import context
 
-from bert_tf import files
+from bert_tf import decoding, files
 from bert_tf.data import records as record_files
 from bert_tf.data.records import FRAME_BYTES, PACKED, BlockIndex, DataDescription, Feature, Record
 from bert_tf.declarations import names_with, typed
@@ -236,7 +236,7 @@ def _damage(path: str) -> InputError:
     """The error of a file in which records cannot be read."""
     files.check_regular(path)
     with files.path_errors(path), _opened(path) as stream:
-        files.refuse_no_text(path, stream.read(8))
+        decoding.refuse_binary(path, stream.read(8))
     expected = "a complete TFRecord file, as it was when the run began"
     index = record_files.index_path(path)
     remedy = f"copy or make the file again, and remove {index} if there is one"

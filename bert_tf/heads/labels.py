@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_tf.files import LONE_SURROGATE
+from bert_tf.decoding import LONE_SURROGATE
 
 DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 # What no font shows: Default_Ignorable_Code_Point of Unicode 16 (DerivedCoreProperties.txt).

@@ -1,4 +1,4 @@
-"""What `fit` of a `TextModel` is given -> arrays: texts, datasets of texts, words, questions.
+"""The arguments of a `TextModel`'s `fit` -> arrays: texts, datasets of texts, words, questions.
 
 Dimensions: B rows, S word pieces of the longest, W words of the longest.
 """
@@ -27,10 +27,10 @@ from bert_tf.tokenization.wordpiece import FullTokenizer, Packer, padded, told_c
 def ids_of_texts(tokenizer: FullTokenizer, x: Any) -> dict[str, np.ndarray]:
     """Ids of texts, of pairs, or of a tuple of two columns: int32 [B, S] by the inputs' names.
 
-    How many were cut is logged.
+    Logs how many texts were cut.
 
     Raises:
-      InputError: there are no texts, or something is none.
+      InputError: there are no texts, or an item is not a text.
     """
     firsts, seconds = _columns(x)
     if not firsts:
@@ -43,11 +43,11 @@ def ids_of_texts(tokenizer: FullTokenizer, x: Any) -> dict[str, np.ndarray]:
 
 def _columns(x: Any) -> tuple[list[Any], list[Any] | None]:
     """The first texts, and the second ones or None."""
-    return as_columns(*x) if _is_two_columns(x) else as_columns(x)
-
-
-def _is_two_columns(x: Any) -> bool:
-    return isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], str | bytes)
+    is_two_columns = isinstance(x, tuple) and len(x) == 2 and not isinstance(x[0], str | bytes)
+    if is_two_columns:
+        first, second = x
+        return as_columns(first, second)
+    return as_columns(x)
 
 
 def dataset_of_ids(
@@ -60,11 +60,12 @@ def dataset_of_ids(
     """
     spec = dataset.element_spec
     parts = spec if isinstance(spec, tuple) else (spec,)
-    has_texts = any(_is_text(part) for part in tf.nest.flatten(parts[0]))
-    has_names = len(parts) > 1 and any(_is_text(part) for part in tf.nest.flatten(parts[1]))
+    has_texts = any(map(_is_text, tf.nest.flatten(parts[0])))
+    has_names = len(parts) > 1 and any(map(_is_text, tf.nest.flatten(parts[1])))
     if not has_texts and not has_names:
         return dataset
-    if any(part.shape.rank == 0 for part in tf.nest.flatten(parts[:2]) if _is_text(part)):
+    text_specs = filter(_is_text, tf.nest.flatten(parts[:2]))
+    if any(text_spec.shape.rank == 0 for text_spec in text_specs):
         remedy = "call dataset.batch(32) first"
         raise InputError("a dataset of single texts", "one of batches", remedy)
     if has_names and not labels:
@@ -73,9 +74,11 @@ def dataset_of_ids(
 
     def with_ids(*element: Any) -> Any:
         x = read(element[0]) if read else element[0]
-        y = tuple(_numbers(names, labels or ()) if has_names else names for names in element[1:2])
-        whole = (x, *y, *element[2:])
-        return whole if isinstance(spec, tuple) else x
+        if not isinstance(spec, tuple):
+            return x
+        if not has_names:
+            return x, *element[1:]
+        return x, _numbers(element[1], labels or ()), *element[2:]
 
     return dataset.map(with_ids, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
@@ -85,7 +88,7 @@ def _is_text(spec: Any) -> bool:
 
 
 def _reader(tokenizer: FullTokenizer | None, spec: Any) -> Callable[[Any], dict[str, tf.Tensor]]:
-    """From texts [B], or a tuple of two, to ids padded to one of `LENGTHS`."""
+    """A function from texts [B], or a tuple of two, to ids padded to one of `LENGTHS`."""
     columns = spec if isinstance(spec, tuple) else (spec,)
     are_texts = all(_is_text(column) and column.shape.rank == 1 for column in columns)
     if len(columns) > 2 or not are_texts:
@@ -96,15 +99,14 @@ def _reader(tokenizer: FullTokenizer | None, spec: Any) -> Callable[[Any], dict[
         remedy = "set model.tokenizer, or give ids"
         raise InputError("texts for a model without a tokenizer", "ids", remedy)
     layer = Tokenizer(tokenizer)
+    lengths = [*(length for length in LENGTHS if length < layer.max_length), layer.max_length]
 
     def read(texts: Any) -> dict[str, tf.Tensor]:
         features = layer(*texts) if isinstance(texts, tuple) else layer(texts)
         longest = tf.shape(features["input_ids"])[1]
-        lengths = tf.constant([*(n for n in LENGTHS if n < layer.max_length), layer.max_length])
-        length = tf.reduce_min(tf.boolean_mask(lengths, lengths >= longest))
-        return {
-            name: tf.pad(ids, [[0, 0], [0, length - longest]]) for name, ids in features.items()
-        }
+        length = tf.reduce_min(tf.boolean_mask(lengths, tf.constant(lengths) >= longest))
+        padding = [[0, 0], [0, length - longest]]
+        return {name: tf.pad(ids, padding) for name, ids in features.items()}
 
     return read
 
@@ -115,16 +117,15 @@ def _numbers(names: tf.Tensor, labels: Sequence[str]) -> tf.Tensor:
     is_known = tf.reduce_any(matches, axis=-1)
     message = f"labels of the dataset that are none of {', '.join(labels)}:"
     unknown = tf.boolean_mask(names, ~is_known)
-    with tf.control_dependencies(
-        [tf.debugging.Assert(tf.reduce_all(is_known), [message, unknown])]
-    ):
+    check = tf.debugging.Assert(tf.reduce_all(is_known), [message, unknown])
+    with tf.control_dependencies([check]):
         return tf.argmax(matches, axis=-1)
 
 
 def checked(dataset: tf.data.Dataset, num_labels: int) -> tf.data.Dataset:
-    """A dataset of (x, y, ...) whose y, int of any shape, are places of labels, or it fails.
+    """A dataset of (x, y, ...) that fails where y, int of any shape, is not the place of a label.
 
-    Otherwise the loss would be NaN on some devices, and an error on others.
+    Without the check the loss would be NaN on some devices, and an error on others.
     """
 
     def check(x: Any, y: tf.Tensor, *weights: Any) -> Any:
@@ -137,10 +138,10 @@ def checked(dataset: tf.data.Dataset, num_labels: int) -> tf.data.Dataset:
 
 
 def weighted(dataset: tf.data.Dataset, class_weights: np.ndarray) -> tf.data.Dataset:
-    """A dataset of (x, y, weights), those of y's classes [C] times the dataset's own.
+    """A dataset of (x, y, weights): the weights of y's classes [C] times the dataset's own.
 
     Raises:
-      InputError: it has no labels, or they are not whole numbers.
+      InputError: the dataset has no labels, or they are not whole numbers.
     """
     spec = dataset.element_spec
     y_spec = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
@@ -149,15 +150,15 @@ def weighted(dataset: tf.data.Dataset, class_weights: np.ndarray) -> tf.data.Dat
         raise InputError(received, "one of (texts, labels)", "leave class_weight out")
     table = tf.constant(class_weights, tf.float32)  # [C]
 
-    def with_weights(x: Any, y: tf.Tensor, given: Any = 1.0) -> Any:
+    def with_weights(x: Any, y: tf.Tensor, sample_weight: Any = 1.0) -> Any:
         weights = tf.gather(table, y)
-        given = tf.cast(given, tf.float32)
-        if given.shape.rank == 1 and weights.shape.rank == 2:  # of rows
-            given = given[:, tf.newaxis]
-        if given.shape.rank and given.shape.rank != weights.shape.rank:
-            received = f"weights of shape {given.shape} for labels of {weights.shape}"
+        sample_weight = tf.cast(sample_weight, tf.float32)
+        if sample_weight.shape.rank == 1 and weights.shape.rank == 2:  # of rows
+            sample_weight = sample_weight[:, tf.newaxis]
+        if sample_weight.shape.rank and sample_weight.shape.rank != weights.shape.rank:
+            received = f"weights of shape {sample_weight.shape} for labels of {weights.shape}"
             raise InputError(received, "one for each label", "correct the dataset")
-        return x, y, weights * given
+        return x, y, weights * sample_weight
 
     return dataset.map(with_weights, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
@@ -175,16 +176,18 @@ def of_words(
     """Lists of words as ids [B, S] and word_positions [B, W]; tags and weights, [B, W] each.
 
     Args:
-      tokenizer: of the model.
+      tokenizer: the model's tokenizer.
       number_of: the number of a tag by name or number.
       x: lists of words.
-      y: a list of tags for each; or None, and then weights are given back as they are.
+      y: a list of tags for each; or None: then weights are returned as they are.
       sample_weight: None, one for each sentence, or a list of one for each word of each.
 
     Raises:
       InputError: as `WordModel.read`.
     """
-    sentences: list[Any] = [_words(row, words) for row, words in enumerate(column_of(x) or ())]
+    sentences: list[Any] = []
+    for row, sentence in enumerate(column_of(x) or ()):
+        sentences.append(_words(row, sentence))
     if not any(sentences):
         received = f"{shown(x)}, of type {type(x).__name__}, as sentences"
         raise InputError(received, "lists of words, one or more", "give a list for each sentence")
@@ -198,19 +201,31 @@ def of_words(
             received = f"{len(sentences)} sentences and {len(tags)} lists of tags"
         raise InputError(received, "a list of tags for each sentence", "correct one of them")
     numbers = np.zeros(is_word.shape, np.int32)
-    for row, (words, given) in enumerate(zip(sentences, tags, strict=True)):
-        names = None if isinstance(given, str | bytes) else column_of(given)
-        received = f"the tags {shown(given)} of sentence {row}, {shown(words)}"
-        if names is None or len(names) != len(words):
-            raise InputError(received, "one for each word", "correct the tags")
-        try:
-            numbers[row, : len(words)] = [number_of(name) for name in names]
-        except InputError as error:
-            raise InputError(received, f"for each word {error.expected}", error.remedy) from None
+    for row, (words, tags_of_row) in enumerate(zip(sentences, tags, strict=True)):
+        numbers[row, : len(words)] = _numbers_of_tags(number_of, tags_of_row, row, words)
     return inputs, numbers, _weights_of_words(sample_weight, is_word, sentences)
 
 
+def _numbers_of_tags(
+    number_of: Callable[[Any], int], tags: Any, row: int, words: Sequence[str | bytes]
+) -> list[int]:
+    """The numbers of a sentence's tags.
+
+    Raises:
+      InputError: they are not a list of one for each word, or a tag is unknown.
+    """
+    received = f"the tags {shown(tags)} of sentence {row}, {shown(words)}"
+    names = None if isinstance(tags, str | bytes) else column_of(tags)
+    if names is None or len(names) != len(words):
+        raise InputError(received, "one for each word", "correct the tags")
+    try:
+        return [number_of(name) for name in names]
+    except InputError as error:
+        raise InputError(received, f"for each word {error.expected}", error.remedy) from None
+
+
 def _words(row: int, sentence: Any) -> list[str | bytes]:
+    """The words of a sentence; raises `InputError` if it is not a list of words."""
     words = None if isinstance(sentence, str | bytes) else column_of(sentence)
     if words is None or not all(isinstance(word, str | bytes) for word in words):
         received = f"{shown(sentence)} as sentence {row}, counted from 0"
@@ -221,8 +236,8 @@ def _words(row: int, sentence: Any) -> list[str | bytes]:
 def _inputs_of_words(
     tokenizer: FullTokenizer, sentences: Sequence[list[str]]
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The inputs of a model, and where there are words, float32 [B, W]."""
-    ids = tokenizer.iter_ids(word for words in sentences for word in words)
+    """The inputs of a model, and 1 for each word, 0 for padding: float32 [B, W]."""
+    ids = tokenizer.iter_ids(itertools.chain.from_iterable(sentences))
     unknown = tokenizer.vocab["[UNK]"]
     packer = Packer(tokenizer)
     longest = tokenizer.longest
@@ -231,7 +246,7 @@ def _inputs_of_words(
     is_word = np.zeros(shape, np.float32)
     positions = np.zeros(shape, np.int32)
     for row, words in enumerate(sentences):
-        pieces = [next(ids) or [unknown] for _ in words]  # as many as words have
+        pieces = [next(ids) or [unknown] for _ in words]  # of each word
         flat, segments = packer.join([*itertools.chain.from_iterable(pieces)], [])
         if longest and len(flat) > longest:
             received = f"sentence {row}, counted from 0, of {len(flat)} word pieces"
@@ -246,19 +261,22 @@ def _inputs_of_words(
 def _weights_of_words(
     sample_weight: Any, is_word: np.ndarray, sentences: Sequence[Any]
 ) -> np.ndarray:
-    """The weights of words, 0 where there is none; float32 [B, W]."""
+    """The weights of words, 0 for padding: float32 [B, W]."""
     if sample_weight is None:
         return is_word
-    given = [*sample_weight]
-    if len(given) != len(sentences):
-        received = f"{len(sentences)} sentences and {len(given)} weights"
+    rows = [*sample_weight]
+    if len(rows) != len(sentences):
+        received = f"{len(sentences)} sentences and {len(rows)} weights"
         raise InputError(received, "one for each sentence", "correct sample_weight")
     weights = np.zeros_like(is_word)
-    for row, (words, weight) in enumerate(zip(sentences, given, strict=True)):
+    for row, (words, weight) in enumerate(zip(sentences, rows, strict=True)):
         with contextlib.suppress(TypeError, ValueError):
             of_row = np.asarray(weight, np.float32)
-            if of_row.ndim == 0 or len(of_row) >= len(words):  # arrays have some for padding
-                weights[row, : len(words)] = of_row if of_row.ndim == 0 else of_row[: len(words)]
+            if of_row.ndim == 0:
+                weights[row, : len(words)] = of_row
+                continue
+            if len(of_row) >= len(words):  # an array has weights of padding, too
+                weights[row, : len(words)] = of_row[: len(words)]
                 continue
         received = f"{shown(weight)} as weights of sentence {row}, of {len(words)} words"
         raise InputError(received, "a number, or one for each word", "correct sample_weight")
@@ -288,40 +306,45 @@ def of_questions(
     if answers is None or not 0 < len(answers) == len(questions):
         received = f"{len(questions)} questions and {shown(y)} as answers"
         raise InputError(received, "a list with an answer for each", "correct one of them")
+    articles = []
     rows = zip(questions, contexts, answers, strict=True)
-    articles = [_article(row, *columns) for row, columns in enumerate(rows)]
+    for row, (question, context, answer) in enumerate(rows):
+        articles.append(_article(row, question, context, answer))
     file = parse_squad({"version": "2.0", "data": articles}, "what is given to fit")
     examples = training_examples(file, version_2_with_negative=True)
     window_sizes = WindowSizes(**sizes)
     windows = training_windows(examples, tokenizer, window_sizes)
     values = [record_values(window, window_sizes.max_seq_length) for window in windows]
-    names = ("input_ids", "input_mask", "segment_ids")
-    inputs = {name: np.array([row[name] for row in values], np.int32) for name in names}
-    ends = {
-        f"{end}_logits": np.array([row[f"{end}_positions"][0] for row in values], np.int32)
-        for end in ("start", "end")
+    inputs = {}
+    for name in ("input_ids", "input_mask", "segment_ids"):
+        inputs[name] = np.array([row[name] for row in values], np.int32)
+    starts = [row["start_positions"][0] for row in values]
+    ends = [row["end_positions"][0] for row in values]
+    positions = {
+        "start_logits": np.array(starts, np.int32),
+        "end_logits": np.array(ends, np.int32),
     }
-    return inputs, ends, None
+    return inputs, positions, None
 
 
 def _article(row: int, question: str | bytes, context: str | bytes, answer: Any) -> dict[str, Any]:
-    """A question with its answer, as of SQuAD's files."""
-    given = answer or {"text": [], "answer_start": []}
-    if not isinstance(given, Mapping) or not given.keys() >= {"text", "answer_start"}:
+    """A question with its answer, as in SQuAD's files."""
+    received = f"{shown(answer)} as answer {row}, counted from 0"
+    answer = answer or {"text": [], "answer_start": []}
+    if not isinstance(answer, Mapping) or not answer.keys() >= {"text", "answer_start"}:
         expected = '{"text": ["1386"], "answer_start": [24]}'
-        received = f"{shown(answer)} as answer {row}, counted from 0"
         raise InputError(received, expected, "correct the answer")
-    golds = {name: np.atleast_1d(given[name]) for name in ("text", "answer_start")}
-    if len(golds["text"]) != len(golds["answer_start"]):
-        received = f"{shown(answer)} as answer {row}, counted from 0"
+    texts = np.atleast_1d(answer["text"])
+    starts = np.atleast_1d(answer["answer_start"])
+    if len(texts) != len(starts):
         raise InputError(received, "an answer_start for each text", "correct the answer")
     return article_of_row(
         {
             "id": f"{row}, counted from 0",
             "question": _as_str(question),
             "context": _as_str(context),
-            "answers": golds,
-            "is_impossible": not len(golds["text"]),
+            "answers": {"text": texts, "answer_start": starts},
+            "is_impossible": not len(texts),
         }
     )
 

@@ -1,4 +1,4 @@
-"""Models that `fit` trains on texts, words or questions as they are, and compiles by itself.
+"""Models whose `fit` takes texts, words or questions, and compiles them if need be.
 
 model = bert_tf.classifier("all-MiniLM-L6-v2", labels=["bad", "good"])
 model.fit(["A fine film.", "Two hours lost."], ["good", "bad"], epochs=3)
@@ -37,29 +37,37 @@ def classifier(
     name: str | None = None,
     dtype: Any = None,
 ) -> TextModel:
-    """A model with one output, logits [B, C] of the labels, to `fit`.
+    """A model of texts, to `fit`: one output, the logits [B, C] of the labels.
 
         model.fit(texts, names_of_labels, epochs=3)
         model.predict(texts)                                     logits [B, C]
 
-    Unless you compile it, each `fit` compiles it with the optimizer and schedule of
-    run_classifier.py for its steps, cross entropy, and accuracy. All weights are trainable,
-    whatever was frozen in the files.
+    Unless you compile it, each `fit` compiles it with cross entropy, accuracy, and the optimizer
+    and schedule of run_classifier.py for the steps of that call. All weights are trainable, even
+    those that were frozen in the files.
 
     Args:
-      path: as for `load`; the head of a model that has one for the same labels is kept.
+      path: as for `load`. A head for the same labels is loaded.
       labels: the names of the C classes, in the order of the logits.
       bert_config_file, vocab_file, do_lower_case, name, dtype: as for `load`.
 
     Returns:
-      A model from the inputs of `BertModel`, such as `model.tokenizer` gives, and from texts. Its
+      A model that takes texts, or the inputs of `BertModel`, such as `model.tokenizer` gives. Its
       loss is `keras.losses.SparseCategoricalCrossentropy(from_logits=True)`, of labels int [B].
 
     Raises:
       InputError: as `load`.
     """
-    files = bert_config_file, vocab_file, do_lower_case
-    whole = _loaded(path, "classification", labels, *files, name, dtype)
+    whole = _loaded(
+        path,
+        head="classification",
+        labels=labels,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        name=name,
+        dtype=dtype,
+    )
     return _like(whole, TextModel, whole.input, whole.output["logits"])
 
 
@@ -73,35 +81,42 @@ def token_classifier(
     name: str | None = None,
     dtype: Any = None,
 ) -> WordModel:
-    """A model with one output, logits [B, W, C] of each word's tag, to `fit`.
+    """A model of words, to `fit`: one output, the logits [B, W, C] of each word's tag.
 
         model.fit(sentences, tags, epochs=3)                     lists of words, lists of names
         model.predict(sentences)                                 logits [B, W, C]
 
-    A word has the logits of its first word piece, as in run_classifier.py's tasks of tags; W is the
-    number of words of the longest sentence, and what is behind a shorter one counts for nothing.
-    All else is as for `classifier`.
+    A word has the logits of its first word piece, as in run_classifier.py's tasks of tags. W is the
+    number of words of the longest sentence; padding has no weight. All else is as for `classifier`.
 
     Args:
-      path: as for `load`; the head of a model that has one for the same labels is kept.
+      path: as for `load`. A head for the same labels is loaded.
       labels: the names of the C tags, in the order of the logits.
       bert_config_file, vocab_file, do_lower_case, name, dtype: as for `load`.
 
     Returns:
-      A model from the inputs of `BertModel` and word_positions int [B, W], by default those of all
-      word pieces; and from sentences. Given arrays, `fit` takes labels int [B, W], and weights
-      [B, W] that are 0 where there is no word.
+      A model that takes sentences, or the inputs of `BertModel` and word_positions int [B, W], by
+      default the positions of all word pieces. With arrays, `fit` takes labels int [B, W], and
+      weights [B, W] that are 0 where there is no word.
 
     Raises:
-      InputError: as `load`. By its methods: a sentence is no list of words, is longer than the
-        tokenizer's max_length, or has another number of tags.
+      InputError: as `load`. Its methods raise it for a sentence that is not a list of words, is
+        longer than the tokenizer's max_length, or has another number of tags than of words.
     """
-    files = bert_config_file, vocab_file, do_lower_case
-    whole = _loaded(path, "token_labels", labels, *files, name, dtype)
+    whole = _loaded(
+        path,
+        head="token_labels",
+        labels=labels,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        name=name,
+        dtype=dtype,
+    )
     positions = keras.Input((None,), dtype="int32", name="word_positions")
-    at = keras.ops.expand_dims(positions, -1)  # [B, W, 1]
-    words = keras.ops.take_along_axis(whole.output["logits"], at, axis=1)  # [B, W, C]
-    return _like(whole, WordModel, whole.input | {"word_positions": positions}, words)
+    indices = keras.ops.expand_dims(positions, -1)  # [B, W, 1]
+    logits = keras.ops.take_along_axis(whole.output["logits"], indices, axis=1)  # [B, W, C]
+    return _like(whole, WordModel, whole.input | {"word_positions": positions}, logits)
 
 
 def question_answerer(
@@ -116,57 +131,77 @@ def question_answerer(
     name: str | None = None,
     dtype: Any = None,
 ) -> QuestionModel:
-    """A model with start_logits and end_logits, float [B, S] each, to `fit` on questions.
+    """A model of questions, to `fit`: start_logits and end_logits, float [B, S] each.
 
         model.fit((questions, contexts), answers, epochs=2)
         model.save("answers.keras")
         bert_tf.Predictor("answers.keras").predict([{"question": ..., "context": ...}])
 
     A long context is cut into windows, as in run_squad.py, each a row of a batch. An answer is a
-    dict, {"text": ["1386"], "answer_start": [24]} as in SQuAD's files by Hugging Face, of which the
-    first is trained on; without a text, or with only empty ones or ones at -1, the question has no
-    answer. All else is as for `classifier`.
+    dict, {"text": ["1386"], "answer_start": [24]}, as in Hugging Face's SQuAD; the first text is
+    trained on. Without a text, or with only empty ones or ones at -1, the question has no answer.
+    All else is as for `classifier`.
 
     Args:
-      path: as for `load`; a head for questions is kept.
-      max_seq_length, doc_stride, max_query_length: of windows, as the flags of run_squad.py.
-        Without them 384 or the model's positions, 128, and 64 or half of max_seq_length, if fewer.
+      path: as for `load`. A head for questions is loaded.
+      max_seq_length: tokens of a window; None: 384, or the model's positions if fewer.
+      doc_stride: tokens between the beginnings of two windows.
+      max_query_length: tokens of a question; None: 64, or half of max_seq_length if fewer.
       bert_config_file, vocab_file, do_lower_case, name, dtype: as for `load`.
 
     Returns:
-      A model from the inputs of `BertModel`. Given arrays, `fit` takes the positions int [B] of an
-      answer's first and last word piece, by the names of the outputs.
+      A model that takes (questions, contexts), or the inputs of `BertModel`. With arrays, `fit`
+      takes the positions int [B] of an answer's first and last word piece, by the names of the
+      outputs.
 
     Raises:
-      InputError: as `load`. By its methods: an answer is no such dict, no answer is in its context
-        (some that are not are left out, with a warning), or there are none, as for `predict`, for
-        which there is `Predictor`.
+      InputError: as `load`. Its methods raise it for an answer that is not such a dict, if no
+        answer is in its context (a warning tells of some that are not), and without answers, as
+        `predict` is: use `Predictor`.
     """
-    files = bert_config_file, vocab_file, do_lower_case
-    whole: Any = _loaded(path, "question_answering", None, *files, name, dtype)
+    whole: Any = _loaded(
+        path,
+        head="question_answering",
+        labels=None,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        name=name,
+        dtype=dtype,
+    )
     positions = whole.config.max_position_embeddings
     length = min(384, positions) if max_seq_length is None else max_seq_length
     check("max_seq_length", length, int, high=positions)
-    of_query = min(64, length // 2) if max_query_length is None else max_query_length
-    sizes = WindowSizes(length, doc_stride, of_query)
+    query_length = min(64, length // 2) if max_query_length is None else max_query_length
+    sizes = WindowSizes(length, doc_stride, query_length)
     outputs = {name: whole.output[name] for name in ("start_logits", "end_logits")}
     return _like(whole, QuestionModel, whole.input, outputs, sizes=dataclasses.asdict(sizes))
 
 
-# ---------------------------------------------------------------------------- what they share
-
-
-def _loaded(path: Any, head: str, labels: Sequence[str] | None, *options: Any) -> BertModel:
-    """The model of a head, whose weights may be new."""
-    whole, _, new = loaded(path, head, labels, *options)
+def _loaded(path: str | os.PathLike, **options: Any) -> BertModel:
+    """The whole model of a head; logs which of its weights are new. Options: as for `loaded`."""
+    whole, _, new = loaded(path, **options)
     is_new_head = all(re.match(rf"{OUTPUT}|cls/squad/", name) for name in new)
     log_new(logging.INFO if is_new_head else logging.WARNING, path, new)
     return whole
 
 
 def _like(whole: BertModel, kind: type, inputs: Any, outputs: Any, **options: Any) -> Any:
-    """A model of a kind, of other inputs and outputs of the same layers."""
-    belongings = {"labels": whole.labels, "metadata": whole.metadata}
-    model = kind(inputs, outputs, name=whole.name, **belongings, **options)
+    """A model of a class with other inputs and outputs of the same layers.
+
+    Args:
+      whole: the model that has the layers.
+      kind: the class.
+      inputs, outputs: of Keras.
+      **options: further arguments of the class.
+    """
+    model = kind(
+        inputs,
+        outputs,
+        name=whole.name,
+        labels=whole.labels,
+        metadata=whole.metadata,
+        **options,
+    )
     model.tokenizer = whole.tokenizer
     return model

@@ -44,37 +44,47 @@ def load(
     """A model and its tokenizer, from any format that `open_weights` reads.
 
     Args:
-      path: of a checkpoint, a folder of Hugging Face's, or a .keras file; or hf:OWNER/NAME, with
-        @REVISION behind it if need be, which is fetched from Hugging Face's hub.
-      head: a name in `bert_tf.heads.NAMES`; None: the one that is found. A task's head that is
-        not found is initialised, and this is logged. Outputs are those of `make_model`'s models,
-        by name, also of a .keras file of a `classifier`, whose only output has no name. So
-        `compile` takes losses by name too, loss={"logits": ...}; with one loss use `classifier`.
+      path: a checkpoint, a Hugging Face folder, or a .keras file; or hf:OWNER/NAME[@REVISION],
+        which is fetched from Hugging Face's hub.
+      head: a name in `bert_tf.heads.NAMES`; None: the head of the files. A task's head that the
+        files lack is initialised, and this is logged. Outputs are by name, as of `make_model`,
+        also for a .keras file of a `classifier`, whose only output has no name. So `compile` takes
+        losses by name too, loss={"logits": ...}; to give one loss use `classifier`.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
-        kept, its classes in this order; for others a new one is initialised. None: its own.
-      bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them. If they
-        do, these must match; only pieces [unusedN] of the vocabulary may be replaced.
-      name: of the model; None: that of its head.
-      dtype: of its layers, a policy of Keras such as "mixed_bfloat16"; None: the global one.
+        loaded, with its classes in this order; for other labels a new head is initialised. None:
+        the labels of the files.
+      bert_config_file, vocab_file, do_lower_case: for weights whose files do not say them. If the
+        files do, these must match; only pieces [unusedN] of the vocabulary may be replaced.
+      name: the model's name; None: that of its head.
+      dtype: the policy of its layers, such as "mixed_bfloat16"; None: Keras's global one.
 
     Returns:
-      The model, whose vectors are those of word pieces; vectors of whole texts are what
-      `Predictor(path, task="embeddings")` gives. Its `labels` and `tokenizer` are saved with it in
-      a .keras file. The tokenizer cuts to the length that the model's files name
-      (max_seq_length), else to the model's positions.
+      The model and its tokenizer. The model's vectors are those of word pieces; for vectors of
+      whole texts use `Predictor(path, task="embeddings")`. A .keras file of the model holds its
+      `labels` and `tokenizer`. The tokenizer cuts to the max_seq_length of the model's files, or
+      without one to the number of positions.
 
     Raises:
-      InputError: there is no such model, it lacks a head that predicts tokens, what is given is
-        another model's, or labels are missing or no list of different names.
+      InputError: there is no such model; it lacks a head that predicts tokens; a file or the case
+        is another model's; or labels are missing or not a list of different names.
     """
-    options = bert_config_file, vocab_file, do_lower_case, name, dtype
-    model, tokenizer, new = loaded(path, head, labels, *options)
+    model, tokenizer, new = loaded(
+        path,
+        head=head,
+        labels=labels,
+        bert_config_file=bert_config_file,
+        vocab_file=vocab_file,
+        do_lower_case=do_lower_case,
+        name=name,
+        dtype=dtype,
+    )
     log_new(logging.WARNING, path, new)
     return model, tokenizer
 
 
 def loaded(
     path: str | os.PathLike,
+    *,
     head: str | None,
     labels: Sequence[str] | None,
     bert_config_file: str | None,
@@ -83,46 +93,55 @@ def loaded(
     name: str | None,
     dtype: Any,
 ) -> tuple[BertModel, FullTokenizer, list[str]]:
-    """As `load`, with the names of new weights that the head reads, which are not logged."""
+    """As `load`, and the names of the new weights that the head reads, which it does not log."""
     weights = open_weights(path)
     config = loading.config_of(weights, bert_config_file)
     tokenizer = loading.tokenizer_of(weights, config, vocab_file, do_lower_case)
     tokenizer.max_length = length_of(weights, config)
-    if (first := tokenizer.inv_vocab[0]) != "[PAD]":
-        logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first)
-    found = weights.metadata.task or shown_head(weights)
-    head = head or found
+    first_piece = tokenizer.inv_vocab[0]
+    if first_piece != "[PAD]":
+        logging.warning("%s: id 0 is %r, not padding: never leave out the mask.", path, first_piece)
+    saved_head = weights.metadata.task or shown_head(weights)
+    head = head or saved_head
     if head is None:
         known = f"one of {', '.join(NAMES)}"
         received = f"{path}, with another head ({', '.join(head_weights(weights)[:3])})"
         remedy = "choose one of these with head=; keras.models.load_model keeps a head of your own"
         raise InputError(received, known, remedy)
     wanted = head_named(head)
-    weights, labels, is_kept = _match_labels(weights, wanted, found, labels)
+    weights, labels, is_loaded = _match_labels(weights, wanted, saved_head, labels)
     sizes: dict[str, Any] = {
         "num_classes": len(labels) if labels else weights.num_classes,
         "num_choices": weights.metadata.num_choices or DEFAULT_CHOICES,
     }
-    taken = {size: sizes[size] for size in wanted.sizes}
-    model = make_model(wanted.name, config, name=name, dtype=dtype, **taken)
-    report = _put_weights(model, weights, wanted, is_kept)
+    sizes_of_head = {size: sizes[size] for size in wanted.sizes}
+    model = make_model(wanted.name, config, name=name, dtype=dtype, **sizes_of_head)
+    report = _put_weights(model, weights, wanted, is_loaded)
     _log_unused(path, report)
     model.labels = labels
     model.tokenizer = tokenizer
-    model.metadata |= _metadata(weights, wanted, same=head == found)
+    model.metadata |= _metadata(weights, wanted, same=head == saved_head)
     reads_pooler = re.match(wanted.required, POOLER) or "pooled_output" in wanted.outputs
-    new = [name for name in report.missing if reads_pooler or not re.match(_OF_POOLER, name)]
-    return model, tokenizer, new
+    new = report.missing
+    if not reads_pooler:
+        new = [name for name in new if not re.match(_OF_POOLER, name)]
+    return model, tokenizer, list(new)
 
 
 def length_of(weights: Weights, config: BertConfig) -> int:
-    """The longest sequence: as the model's files say, else the number of its positions."""
+    """The longest sequence: max_seq_length of the model's files, or the number of positions."""
     longest = config.max_position_embeddings
     return min(weights.metadata.max_seq_length or longest, longest)
 
 
 def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
-    """What belongs to the model besides labels and tokenizer; `same`: with the head it had."""
+    """The model's metadata besides labels and tokenizer.
+
+    Args:
+      weights: the weights that are loaded.
+      head: the model's head.
+      same: whether it is the head of the files.
+    """
     metadata = weights.metadata
     if not head.reads_windows and (metadata.doc_stride or metadata.document_context):
         logging.warning(
@@ -131,19 +150,21 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             weights.path,
         )
     known = metadata.known()
-    of_others = {
+    dropped = {
         *names_with(ModelMetadata, "of_part"),
         *names_with(ModelMetadata, "of_weights"),
         *names_with(ModelMetadata, "of_windows"),
     }
     if head.reads_windows:
-        of_others -= {"doc_stride"}
-    known = {n: known[n] for n in known if n == "origin" or (same and n not in of_others)}
+        dropped -= {"doc_stride"}
+    names = [name for name in known if name == "origin" or (same and name not in dropped)]
+    values = {name: known[name] for name in names}
     if same and metadata.null_score_diff_threshold:
         logging.warning(
             "%s: the threshold of no answer, %s, is not kept, as the model may be trained further; "
             "give it as null_score_diff_threshold to what answers, or find it by bert-tf squad.",
-            *(weights.path, metadata.null_score_diff_threshold),
+            weights.path,
+            metadata.null_score_diff_threshold,
         )
     if same and metadata.thresholds:
         logging.warning(
@@ -151,44 +172,63 @@ def _metadata(weights: Weights, head: Head, *, same: bool) -> dict[str, Any]:
             "bert-tf classify --threshold finds them, and Predictor uses those of this folder.",
             weights.path,
         )
-    return known | ({"task": head.name} if head.is_ambiguous else {})
+    if head.is_ambiguous:
+        values["task"] = head.name
+    return values
 
 
 def _put_weights(
-    model: BertModel, weights: Weights, head: Head, is_kept: bool
+    model: BertModel, weights: Weights, head: Head, is_loaded: bool
 ) -> loading.LoadReport:
-    """Loads the encoder, and the head if that is kept; returns what was loaded."""
-    required = head.required if is_kept or isinstance(head, Pretraining) else ENCODER
-    skip = None if is_kept else OUTPUT
+    """Loads the encoder, and the head if `is_loaded`; returns what was loaded."""
+    required = head.required if is_loaded or isinstance(head, Pretraining) else ENCODER
+    skip = None if is_loaded else OUTPUT
     return load_checkpoint(model, weights, required=required, skip=skip)
 
 
 def _log_unused(path: str | os.PathLike, report: loading.LoadReport) -> None:
-    """Logs weights that the model has no place for; a pooler that is not wanted is no loss.
+    """Logs the weights that the model has no layer for, except a pooler's.
 
-    Of a head in whose place there is a new one, the new weights are logged.
+    The weights of a head that a new one replaces are not among them: the new ones are logged.
     """
-    new = {*report.missing}
-    unused = [x for x in report.unused if x not in new and not re.match(_OF_POOLER, x)]
+    replaced = {*report.missing}
+    unused = []
+    for name in report.unused:
+        if name not in replaced and not re.match(_OF_POOLER, name):
+            unused.append(name)
     if unused:
-        text = "%s: %d weights are not used, such as %s. The model has no layer for them."
-        logging.warning(text, path, len(unused), ", ".join(unused[:5]))
+        message = "%s: %d weights are not used, such as %s. The model has no layer for them."
+        logging.warning(message, path, len(unused), ", ".join(unused[:5]))
 
 
 def log_new(level: int, path: str | os.PathLike, new: Sequence[str]) -> None:
-    """Logs that weights are new; nothing if none is."""
+    """Logs the names of new weights, if there are any."""
     if new:
-        text = "%s: these weights are new, train them before you use the model: %s"
-        logging.log(level, text, path, ", ".join(new))
+        message = "%s: these weights are new, train them before you use the model: %s"
+        logging.log(level, message, path, ", ".join(new))
 
 
 def _match_labels(
-    weights: Weights, head: Head, found: str | None, labels: Sequence[str] | None
+    weights: Weights, head: Head, saved_head: str | None, labels: Sequence[str] | None
 ) -> tuple[Weights, tuple[str, ...] | None, bool]:
-    """The weights with their classes in the order of the labels, the labels, is the head kept."""
-    # Without a `task` the files do not say which of the heads that look alike it is.
-    are_alike = found is not None and head.is_ambiguous and head_named(found).is_ambiguous
-    is_same = head.name == found or (are_alike and head.has_names and weights.metadata.task is None)
+    """Puts the classes of a saved head into the order of labels.
+
+    Args:
+      weights: the weights that are loaded.
+      head: the model's head.
+      saved_head: the name of the head of the files.
+      labels: as of `load`.
+
+    Returns:
+      The weights, the labels, and whether the head of the files is loaded.
+
+    Raises:
+      InputError: labels are missing, or are not a list of different names.
+    """
+    is_same = head.name == saved_head
+    if saved_head is not None and weights.metadata.task is None and head.has_names:
+        # Without a `task` the files do not say which of the heads that look alike it is.
+        is_same |= head.is_ambiguous and head_named(saved_head).is_ambiguous
     if not head.has_names:
         return weights, None, is_same
     if labels is None:
@@ -199,23 +239,25 @@ def _match_labels(
     labels = _checked_names(labels, getattr(head, "least_names", 1))
     if not is_same or "output_weights" not in weights.shapes:
         return weights, labels, False
-    kept = in_order_of(weights, labels)
-    if kept is None:
-        says = "%s has a head for %s, which is not taken."
-        logging.warning(says, weights.path, classes_of(weights))
-    return kept or weights, labels, kept is not None
+    ordered = in_order_of(weights, labels)
+    if ordered is None:
+        message = "%s has a head for %s, which is not taken."
+        logging.warning(message, weights.path, classes_of(weights))
+        return weights, labels, False
+    return ordered, labels, True
 
 
 def _checked_names(labels: Any, least: int) -> tuple[str, ...]:
     """The names of classes, in their order.
 
     Raises:
-      InputError: they are no ordered collection of different texts, or fewer than `least`.
+      InputError: they are not an ordered collection of different texts, or fewer than `least`.
     """
     is_ordered = hasattr(labels, "__getitem__") and not isinstance(labels, str | bytes | Mapping)
     names = tuple(labels) if is_ordered else ()
     are_names = all(isinstance(name, str) and name for name in names)
-    if not are_names or not least <= len(names) == len({*names}):
+    are_different = len(names) == len({*names})
+    if not are_names or not are_different or len(names) < least:
         wanted = f"{least} or more different names, as a list of strings"
         remedy = "correct labels; sorted(set(column)) lists the names in a column"
         raise InputError(f"labels={quoted(labels, 200)}", wanted, remedy)

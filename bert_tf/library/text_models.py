@@ -1,18 +1,18 @@
-"""Models whose `fit`, `evaluate` and `predict` take texts, words or questions as they are.
+"""Models whose `fit`, `evaluate` and `predict` take texts, words or questions.
 
-    TextModel       texts, or pairs of them        labels of texts
-    WordModel       lists of words                 a tag for each
-    QuestionModel   questions and contexts         answers
+    TextModel       texts, or pairs of them        a label for each
+    WordModel       lists of words                 a tag for each word
+    QuestionModel   questions and contexts         an answer for each
 
-`classifier`, `token_classifier` and `question_answerer` (fit_models.py) give them, and
-`keras.models.load_model` gives them back. They are `BertModel`s that compile themselves, and whose
-methods convert what they are given to arrays first:
+`classifier`, `token_classifier` and `question_answerer` (fit_models.py) make them, and
+`keras.models.load_model` loads them. They are `BertModel`s that compile themselves, and whose
+methods convert their arguments to arrays first:
 
-    texts    -> ids by the model's tokenizer
-    labels   -> numbers by the model's names of labels
-    weights  -> one for each label, those of classes among them
+    texts    -> ids, by the model's tokenizer
+    labels   -> numbers, by the model's names of labels
+    weights  -> a weight for each label: its sample's times its class's
 
-This module loads no TensorFlow, which the models need not have.
+This module does not load TensorFlow: the models work with other backends of Keras.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ from bert_tf.modeling.inputs import check_inputs
 from bert_tf.modeling.models import BertModel
 from bert_tf.training.plan import steps_of_fit
 
-OF_FIT = "_use_cached_eval_dataset"  # what Keras's `fit` alone gives to `evaluate`
+OF_FIT = "_use_cached_eval_dataset"  # an argument that only Keras's `fit` gives to `evaluate`
 Arrays = tuple[Any, Any, Any]  # x, y, sample_weight
 
 
@@ -40,8 +40,8 @@ Arrays = tuple[Any, Any, Any]  # x, y, sample_weight
 class TextModel(BertModel):
     """A model that `fit` trains on texts and names of labels: logits [B, C] of C labels.
 
-    Unless somebody else has compiled it, `fit` compiles it for its own steps, with the optimizer
-    and schedule of run_classifier.py, cross entropy and accuracy.
+    Unless you compile it, each `fit` compiles it with cross entropy, accuracy, and the optimizer
+    and schedule of run_classifier.py for the steps of that call.
     """
 
     _has_trained = False
@@ -63,7 +63,7 @@ class TextModel(BertModel):
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """Trains on texts and labels as they are; all else is as of Keras's `fit`.
+        """Trains on texts and labels; all else is as in Keras's `fit`.
 
         Args:
           x: texts, a list of strings or a column of pandas or datasets; pairs, a list of tuples of
@@ -72,27 +72,29 @@ class TextModel(BertModel):
             For models of words: lists of words. For models of questions: (questions, contexts).
           y: names of labels, or their numbers. For models of words: a list of names for each list
             of words. For models of questions: answers, {"text": ["1386"], "answer_start": [24]}.
-          batch_size, epochs, verbose, callbacks, validation_split, shuffle: as of Keras.
+          batch_size, epochs, verbose, callbacks, validation_split, shuffle: as in Keras.
           validation_data: (x, y), or (x, y, sample_weight), of the same kinds; or a dataset.
-          class_weight: how often a label counts, by name or number; others count once. Or
-            "balanced", with which all labels count alike: rows / (labels * rows of the label), of
-            rows whose sample_weight is not 0; not for datasets.
-          sample_weight: one for each text; for models of words one for each sentence, or a list of
-            one for each word of each.
+          class_weight: weights of labels, by name or number; the others have weight 1. Or
+            "balanced": all labels count alike, rows / (labels * rows of the label), where rows with
+            a sample_weight of 0 do not count; not for datasets.
+          sample_weight: a weight for each text. For models of words a weight for each sentence, or
+            for each word of each sentence.
           **kwargs: further arguments of Keras's `fit`.
 
         Returns:
           The history of losses and metrics.
 
         Raises:
-          InputError: something is not of these kinds, or the model cannot be trained as it is.
+          InputError: an argument is not of these kinds, or the optimizer's schedule is over.
         """
         x, y, sample_weight = self._arrays(x, y, sample_weight, class_weight)
         if validation_data is not None:
             validation_data = self._validation(validation_data)
         if not self.compiled or self._is_compiled_by_itself:
+            num_rows, num_batches = _sizes(x)
             steps = steps_of_fit(
-                *_sizes(x),
+                num_rows,
+                num_batches,
                 batch_size=batch_size,
                 validation_split=0.0 if validation_data is not None else validation_split,
                 steps_per_epoch=kwargs.get("steps_per_epoch"),
@@ -121,9 +123,9 @@ class TextModel(BertModel):
     def evaluate(
         self, x: Any = None, y: Any = None, *args: Any, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
-        """Loss and metrics of texts and labels; arguments as of `fit`, and of Keras's `evaluate`.
+        """Loss and metrics of texts and labels; arguments as in `fit`, and in Keras's `evaluate`.
 
-        A model that nobody has compiled compiles itself.
+        A model that is not compiled compiles itself.
 
         Raises:
           InputError: as `fit`.
@@ -135,7 +137,7 @@ class TextModel(BertModel):
         return super().evaluate(x, y, *args, sample_weight=sample_weight, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """The model's outputs for texts, or ids; arguments as of `fit`, and of Keras's `predict`.
+        """The model's outputs for texts, or ids; arguments as in `fit`, and in Keras's `predict`.
 
         Raises:
           InputError: as `fit`.
@@ -150,32 +152,33 @@ class TextModel(BertModel):
         class_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """A step on texts and labels; arguments as of `fit`, and of Keras's `train_on_batch`."""
+        """A step on texts and labels; arguments as in `fit`, and in Keras's `train_on_batch`."""
         x, y, sample_weight = self._arrays(x, y, sample_weight, class_weight)
         return super().train_on_batch(x, y, sample_weight=sample_weight, **kwargs)
 
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any) -> Any:
-        """Loss and metrics of a batch; arguments as of `fit`, and of Keras's `test_on_batch`."""
+        """Loss and metrics of a batch; arguments as in `fit`, and in Keras's `test_on_batch`."""
         x, y, sample_weight = self._arrays(x, y, sample_weight)
         return super().test_on_batch(x, y, sample_weight=sample_weight, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """The model's outputs for a batch of texts, or ids; arguments as of `fit`."""
+        """The model's outputs for a batch of texts, or ids; arguments as in `fit`."""
         return super().predict_on_batch(self._checked_inputs(x))
 
     # ------------------------------------------------------------------------ texts and labels
 
     def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
-        """Texts as ids, labels as numbers; without labels None.
+        """Texts as ids, labels as numbers (without labels None), and the weights.
 
         Raises:
-          InputError: something is no text, or a label is unknown.
+          InputError: an item is not a text, or a label is unknown.
         """
-        x = _arrays_module().ids_of_texts(self.tokenizer, x)
-        return x, None if y is None else self._numbers(y), sample_weight
+        ids = _arrays_module().ids_of_texts(self.tokenizer, x)
+        numbers = None if y is None else self._numbers(y)
+        return ids, numbers, sample_weight
 
     def _checked_inputs(self, x: Any) -> Any:
-        """What `predict` is given, as arrays, checked as a call's; of a dataset the batches."""
+        """The argument of `predict` as arrays that the model takes, or as a dataset of them."""
         if hasattr(x, "element_spec"):
             return self._dataset(x)
         if _is_stream(x):
@@ -185,10 +188,13 @@ class TextModel(BertModel):
         named = check_inputs(self, x)
         if not isinstance(x, Mapping):
             return x
-        return {name: x if hasattr(x, "shape") else np.asarray(x) for name, x in named.items()}
+        arrays = {}
+        for name, value in named.items():
+            arrays[name] = value if hasattr(value, "shape") else np.asarray(value)
+        return arrays
 
     def _arrays(self, x: Any, y: Any, sample_weight: Any, class_weight: Any = None) -> Arrays:
-        """What `fit` is given, as arrays: likewise, with labels, and weights for them."""
+        """The arguments of `fit` as arrays: inputs, labels, and a weight for each label."""
         if hasattr(x, "element_spec"):
             return self._dataset(x, class_weight), y, sample_weight
         if _is_stream(x):
@@ -218,29 +224,31 @@ class TextModel(BertModel):
         if not isinstance(data, tuple | list) or not 2 <= len(data) <= 3:
             received = f"validation_data={reprlib.repr(data)}"
             raise InputError(received, "(x, y) or (x, y, sample_weight)", "give a tuple")
-        x, y, sample_weight = self._arrays(*data, *[None] * (3 - len(data)))
+        sample_weight = data[2] if len(data) == 3 else None
+        x, y, sample_weight = self._arrays(data[0], data[1], sample_weight)
         return (x, y) if sample_weight is None else (x, y, sample_weight)
 
     def _dataset(self, dataset: Any, class_weight: Any = None) -> Any:
         """A dataset of batches, its texts as ids and its names of labels as numbers."""
-        tokenizer = self.tokenizer if hasattr(self, "tokenizer") else None
         arrays = _arrays_module()
-        given = dataset.element_spec
-        dataset = arrays.dataset_of_ids(dataset, tokenizer, self.labels)
-        _, *more = dataset.element_spec if isinstance(dataset.element_spec, tuple) else (None,)
-        if self.labels and more and hasattr(more[0], "shape"):
-            self._check_rank(more[0].shape)
-            if given[1] == more[0]:  # else they were names
-                dataset = self._checked_batches(arrays, dataset, more[0])
+        spec_before = dataset.element_spec
+        dataset = arrays.dataset_of_ids(dataset, getattr(self, "tokenizer", None), self.labels)
+        spec = dataset.element_spec
+        has_labels = isinstance(spec, tuple) and len(spec) > 1
+        if self.labels and has_labels and hasattr(spec[1], "shape"):
+            self._check_rank(spec[1].shape)
+            were_numbers = spec_before[1] == spec[1]
+            if were_numbers:
+                dataset = self._checked_batches(arrays, dataset, spec[1])
         if class_weight is None:
             return dataset
         return arrays.weighted(dataset, self._class_weights(class_weight))
 
     def _checked_batches(self, arrays: Any, dataset: Any, spec: Any) -> Any:
-        """A dataset whose labels, where they are numbers, are checked as they come.
+        """A dataset that fails at a label that is not a place; labels that are floats pass.
 
         Raises:
-          InputError: names of labels are numbers, and not those of their places.
+          InputError: the name of a label is a number, and not that of its place.
         """
         if not spec.dtype.is_integer:
             return dataset
@@ -253,14 +261,17 @@ class TextModel(BertModel):
     @property
     def _names_of_other_places(self) -> list[str]:
         """The names of labels that are whole numbers, and not those of their places."""
-        names = enumerate(self.labels or ())
-        return [x for place, x in names if re.fullmatch("-?[0-9]+", x) and x != str(place)]
+        names = []
+        for place, name in enumerate(self.labels or ()):
+            if re.fullmatch("-?[0-9]+", name) and name != str(place):
+                names.append(name)
+        return names
 
     def _numbers(self, y: Any) -> Any:
         """Labels by name or number as an array of numbers.
 
         Raises:
-          InputError: they are no column, or one is neither.
+          InputError: they are not a column, or one is neither a name nor a number of a label.
         """
         if isinstance(y, Mapping) and isinstance(self.output, Mapping):
             return {name: self._numbers(values) for name, values in y.items()}
@@ -273,7 +284,7 @@ class TextModel(BertModel):
         return array
 
     def _places(self, array: np.ndarray) -> np.ndarray:
-        """The places of labels that are numbers, of any shape, where names are numbers."""
+        """Numbers of any shape as places: those that are names of labels become their places."""
         if not self._names_of_other_places:
             return array
         is_whole = np.isfinite(array) & (array == np.floor(array))
@@ -286,14 +297,14 @@ class TextModel(BertModel):
         return replaced
 
     def _places_of(self, numbers: Collection[int]) -> dict[int, int]:
-        """The places of numbers that are names of labels; {}: they are places themselves.
+        """The places of numbers that are names of labels; {} if the numbers are places.
 
         Raises:
-          InputError: each could be either.
+          InputError: the numbers could be names or places.
         """
         names = self.labels or ()
         by_name = {number: names.index(str(number)) for number in numbers if str(number) in names}
-        if len(by_name) < len(numbers):  # some are no names: all are places, or refused
+        if len(by_name) < len(numbers):  # some are not names: all are places, or wrong
             return {}
         are_places = all(0 <= number < len(names) for number in numbers)
         wrong = [number for number, place in by_name.items() if number != place]
@@ -303,18 +314,19 @@ class TextModel(BertModel):
         return by_name
 
     def _array_of_labels(self, y: Any) -> np.ndarray:
+        """Labels in a list or a column, by name or number, as an array of numbers."""
         labels = column_of(y)
         if labels is None:
             received = f"labels of type {type(y).__name__}: {reprlib.repr(y)}"
             raise InputError(received, "a list, an array or a column", "give one label a row")
-        with contextlib.suppress(ValueError):  # of rows of unequal length
+        with contextlib.suppress(ValueError):  # rows of unequal length
             array = np.asarray(labels)
             if array.dtype.kind in "biuf":
                 return self._places(array)
         return np.array([self._number(label) for label in labels], np.int64)
 
     def _number(self, label: Any) -> int:
-        """The number of a label.
+        """The number of a label, which is given by name or number.
 
         Raises:
           InputError: there is no such label.
@@ -334,27 +346,30 @@ class TextModel(BertModel):
 
     @property
     def _num_labels(self) -> int:
-        """How many there are: the logits of a text, or of a word.
+        """The number of labels: the logits of a text, or of a word.
 
         Raises:
-          InputError: the model has outputs of several kinds.
+          InputError: the model has several outputs.
         """
         if isinstance(self.output, Mapping):
-            received, remedy = f"{self.name}, a model with several outputs", "give sample_weight"
-            raise InputError(received, "one of logits, for names and class_weight", remedy)
+            received = f"{self.name}, a model with several outputs"
+            expected = "one of logits, for names and class_weight"
+            raise InputError(received, expected, "give sample_weight")
         return self.output.shape[-1]
 
     def _check_labels(self, y: np.ndarray) -> None:
-        """Refuses numbers that are those of no label, or a row of them for a text."""
+        """Refuses numbers that no label has, and labels that are a row of numbers each."""
         self._check_rank(y.shape)
-        most, names = self._num_labels, self.labels
-        wrong = y[(y < 0) | (y >= most) | (y != np.floor(y))]
+        num_labels = self._num_labels
+        wrong = y[(y < 0) | (y >= num_labels) | (y != np.floor(y))]
         if wrong.size:
-            wanted = f"0 to {most - 1}" + (f", the places of {', '.join(names)}" if names else "")
-            raise InputError(f"the label {wrong[0]}", wanted, "correct it, or give names")
+            expected = f"0 to {num_labels - 1}"
+            if self.labels:
+                expected += f", the places of {', '.join(self.labels)}"
+            raise InputError(f"the label {wrong[0]}", expected, "correct it, or give names")
 
     def _check_rank(self, shape: Any) -> None:
-        """Refuses the shape of labels that are a row of numbers each."""
+        """Refuses the shape of labels that are a row of numbers each, such as one-hot labels."""
         if len(shape) == len(self.output.shape) and shape[-1] == self._num_labels > 1:
             received = f"labels of shape {list(shape)}, a row of numbers each"
             remedy = "give np.argmax(labels, axis=-1); for several labels a text see library.md"
@@ -363,33 +378,33 @@ class TextModel(BertModel):
     # ------------------------------------------------------------------------ weights
 
     def _weights(self, class_weight: Any, y: Any, sample_weight: np.ndarray | None) -> np.ndarray:
-        """The weight of each label: that of its class, times its own; float32, as the labels."""
+        """The weights of labels, the sample's times the class's: float32, of the labels' shape."""
         if not isinstance(y, np.ndarray):
-            received, remedy = "class_weight without one label a row", "leave it out"
-            raise InputError(received, "labels that have weights", remedy)
+            received = "class_weight without one label a row"
+            raise InputError(received, "labels that have weights", "leave it out")
         self._check_labels(y)
-        given = np.ones(y.shape) if sample_weight is None else sample_weight
-        if given.shape != y.shape[: given.ndim]:
-            received = f"sample_weight of shape {list(given.shape)}, labels of {list(y.shape)}"
+        weights = np.ones(y.shape) if sample_weight is None else sample_weight
+        if weights.shape != y.shape[: weights.ndim]:
+            received = f"sample_weight of shape {list(weights.shape)}, labels of {list(y.shape)}"
             raise InputError(received, "a weight for each row or label", "correct sample_weight")
-        given = given.reshape(given.shape + (1,) * (y.ndim - given.ndim))
-        given = np.broadcast_to(given, y.shape)
-        of_classes = self._class_weights(class_weight, y[given > 0])
-        return np.asarray(of_classes[y.astype(np.int64)] * given, np.float32)
+        weights = weights.reshape(weights.shape + (1,) * (y.ndim - weights.ndim))
+        weights = np.broadcast_to(weights, y.shape)
+        class_weights = self._class_weights(class_weight, y[weights > 0])  # [C]
+        return np.asarray(class_weights[y.astype(np.int64)] * weights, np.float32)
 
     def _class_weights(self, class_weight: Any, y: np.ndarray | None = None) -> np.ndarray:
         """The weights of the C classes in their order, float64 [C].
 
         Args:
-          class_weight: as of `fit`.
-          y: the labels that count, of any shape; None: they cannot be counted.
+          class_weight: as in `fit`.
+          y: the labels that count, of any shape; None if they cannot be counted.
 
         Raises:
-          InputError: they are neither by label nor "balanced".
+          InputError: they are neither a dict by label nor "balanced".
         """
-        classes = self._num_labels
+        num_labels = self._num_labels
         if isinstance(class_weight, Mapping):
-            weights = np.ones(classes)
+            weights = np.ones(num_labels)
             numbers = [self._number(label) for label in class_weight]
             weights[numbers] = _weights_of_rows([*class_weight.values()], "class_weight")
             return weights
@@ -397,8 +412,8 @@ class TextModel(BertModel):
             received = f"class_weight={reprlib.repr(class_weight)}"
             expected = "a dict by label" + ("" if y is None else ', or "balanced"')
             raise InputError(received, expected, "correct class_weight")
-        counts = np.bincount(y.astype(np.int64), minlength=classes)
-        return len(y) / (classes * np.maximum(counts, 1))
+        counts = np.bincount(y.astype(np.int64), minlength=num_labels)
+        return len(y) / (num_labels * np.maximum(counts, 1))
 
     # ------------------------------------------------------------------------ compiling
 
@@ -430,11 +445,11 @@ class TextModel(BertModel):
         self.optimizer.is_of_one_fit = True
 
     def _is_logits(self, name: str | None) -> bool:  # noqa: ARG002
-        """Whether an output is one of logits: all are."""
+        """Whether an output holds logits: all do."""
         return True
 
     def _check_schedule(self, callbacks: Any = None) -> None:
-        """Refuses an optimizer whose rate has come to its end, or that a callback cannot set."""
+        """Refuses an optimizer whose schedule is over, and callbacks that cannot set its rate."""
         optimizer: Any = self.optimizer
         optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # of LossScaleOptimizer
         _refuse_setting_rates(callbacks, optimizer)
@@ -448,11 +463,11 @@ class TextModel(BertModel):
             raise InputError(received, "a learning rate above 0", remedy)
 
     def get_compile_config(self) -> dict[str, Any] | None:
-        """As Keras's own; None of a model that compiles itself, as its copy will."""
+        """As Keras's own; None for a model that compiles itself, as its copy will."""
         return None if self._is_compiled_by_itself else super().get_compile_config()
 
     def compile_from_config(self, config: dict[str, Any] | None) -> None:
-        """As Keras's own; nothing for a clone of a model that compiles itself."""
+        """As Keras's own; does nothing for a copy of a model that compiles itself."""
         if config is not None:
             super().compile_from_config(config)
 
@@ -463,19 +478,19 @@ class WordModel(TextModel):
 
     def compile_options(self) -> dict[str, Any]:
         """Loss and metrics, as arguments of `compile`: means over words."""
-        options = {"from_logits": True, "reduction": "mean_with_sample_weight"}
-        loss = keras.losses.SparseCategoricalCrossentropy(**options)
+        loss = keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        )
         return {"loss": loss, "weighted_metrics": ["accuracy"]}
 
     def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
         """Lists of words as ids [B, S] and word_positions [B, W], tags and weights [B, W].
 
         Raises:
-          InputError: a sentence is no list of words or too long, or its tags or weights are not as
-            many as its words.
+          InputError: a sentence is not a list of words or is too long, or the number of its tags
+            or weights is not that of its words.
         """
-        module = _arrays_module()
-        return module.of_words(self.tokenizer, self._number, x, y, sample_weight)
+        return _arrays_module().of_words(self.tokenizer, self._number, x, y, sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -483,8 +498,8 @@ class QuestionModel(TextModel):
     """A model that `fit` trains on questions: start_logits and end_logits, [B, S] each.
 
     Attributes:
-      sizes: max_seq_length, doc_stride and max_query_length of the windows of long contexts; those
-        that it lacks, as of a clone, are the defaults of `WindowSizes`.
+      sizes: max_seq_length, doc_stride and max_query_length of the windows of long contexts. Those
+        that are missing, as in a clone, are the defaults of `WindowSizes`.
     """
 
     def __init__(
@@ -500,26 +515,26 @@ class QuestionModel(TextModel):
         self.sizes = dict(sizes)
 
     def get_config(self) -> dict[str, Any]:
-        """What the constructor makes the model of."""
+        """The arguments of the constructor, as Keras saves them."""
         return {**super().get_config(), "sizes": dict(self.sizes)}
 
     def compile_options(self) -> dict[str, Any]:
-        """Losses, as arguments of `compile`: half of that of starts and ends each."""
-        names = ("start_logits", "end_logits")
-        loss = keras.losses.SparseCategoricalCrossentropy
-        losses = {name: loss(from_logits=True) for name in names}
-        return {"loss": losses, "loss_weights": dict.fromkeys(names, 0.5)}
+        """Losses, as arguments of `compile`: the mean of the losses of starts and ends."""
+        losses = {}
+        for name in ("start_logits", "end_logits"):
+            losses[name] = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return {"loss": losses, "loss_weights": dict.fromkeys(losses, 0.5)}
 
     def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
         """Windows of (questions, contexts), and where their answers are.
 
         Raises:
-          InputError: an answer is not as in SQuAD's files, or none is in its context.
+          InputError: an answer is not as in SQuAD's files, or no answer is in its context.
         """
         return _arrays_module().of_questions(self.tokenizer, self.sizes, x, y, sample_weight)
 
 
-# ---------------------------------------------------------------------------- what is given
+# ---------------------------------------------------------------------------- kinds of arguments
 
 
 def is_of_numbers(x: Any) -> bool:
@@ -529,7 +544,7 @@ def is_of_numbers(x: Any) -> bool:
 
 
 def column_of(x: Any) -> list[Any] | None:
-    """The items of a list, an array or a column; of a single text this; None for anything else."""
+    """The items of a list, an array or a column; [x] of a single text; None of anything else."""
     if isinstance(x, str | bytes):
         return [x]
     if isinstance(x, Mapping) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
@@ -546,7 +561,7 @@ def _is_of_ids(x: Any) -> bool:
 
 
 def _is_stream(x: Any) -> bool:
-    """Whether x gives batches: a generator, a PyDataset, a loader of PyTorch."""
+    """Whether x yields batches: a generator, a PyDataset, a loader of PyTorch."""
     is_iterable = isinstance(x, Iterable) and not hasattr(x, "__getitem__")
     return isinstance(x, keras.utils.PyDataset) or (is_iterable and not isinstance(x, Collection))
 
@@ -559,14 +574,13 @@ def _refuse_setting_rates(callbacks: Any, optimizer: keras.Optimizer) -> None:
             continue
         if isinstance(optimizer.get_config().get("learning_rate"), Mapping):  # of a schedule
             received = f"{type(callback).__name__} with a learning rate that has a schedule"
-            remedy = (
-                "compile with bert_tf.training.optimization.AdamWeightDecay(5e-5), or leave it out"
-            )
+            fixed = "bert_tf.training.optimization.AdamWeightDecay(5e-5)"
+            remedy = f"compile with {fixed}, or leave it out"
             raise InputError(received, "a rate that is a number", remedy)
 
 
 def _sizes(x: Any) -> tuple[int | None, int | None]:
-    """How many rows arrays have, how many batches anything else; None: unknown."""
+    """The number of rows of arrays, the number of batches of anything else; None: unknown."""
     parts = keras.tree.flatten(x)
     if all(hasattr(part, "shape") for part in parts):
         return parts[0].shape[0], None
@@ -579,16 +593,16 @@ def _weights_of_rows(weights: Any, name: str = "sample_weight") -> np.ndarray:
     """Weights as an array, float32.
 
     Raises:
-      InputError: they are no numbers.
+      InputError: they are not numbers.
     """
     try:
-        given = weights if hasattr(weights, "shape") else [*weights]
-        return np.asarray(given, np.float32)
+        items = weights if hasattr(weights, "shape") else [*weights]
+        return np.asarray(items, np.float32)
     except (TypeError, ValueError):
         received = f"{name} {reprlib.repr(weights)}"
         raise InputError(received, "a number each", f"correct {name}") from None
 
 
 def _arrays_module() -> Any:
-    """What makes arrays of texts; it needs TensorFlow, which the models need not have."""
+    """The module that makes arrays of texts. It needs TensorFlow, the models do not."""
     return importlib.import_module("bert_tf.library.arrays")

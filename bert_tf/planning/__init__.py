@@ -1,11 +1,11 @@
-"""What a training run will need on GPUs and TPUs, before it starts: its memory.
+"""The memory that a training run needs on GPUs and TPUs, computed before it starts.
 
-    workload     what is trained, how and on what; the parameters by part
+    workload     model, batch, precision and devices; the parameters by part
     memory       bytes by purpose at the peak of a step; the largest batch that fits
     steps        the trainer of a workload and a batch for it, which needs TensorFlow
 
-The first two are arithmetic on sizes: nothing is built, no device is needed, and TensorFlow is not
-loaded. Dimensions are those of modeling/layers.py, and here also
+The first two are arithmetic on sizes: they build nothing, need no device, and do not load
+TensorFlow. Dimensions are those of modeling/layers.py, and here also
 
     M masked positions of a batch, B * P    T tokens of a batch, B * S    L layers    C classes
 

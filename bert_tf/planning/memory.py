@@ -1,14 +1,14 @@
 """Bytes of a training step by purpose, on one GPU or TPU, as XLA's compilers lay them out.
 
-Constant are the weights, the moments, the batch, and the sums of gradients if these are
-accumulated. The rest changes in the course of a step:
+The weights, the moments, the batch, and the sums of accumulated gradients are constant. The rest
+changes in the course of a step:
 
-    head         each block keeps what its gradient needs; the head adds its own
-    gradients    block by block from the last, kept values are freed and gradients come
+    head         each block has kept the arrays of its gradient; the head adds its own
+    gradients    block by block from the last, kept arrays are freed and gradients come
     update       all gradients, for the norm that clips them; nothing is kept any more
 
-This was read off the buffers that the compilers assign to BERT's layers in bfloat16 where they
-recompute nothing of their own accord (benchmarks/compilers.py compares the largest batches):
+This is read off the buffers that the compilers assign to BERT's layers in bfloat16 if they
+recompute nothing by themselves (benchmarks/compilers.py compares the largest batches):
 
     attention      its probabilities are computed again (`StepConfig.recompute_attention`): those
                    before and after dropout exist for one block at a time, with dropout's masks
@@ -22,8 +22,8 @@ recompute nothing of their own accord (benchmarks/compilers.py compares the larg
     gradients      of kernels they wait in the precision of the layers for the norm that clips them.
                    The word table's is computed at once on TPUs; GPUs leave it, and keep the logits
                    that it needs, until the blocks are done
-    order          GPUs compute attention again as soon as a block's gradient is there, beside what
-                   the feed-forward half has kept; TPUs when that is free
+    order          GPUs compute attention again as soon as a block's gradient is there, beside the
+                   arrays of the feed-forward half; TPUs when these are free
 
 With `recompute` a block keeps only its input, T * D, and the rest exists for one block at a time.
 """
@@ -32,8 +32,8 @@ import dataclasses
 
 from bert_tf.planning.workload import FLOAT32, INT32, Workload
 
-# T * F arrays that the gradients of an activation function and of the product after it need; those
-# of a function's own are computed again, unless the whole block is.
+# The number of T * F arrays that the gradients of an activation function and of the product after
+# it need. The function's own are computed again, unless the whole block is.
 WIDE_KEPT = {"gelu": 3, "gelu_erf": 3, "relu": 2, "tanh": 2, "linear": 1}
 
 
@@ -62,60 +62,95 @@ class Memory:
 
 def step_memory(work: Workload, kind: str = "gpu") -> Memory:
     """The bytes that a training step needs on each device, of the kind gpu or tpu."""
-    layers, size, is_gpu = work.config.num_hidden_layers, work.activation_bytes, kind == "gpu"
-    weights, encoder = sum(work.parameters.values()), work.parameters["encoder"]
-    tables, block = work.parameters["embeddings"], encoder // layers
-    word_table = work.config.vocab_size * work.config.hidden_size * bool(work.masked)
-    # What blocks keep.
-    kept = block_kept(work, kind)
-    last = all_kept = {name: layers * bytes_kept for name, bytes_kept in kept.items()}
-    first = kept
+    always = during_backward(work, kind)
+    of_block = block_kept(work, kind)
+    num_layers = work.config.num_hidden_layers
     if work.recompute:
-        one_input = work.hidden_elements * size
-        all_kept = {"inputs of blocks": layers * one_input}
-        last, first = all_kept | kept, {"inputs of blocks": one_input} | kept
-    # What is there during all of forward and backward.
-    always = {"embeddings": 3 * work.hidden_elements * size}
-    if is_gpu and size < FLOAT32:
-        always["weights in " + work.precision] = size * (weights - tables)
-    if not is_gpu and work.config.attention_probs_dropout_prob:  # numbers of a row's elements
-        counters = work.config.num_attention_heads * work.max_seq_length**2
-        always["dropout counters"] = INT32 * counters
-    update = {"gradients": size * encoder + FLOAT32 * (weights - encoder)}
-    if is_gpu and work.num_replicas > 1:  # gradients leave the program, and are clipped
-        always["gradients"] = FLOAT32 * weights
-        update["gradients"] = 2 * FLOAT32 * weights
-    update["working space"] = FLOAT32 * word_table
-    backward = always | {"attention again": attention_again(work, kind)}
-    logits = size * work.masked * work.config.vocab_size
-    backward["head"] = logits if is_gpu else FLOAT32 * word_table
-    gradients = {"gradients": size * (encoder - block) + always.get("gradients", 0)}
+        one_input = work.hidden_elements * work.activation_bytes
+        all_kept = {"inputs of blocks": num_layers * one_input}
+        last_kept = all_kept | of_block
+        first_kept = {"inputs of blocks": one_input} | of_block
+    else:
+        all_kept = {name: num_layers * size for name, size in of_block.items()}
+        last_kept = all_kept
+        first_kept = of_block
+    backward = always | {
+        "attention again": attention_again(work, kind),
+        "head": head_in_backward(work, kind),
+    }
+    encoder = work.parameters["encoder"]
+    block = encoder // num_layers
+    gradients = work.activation_bytes * (encoder - block) + always.get("gradients", 0)
     phases = {
         "head": all_kept | always | head(work, kind),
-        "last block's gradient": last | backward,
-        "first block's gradient": first | backward | gradients,
-        "update": update,
+        "last block's gradient": last_kept | backward,
+        "first block's gradient": first_kept | backward | {"gradients": gradients},
+        "update": during_update(work, kind),
     }
     return Memory(constant(work), phases)
 
 
 def constant(work: Workload) -> dict[str, int]:
-    """What is there during the whole step: all in float32, the optimizer has two moments."""
+    """Bytes during the whole step: all in float32, the optimizer has two moments."""
     weights = FLOAT32 * sum(work.parameters.values())
     per_row = 3 * work.max_seq_length + 2  # ids, mask, segments; label and whether it is real
-    per_row += 3 * work.row_sizes[1] * bool(work.masked)
+    if work.masked:
+        _, num_predictions = work.row_sizes
+        per_row += 3 * num_predictions
     rows = work.train_batch_size // work.num_replicas
-    found = {"weights": weights, "moments": 2 * weights, "batch": INT32 * rows * per_row}
+    sizes = {"weights": weights, "moments": 2 * weights, "batch": INT32 * rows * per_row}
     if work.gradient_accumulation_steps > 1:
-        found["summed gradients"] = weights
-    return found
+        sizes["summed gradients"] = weights
+    return sizes
+
+
+def during_backward(work: Workload, kind: str) -> dict[str, int]:
+    """Bytes during all of the forward and the backward pass."""
+    size = work.activation_bytes
+    weights = sum(work.parameters.values())
+    sizes = {"embeddings": 3 * work.hidden_elements * size}
+    if kind == "gpu" and size < FLOAT32:
+        sizes["weights in " + work.precision] = size * (weights - work.parameters["embeddings"])
+    if kind != "gpu" and work.config.attention_probs_dropout_prob:  # numbers of a row's elements
+        counters = work.config.num_attention_heads * work.max_seq_length**2
+        sizes["dropout counters"] = INT32 * counters
+    if _leaves_gradients(work, kind):
+        sizes["gradients"] = FLOAT32 * weights
+    return sizes
+
+
+def during_update(work: Workload, kind: str) -> dict[str, int]:
+    """Bytes while all gradients are clipped and applied."""
+    weights = sum(work.parameters.values())
+    encoder = work.parameters["encoder"]
+    gradients = work.activation_bytes * encoder + FLOAT32 * (weights - encoder)
+    if _leaves_gradients(work, kind):
+        gradients = 2 * FLOAT32 * weights
+    return {"gradients": gradients, "working space": FLOAT32 * _word_table(work)}
+
+
+def _leaves_gradients(work: Workload, kind: str) -> bool:
+    """Whether gradients leave the program, to be summed over GPUs, and are clipped outside."""
+    return kind == "gpu" and work.num_replicas > 1
+
+
+def _word_table(work: Workload) -> int:
+    """Elements of the word table, if the head's gradient has its shape; else 0."""
+    return work.config.vocab_size * work.config.hidden_size if work.masked else 0
+
+
+def head_in_backward(work: Workload, kind: str) -> int:
+    """Bytes of the head while the blocks' gradients are computed."""
+    if kind == "gpu":  # the logits, for the word table's gradient
+        return work.activation_bytes * work.masked * work.config.vocab_size
+    return FLOAT32 * _word_table(work)
 
 
 def block_kept(work: Workload, kind: str) -> dict[str, int]:
-    """What one encoder block keeps for its gradient.
+    """Bytes that one encoder block keeps for its gradient.
 
-    Arrays of T * D: query, key, value and the heads' joined result, this in two layouts; the inputs
-    of the two normalizations and their results, of which the second is the next block's input.
+    Arrays of T * D: query, key, value, and the heads' joined result in two layouts; the inputs of
+    the two normalizations and their results, of which the second is the next block's input.
     """
     narrow = work.hidden_elements * work.activation_bytes
     wide = work.intermediate_elements * work.activation_bytes
@@ -128,33 +163,39 @@ def block_kept(work: Workload, kind: str) -> dict[str, int]:
 
 
 def attention_again(work: Workload, kind: str) -> int:
-    """While a block's attention is computed again: two of B * N * S * S, masks, what is beside.
+    """Bytes while a block's attention is computed again: two of B * N * S * S, and masks.
 
-    On GPUs in place of one of the feed-forward half's arrays, if that is computed again as well; on
-    TPUs the gradient of the block's result, in float32, in place of what that half had kept;
-    nothing where that was more, as for short sequences.
+    On GPUs they take the place of an array of the feed-forward half, if that is computed again
+    too. On TPUs the gradient of the block's result, in float32, is there as well; both take the
+    place of the array that the half has kept. 0 if that array is larger, as for short sequences.
     """
     wide = work.intermediate_elements * work.activation_bytes
     if kind == "gpu":
-        again = work.attention_elements * (2 * work.activation_bytes + 2)
-        return max(0, again - (wide if work.recompute else 0))
-    again = work.attention_elements * (2 * work.activation_bytes + 1)
-    return max(0, again + FLOAT32 * work.hidden_elements - (0 if work.recompute else wide))
+        needed = work.attention_elements * (2 * work.activation_bytes + 2)
+        freed = wide if work.recompute else 0
+    else:
+        needed = work.attention_elements * (2 * work.activation_bytes + 1)
+        needed += FLOAT32 * work.hidden_elements
+        freed = 0 if work.recompute else wide
+    return max(0, needed - freed)
 
 
 def head(work: Workload, kind: str) -> dict[str, int]:
     """Bytes of the head at its peak."""
-    hidden, size = work.config.hidden_size, work.activation_bytes
+    hidden = work.config.hidden_size
+    size = work.activation_bytes
     if work.of_head.per_token:
         return {"head": work.tokens * (hidden * size + 3 * work.classes * FLOAT32)}
     if not work.masked:
         return {"head": 3 * work.rows * hidden * size}
-    casted = size if size < FLOAT32 else 0
-    logits = work.masked * work.config.vocab_size
+    cast_size = size if size < FLOAT32 else 0  # bytes of an element of a copy in lower precision
+    logits_size = 2 * FLOAT32
+    if kind != "gpu":
+        logits_size += cast_size
     return {
-        "masked-LM logits": (2 * FLOAT32 + (0 if kind == "gpu" else casted)) * logits,
+        "masked-LM logits": logits_size * work.masked * work.config.vocab_size,
         "head": 6 * work.masked * hidden * size,
-        "word table": casted * work.config.vocab_size * hidden,
+        "word table": cast_size * work.config.vocab_size * hidden,
     }
 
 
@@ -162,9 +203,9 @@ def largest_batch(workload: Workload, available: int, kind: str = "gpu") -> int:
     """The largest `train_batch_size` whose step fits; 0 if none does.
 
     Args:
-      workload: its batch size is ignored.
+      workload: the workload; its batch size is ignored.
       available: bytes of each device.
-      kind: of the devices, gpu or tpu.
+      kind: the kind of the devices, gpu or tpu.
     """
     unit = workload.num_replicas * workload.gradient_accumulation_steps
 
@@ -172,17 +213,22 @@ def largest_batch(workload: Workload, available: int, kind: str = "gpu") -> int:
         work = dataclasses.replace(workload, train_batch_size=units * unit)
         return step_memory(work, kind).total <= available
 
-    low, high = 0, 1  # low fits, high does not
+    low = 0  # fits
+    high = 1  # does not fit, after the first loop
     while fits(high):
-        low, high = high, 2 * high
+        low = high
+        high *= 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
     return low * unit
 
 
 def amount(size: int) -> str:
-    """Bytes with three digits and a unit, of powers of 10.
+    """Bytes as text, with three digits and a decimal unit.
 
     >>> amount(1234567890), amount(25_000), amount(7)
     ('1.23 GB', '25 kB', '7 B')

@@ -1,4 +1,4 @@
-"""Training steps of a workload, to be measured: its trainer, and a batch for it."""
+"""The trainer of a workload and a batch for it, to measure training steps."""
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +17,8 @@ def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer
     head = head_named("fill_mask" if work.masked and work.config.is_causal else work.head)
     options = {"num_classes": work.num_classes}
     if work.masked:
-        options = {"with_losses": True, "num_sequences": work.row_sizes[0]}
+        num_sequences, _ = work.row_sizes
+        options = {"with_losses": True, "num_sequences": num_sequences}
     schedule = optimization.Schedule(learning_rate=1e-4, num_train_steps=10**6)
     return Trainer(
         lambda: head.model(work.config, **options),
@@ -35,12 +36,14 @@ def make_trainer(work: Workload, *, recompute_attention: bool = True) -> Trainer
 
 
 def random_batch(work: Workload) -> dict[str, np.ndarray]:
-    """One batch of the records of the workload's head, with every position real.
+    """A batch of random records of the workload's head, without padding.
 
     The arrays are input_ids, input_mask and segment_ids int32 [B, S], is_real_example float32 [B],
     and the labels as in the head's records.
     """
-    rng, rows, length = np.random.default_rng(0), work.train_batch_size, work.max_seq_length
+    rng = np.random.default_rng(0)
+    rows = work.train_batch_size
+    length = work.max_seq_length
     vocabulary = {"vocab_size": work.config.vocab_size, "type_vocab_size": 2}
     if work.masked:
         positions = work.max_predictions_per_seq
@@ -56,8 +59,11 @@ def random_batch(work: Workload) -> dict[str, np.ndarray]:
     sequences = np.arange(rows, dtype=np.int32)[:, np.newaxis]
     batch = {"is_real_example": np.ones(rows, np.float32), SEQUENCES: sequences}
     for feature in features:
-        shape, dtype = (rows, feature.size), feature.batch_dtype
-        is_one = feature.key == "input_mask" or dtype == np.float32
-        drawn = 1 if is_one else rng.integers(feature.least, feature.most + 1, shape)
-        batch[feature.key] = np.full(shape, drawn, dtype)
+        shape = (rows, feature.size)
+        dtype = feature.batch_dtype
+        if feature.key == "input_mask" or dtype == np.float32:
+            batch[feature.key] = np.ones(shape, dtype)
+        else:
+            numbers = rng.integers(feature.least, feature.most + 1, shape)
+            batch[feature.key] = numbers.astype(dtype)
     return batch

@@ -1,4 +1,4 @@
-"""What is trained, how and on what: all that memory depends on."""
+"""A training run as far as its memory depends on it: model, batch, precision, devices."""
 
 import dataclasses
 from typing import NamedTuple
@@ -15,20 +15,20 @@ MASKED_SHARE = 0.15  # of the tokens of packed rows, the default of data generat
 
 # ---------------------------------------------------------------------------- devices
 
-# The share of a GPU's memory up to which XLA takes a program as it is: 95 % of 80 %. Beyond it XLA
-# recomputes parts of the program by itself; and libraries need memory too.
+# The share of a GPU's memory that a program may need: 95 % of 80 %. Above it XLA recomputes parts
+# of the program by itself. Libraries need memory too.
 GPU_SHARE = 0.95 * 0.8
 
 
 class Accelerator(NamedTuple):
-    """What a TensorFlow replica runs on: a chip, of a TPU v4 one of the two cores of a chip."""
+    """The device of a TensorFlow replica: a chip, or one of the two cores of a TPU v4."""
 
-    name: str  # as the maker calls it
+    name: str  # the maker's
     kind: str  # tpu or gpu
-    memory_bytes: int  # that a program may use without parts that its compiler computes again
+    memory_bytes: int  # that a program may need before its compiler recomputes parts of it
 
 
-# The memory of a TPU is what its compiler says it has: the rest is kept for the system.
+# The memory of a TPU as its compiler states it: without the system's part.
 DEVICES = {
     "v4": Accelerator("TPU v4 core", "tpu", int(15.25 * GIB)),
     "v5e": Accelerator("TPU v5e", "tpu", int(15.75 * GIB)),
@@ -88,7 +88,7 @@ class Workload:
 
     @property
     def of_head(self) -> HeadSizes:
-        """What the head adds to the encoder; a causal model's has no next sentences."""
+        """The sizes that the head adds to the encoder; a causal model has no next sentences."""
         sizes = head_named(self.head).added_sizes
         is_without_next = sizes.masked and self.config.is_causal
         return sizes._replace(classes=0) if is_without_next else sizes
@@ -133,23 +133,26 @@ class Workload:
     @property
     def parameters(self) -> dict[str, int]:
         """Trained numbers by part of the model."""
-        c, norm = self.config, 2 * self.config.hidden_size
-        rows = c.vocab_size + c.type_vocab_size + c.max_position_embeddings
-        block = 4 * _dense(c.hidden_size, c.hidden_size) + 2 * norm
-        block += _dense(c.hidden_size, c.intermediate_size)
-        block += _dense(c.intermediate_size, c.hidden_size)
-        head = _dense(c.hidden_size, self.classes)
+        config = self.config
+        hidden = config.hidden_size
+        norm = 2 * hidden
+        rows = config.vocab_size + config.type_vocab_size + config.max_position_embeddings
+        attention = 4 * _dense(hidden, hidden) + norm
+        feed_forward = _dense(hidden, config.intermediate_size)
+        feed_forward += _dense(config.intermediate_size, hidden) + norm
+        head = _dense(hidden, self.classes)
         if self.of_head.masked:
-            head += _dense(c.hidden_size, c.hidden_size) + norm + c.vocab_size
+            head += _dense(hidden, hidden) + norm + config.vocab_size
         return {
-            "embeddings": rows * c.hidden_size + norm,
-            "encoder": c.num_hidden_layers * block,
-            "pooler": _dense(c.hidden_size, c.hidden_size),
+            "embeddings": rows * hidden + norm,
+            "encoder": config.num_hidden_layers * (attention + feed_forward),
+            "pooler": _dense(hidden, hidden),
             "head": head,
         }
 
 
 def _dense(inputs: int, outputs: int) -> int:
+    """Parameters of a dense layer: kernel and bias."""
     return inputs * outputs + outputs
 
 

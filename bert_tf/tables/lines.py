@@ -7,7 +7,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 
-from bert_tf import files
+from bert_tf import decoding, files
 from bert_tf.options import Reading
 
 STDIN = "standard input"
@@ -75,7 +75,7 @@ def lines_in(path: str | None, reading: Reading | None = None) -> Lines:
       reading: how its bytes are decoded; None where the user has no such options.
 
     Raises:
-      InputError: as they are read, as of `files.text_lines_of`.
+      InputError: as they are read, as of `decoding.text_lines_of`.
     """
     given = {}
     if reading is not None:
@@ -84,7 +84,7 @@ def lines_in(path: str | None, reading: Reading | None = None) -> Lines:
         return Lines(files.read_text_lines(path, **given), path)
     stream = sys.stdin.buffer
     blocks = iter(lambda: stream.readline(files.READ_BYTES), b"")
-    lines = files.text_lines_of(blocks, STDIN, **given)
+    lines = decoding.text_lines_of(blocks, STDIN, **given)
     return Lines(lines, STDIN, is_live=not _is_file(stream))
 
 

@@ -36,8 +36,9 @@ import tensorflow as tf
 from absl import logging
 
 from bert_tf.declarations import check
+from bert_tf.decoding import LONE_SURROGATE
 from bert_tf.errors import InputError
-from bert_tf.files import LONE_SURROGATE, gfile, own_path, read_json, read_text_lines
+from bert_tf.files import gfile, own_path, read_json, read_text_lines
 from bert_tf.runtime import import_tensorflow_text, is_forked, refuse_forked
 from bert_tf.terminal import number_of
 from bert_tf.tokenization import SPECIAL_PIECES, basic

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from bert_tf.files import LONE_SURROGATE
+from bert_tf.decoding import LONE_SURROGATE
 
 TEMPLATE = "report.html"
 

@@ -1,4 +1,4 @@
-"""data_gen/documents.py: both formats, that no text is lost, ids, words, the corpus on disk."""
+"""data_gen/documents.py, sentences.py, corpus.py: all formats, no text is lost, ids, words."""
 
 import os
 
@@ -11,21 +11,17 @@ from hypothesis import strategies as st
 from bert_tf.errors import InputError
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from data_gen import documents
-from data_gen.documents import (
+from data_gen.corpus import (
     CONTINUES_WORD,
     ID_BITS,
-    NO_SENTENCE,
     TOKEN_TYPE,
     Corpus,
-    Counts,
-    DocumentReader,
-    count_unsplit,
     iter_marked_batches,
-    sentence_splitter,
-    splitter_warnings,
     tokenize_block,
     write_corpus,
 )
+from data_gen.documents import NO_SENTENCE, Counts, DocumentReader
+from data_gen.sentences import count_unsplit, sentence_splitter, splitter_warnings
 
 
 def read(*paths, input_format="text"):

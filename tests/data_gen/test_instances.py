@@ -15,9 +15,11 @@ from bert_tf.data.records import Feature, Record, fill_rows, pretraining_record
 from bert_tf.data.shards import checked
 from bert_tf.errors import InputError
 from data_gen import instances
-from data_gen.documents import CONTINUES_WORD, TOKEN_TYPE, Corpus, Counts
-from data_gen.instances import InstanceMaker, serialize
+from data_gen.corpus import CONTINUES_WORD, TOKEN_TYPE, Corpus
+from data_gen.documents import Counts
+from data_gen.instances import InstanceMaker
 from data_gen.masking import MASKED, Masked, Pair
+from data_gen.serialization import serialize
 
 PIECES = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "he", "went", "home", "it", "was", "late")
 VOCAB = {piece: number for number, piece in enumerate(PIECES)}

@@ -2,7 +2,8 @@
 
 import pathlib
 
-from bert_tf.files import INCOMPLETE, LOCK
+from bert_tf.files import INCOMPLETE
+from bert_tf.locks import LOCK
 
 
 def left_name(output: str) -> str:

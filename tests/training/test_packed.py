@@ -15,7 +15,7 @@ from bert_tf.data import packed_sizes
 from bert_tf.data.records import fill_rows, pretraining_record
 from bert_tf.modeling.rows import first_tokens, places_in_sequences
 from bert_tf.training.step import model_inputs
-from data_gen.documents import TOKEN_TYPE
+from data_gen.corpus import TOKEN_TYPE
 from data_gen.instances import InstanceMaker
 from data_gen.masking import MASKED, Masked, Pair
 
