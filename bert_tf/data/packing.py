@@ -315,21 +315,10 @@ class Packing:
         places = np.where(is_example, filled - first, 0)  # among these examples
         lengths = self._lengths[examples[places]] * is_example[..., np.newaxis]  # [R, K / C, C]
         lengths = lengths.reshape(len(filled), -1)  # [R, K]
-        ends = lengths.cumsum(axis=1)
-        starts = ends - lengths
-
-        # For each token of a row: the number of its sequence in the row, K for padding.
-        token = np.arange(self.width)
-        number = (token >= ends[..., np.newaxis]).sum(axis=1)  # [R, W]
-        is_token = number < self.num_sequences
-        number = np.minimum(number, self.num_sequences - 1)
-
-        # For each token of a row: its place in the flat values, where a sequence takes S places.
         sequences = places[..., np.newaxis] * self._choices + np.arange(self._choices)
         sequences = sequences.reshape(lengths.shape)  # [R, K], among those of these examples
-        shifts = sequences * self._length - starts
-        source = np.take_along_axis(shifts, number, axis=1) + token  # [R, W]
-        source = np.where(is_token, source, 0)
+        number, source = self._sources(sequences, lengths)
+        is_token = number < self.num_sequences
 
         packed = {"is_real_example": values["is_real_example"][places] * is_example}
         for feature in features:
@@ -345,6 +334,27 @@ class Packing:
         sequences = np.where(is_sequence, sequences + first * self._choices, -1)
         packed[SEQUENCES] = sequences.astype(np.int32)
         return packed
+
+    def _sources(self, sequences: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the tokens of rows come from.
+
+        Args:
+          sequences: the numbers of the sequences in each row, [R, K].
+          lengths: tokens of these sequences, [R, K]; 0 where there is none.
+
+        Returns:
+          For each token, [R, W]: the number of its sequence in the row, K for padding; its place in
+          the values of all sequences, of S places each, 0 for padding.
+        """
+        ends = lengths.cumsum(axis=1)
+        token = np.arange(self.width)
+        number = (token >= ends[..., np.newaxis]).sum(axis=1)  # [R, W]
+        is_token = number < self.num_sequences
+        starts = ends - lengths
+        shifts = sequences * self._length - starts  # [R, K]
+        last = self.num_sequences - 1
+        source = np.take_along_axis(shifts, np.minimum(number, last), axis=1) + token
+        return number, np.where(is_token, source, 0)
 
 
 def in_order(outputs: Mapping[str, np.ndarray]) -> dict[str, Sequence[np.ndarray]]:

@@ -74,21 +74,25 @@ def read_sentences(
     for place, columns in [*table, ("", [""])]:
         if columns[0] not in ENDS:
             if len(columns) != width:
-                received = f"{place}: {len(columns)} columns: {quoted(' '.join(columns))}"
-                remedy = "correct or delete the line"
-                raise InputError(received, f"{width} columns, as in the lines before", remedy)
+                raise _wrong_width(place, columns, width)
             words.append(columns)
             places.append(place)
         elif words:
-            texts = [columns_of_word[choice.words] for columns_of_word in words]
-            tags = (
-                [choice.tag(columns_of_word) for columns_of_word in words] if choice.tag else None
-            )
+            texts = [row[choice.words] for row in words]
+            tags = [choice.tag(row) for row in words] if choice.tag else None
             yield {"words": texts, "label": tags, "document": document}, tuple(places)
             words = []
             places = []
         if columns[0] == DOCUMENT_MARK:
             document += 1
+
+
+def _wrong_width(place: str, columns: Sequence[str], width: int) -> InputError:
+    """The error of a line with another number of columns."""
+    received = f"{place}: {len(columns)} columns: {quoted(' '.join(columns))}"
+    return InputError(
+        received, f"{width} columns, as in the lines before", "correct or delete the line"
+    )
 
 
 def _first_column_counts(lines: Iterable[Sequence[str]]) -> bool:
