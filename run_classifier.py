@@ -1,10 +1,10 @@
-"""Fine-tunes, evaluates and predicts: sentences, pairs, multiple choice, words with tags.
+"""Fine-tunes on sentences, pairs, multiple choice or words with tags; evaluates and predicts.
 
     python run_classifier.py --task_name=mrpc --data_dir=glue/MRPC --do_train --do_eval \\
         --init_checkpoint=uncased_L-12_H-768_A-12 --output_dir=/models/mrpc
 
 Configuration and vocabulary are those beside the checkpoint unless flags name others. With several
-learning rates or trials every combination is trained, and the best by the first metric kept:
+learning rates or trials every combination is trained, and the best by the first metric is kept:
 
     ... --learning_rate=5e-5,4e-5,3e-5,2e-5 --num_trials=5
 """
@@ -64,7 +64,7 @@ class Classify(
         default=(5e-5,),
         above=0.0,
         acts="do_train",
-        recorded=False,  # that of each trial is
+        recorded=False,  # the learning rate of each trial is
         original=True,
     )
     num_trials: int = option(
@@ -101,14 +101,14 @@ class Classify(
         "with the best F1 on the dev data. Recorded with the model. Default: 0.5.",
         default=None,
         acts="do_train",
-        recorded=False,  # where it selects the model, the run adds it
+        recorded=False,  # the run records it if it affects the metric that selects the model
     )
     calibrate: bool = option(
         "Divide the logits by a temperature, so that the probabilities of the dev data are closer "
         "to how often predictions are right; recorded with the model.",
         default=False,
         acts="do_train and do_eval",
-        recorded=False,  # checkpoints have the weights before
+        recorded=False,  # checkpoints have the weights from before the calibration
     )
     doc_stride: int = option(
         "Read texts longer than --max_seq_length whole, in windows: tokens from the start of a "
@@ -144,7 +144,7 @@ class Classify(
 
     @property
     def metric(self) -> str:
-        """--best_metric as the results have it, without eval_."""
+        """--best_metric without eval_; "" if it is not given."""
         return (self.best_metric or "").removeprefix("eval_")
 
 
@@ -166,15 +166,20 @@ def main(options: Classify) -> None:
         model = training.open_initial_model(options)
         options = training.with_sizes(options, model, "max_seq_length")
         task, train, dev, test = read_data(options, task, model, strategy)
+        first_dev = dev[0] if dev else None  # selects the model
         text_run = make_run(options, task, train, model, strategy)
         calibration: dict[str, float] = {}
+        written = []
         if options.do_train:
-            train_or_choose(options, text_run, train, dev[0] if dev else None)
+            train_or_choose(options, text_run, train, first_dev)
             if options.data.own.dev_share:
-                write_dev_rows(options.output_dir, dev[0].examples)
-            text_run.record_metadata(temperature=None, thresholds=None)  # of a command before
-            calibration = text_run.calibrate(dev[0]) if options.calibrate else {}
-            text_run.choose_thresholds(dev[0] if dev else None)
+                write_dev_rows(options.output_dir, first_dev.examples)
+                written.append(DEV_FILE)
+            # The folder may have those of an earlier command.
+            text_run.record_metadata(temperature=None, thresholds=None)
+            if options.calibrate:
+                calibration = text_run.calibrate(first_dev)
+            text_run.choose_thresholds(first_dev)
         else:
             text_run.restore()
         if dev:
@@ -182,8 +187,6 @@ def main(options: Classify) -> None:
         for data in test:
             write_predictions(text_run, data)
         export(text_run, given)
-        is_written = options.do_train and options.data.own.dev_share
-        written = [DEV_FILE] if is_written else []
         write_record(options.output_dir, given, text_run.results, written=written)
     logging.info("Wrote %s", options.output_dir)
 
@@ -192,7 +195,7 @@ def main(options: Classify) -> None:
 
 
 def make_task(options: Classify) -> "Task":
-    """The task, which has all that the options ask of its labels and metrics."""
+    """The task with the options' metrics; raises `InputError` if options do not fit its labels."""
     from bert_tf.heads import Labels
     from bert_tf.heads.multi_label import check_threshold
     from bert_tf.tasks.results import check_libraries
@@ -207,8 +210,10 @@ def make_task(options: Classify) -> "Task":
     if options.threshold:
         check_threshold(options.threshold, task.labels, has_dev=options.do_eval)
     if options.do_eval:
-        of_report = ["accuracy"] if options.report else []  # its page needs scikit-learn as well
-        check_libraries([*task.metrics, *of_report])
+        metrics = [*task.metrics]
+        if options.report:
+            metrics.append("accuracy")  # report.html needs scikit-learn as accuracy does
+        check_libraries(metrics)
     return task
 
 
@@ -220,10 +225,10 @@ def read_data(
     from bert_tf.cli.training import shared_size
     from bert_tf.tasks.equal_texts import say_equal_texts
     from bert_tf.tasks.sources import check_dev_rows, splits_of, with_labels
-    from bert_tf.tasks.text_run import read_split
+    from bert_tf.tasks.text_run import read_text_data
 
     def read(split: "Split", batch_size: int) -> "TextData":
-        return read_split(
+        return read_text_data(
             options.data,
             task,
             split,
@@ -292,9 +297,9 @@ def make_run(
 def train_or_choose(
     options: Classify, text_run: "TextRun", train: "TextData", dev: "TextData | None"
 ) -> None:
-    """Trains once, or a grid of which the run keeps the best model."""
+    """Trains once, or a grid of trials, of which the best model is kept."""
     from bert_tf.cli.training import training_config
-    from bert_tf.tasks.text_run import train_trials
+    from bert_tf.tasks.trials import train_trials
 
     schedule = options.schedule.at(options.learning_rate[0])
     config = training_config(options, text_run, schedule)
@@ -308,13 +313,14 @@ def train_or_choose(
 
 
 def export(text_run: "TextRun", given: Classify) -> None:
-    """Exports the best model as a SavedModel that takes raw text, if --export_dir asks for it.
+    """Exports the best model as a SavedModel that takes raw text, if --export_dir is given.
 
-    Without training its texts are as long as it was trained on, unless a length was given.
+    Without --do_train and --max_seq_length it takes texts of the length that it was trained on.
     """
     from bert_tf.cli import training
 
-    task, model = text_run.task, text_run.model
+    task = text_run.task
+    model = text_run.model
     length = text_run.batching.max_seq_length
     if not given.do_train and given.max_seq_length is None:
         length = model.source.metadata.max_seq_length or length

@@ -116,7 +116,7 @@ class Squad(
 
     @property
     def may_have_no_answer(self) -> bool:
-        """--version_2_with_negative, which is off where it is not given."""
+        """--version_2_with_negative; false if it is not given."""
         return bool(self.version_2_with_negative)
 
 
@@ -129,7 +129,7 @@ def main(options: Squad) -> None:
     from bert_tf.files import locked
 
     given = options
-    options.windows.sizes()  # refuses those that leave no room for the context
+    options.windows.sizes()  # raises an error if windows have no room for the context
     strategy = training.make_strategy(options)
     with locked(options.output_dir, folder=True):
         train, asked = read_questions(options, strategy)
@@ -152,11 +152,12 @@ def main(options: Squad) -> None:
 def read_questions(
     options: Squad, strategy: "tf.distribute.Strategy"
 ) -> "tuple[QuestionData | None, QuestionData | None]":
-    """The questions to train on and those to answer, as far as they are asked for."""
+    """The questions to train on, and those to answer; None without --do_train, --do_predict."""
     from bert_tf.cli.training import shared_size
     from bert_tf.squad.run import questions_to_answer, training_questions
 
-    train = asked = None
+    train = None
+    asked = None
     if options.do_predict:
         asked = questions_to_answer(
             options.predict_file,
@@ -197,14 +198,14 @@ def make_run(
 
 
 def export(options: Squad, run: "SquadRun") -> None:
-    """Exports a SavedModel that takes questions and contexts, if --export_dir asks for it.
+    """Exports a SavedModel that takes questions and contexts, if --export_dir is given.
 
-    What was not given is as the model was trained, and as was stored with it just now.
+    Options that are not given are as stored with the model.
     """
     from bert_tf.cli import training
 
     threshold = {}
-    if options.may_have_no_answer:  # else every question is answered, there as here
+    if options.may_have_no_answer:  # otherwise every question has an answer
         threshold = {"null_score_diff_threshold": options.null_score_diff_threshold}
     training.export(
         options,

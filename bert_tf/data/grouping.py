@@ -1,10 +1,10 @@
-"""Rows of similar length in one batch, of what is in memory whole: texts to predict, a table."""
+"""Batches of rows of similar length, for data that are in memory: texts to predict, a table."""
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# To which batches of texts are padded: of each XLA compiles a program.
+# Batches of texts are padded to one of these lengths; XLA compiles a program for each.
 LENGTHS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
@@ -13,11 +13,13 @@ def order_by_length(lengths: Sequence[int], groups: Sequence[int]) -> np.ndarray
 
     Args:
       lengths: of the rows.
-      groups: the group of each row, a number. Even groups rise in length and odd ones fall, so that
-        rows are similar where two groups meet.
+      groups: the group of each row, a number. Even groups ascend in length and odd ones descend, so
+        that rows are similar where two groups meet.
     """
-    lengths, groups = np.asarray(lengths, np.int64), np.asarray(groups, np.int64)
-    return np.lexsort([np.where(groups % 2, -lengths, lengths), groups])
+    lengths = np.asarray(lengths, np.int64)
+    groups = np.asarray(groups, np.int64)
+    in_group = np.where(groups % 2, -lengths, lengths)
+    return np.lexsort([in_group, groups])
 
 
 def batches_by_length(
@@ -43,12 +45,13 @@ def batches_by_length(
         is_full = len(batch) == batch_size or (len(batch) + 1) * longest > most
         if batch and (is_full or groups[row] != groups[batch[0]]):
             yield batch
-            batch, longest = [], lengths[row]
+            batch = []
+            longest = lengths[row]
         batch.append(row)
     if batch:
         yield batch
 
 
 def padded_length(longest: int, padded_lengths: Sequence[int]) -> int:
-    """The least of ascending lengths that holds `longest`; `longest` itself if none does."""
+    """The first of ascending lengths that is enough for `longest`; `longest` itself if none is."""
     return next((length for length in padded_lengths if length >= longest), longest)

@@ -1,6 +1,6 @@
-"""Records, each kind declared once: its features, writer and parser. And the files they lie in.
+"""The kinds of records, each declared once with writer and parser; and the files they lie in.
 
-Beside each file of records are two JSON files, its index and its description:
+Two JSON files lie beside each file of records, its index and its description:
 
     index_<file>.json                        {"num_bytes": 2516582,
                                               "block_bytes": [1049012, 1048811, 418759],
@@ -8,8 +8,8 @@ Beside each file of records are two JSON files, its index and its description:
     info_<file>.json                         the fields of `DataDescription`
 
 A block is consecutive records, about a megabyte, which are read in one go. It ends with the record
-with which it reaches `BLOCK_BYTES`, so the blocks of a file are the same whether they are noted
-while the records are written, or found later.
+that brings it to `BLOCK_BYTES`, so a file has the same blocks whether its index is built while the
+records are written, or later.
 """
 
 import bisect
@@ -32,7 +32,7 @@ from bert_tf.errors import InputError
 from bert_tf.files import gfile, is_file, is_remote, own_path, paths_in
 
 GREATEST_FLOAT = float(np.finfo(np.float32).max)
-# The input_mask of packed rows, as it is stored: what reads masks of 0 and 1 alone finds none.
+# The name under which packed rows store input_mask, so that a reader of plain masks refuses them.
 PACKED = "sequence_numbers"
 BLOCK_BYTES = 1 << 20
 # A TFRecord is a length (8 bytes), its checksum (4), the data, and their checksum (4).
@@ -47,11 +47,11 @@ class Feature:
     dtype: tf.DType
     size: int
     size_flag: str | None = None  # the flag that sets the size
-    sequences: int = 1  # how many sequences lie in it, one after the other
+    sequences: int = 1  # how many sequences it holds, one after the other
     least: float = 0
-    most: float = 2**31 - 1  # batches have int32
+    most: float = 2**31 - 1  # int32, as in batches
     model_size: str = ""  # the key of bert_config.json that sets `most`
-    name_in_batch: str = ""  # if it has another one there
+    name_in_batch: str = ""  # empty: `name`
 
     @property
     def key(self) -> str:
@@ -77,10 +77,10 @@ class Record:
     features: tuple[Feature, ...]
 
     def serialize(self, values: Mapping[str, Sequence]) -> bytes:
-        """A `tf.train.Example` with just the declared features; the same values, the same bytes.
+        """A `tf.train.Example` with the declared features; the same values give the same bytes.
 
         Args:
-          values: for each declared feature its `size` numbers.
+          values: for each declared feature, `size` numbers.
 
         Raises:
           ValueError: a feature is missing, unknown, or has another length.
@@ -94,7 +94,7 @@ class Record:
         return example.SerializeToString(deterministic=True)
 
     def check_sizes(self, sizes: Mapping[str, int]) -> None:
-        """Raises `ValueError` unless these are all features, with their sizes."""
+        """Raises `ValueError` unless `sizes` has all features with their sizes, and no other."""
         declared = {feature.name: feature.size for feature in self.features}
         if sizes != declared:
             raise ValueError(f"received features {sizes}, expected {declared}")
@@ -113,17 +113,17 @@ def input_features(
     type_vocab_size: int | None = None,
     sequences: int = 1,
 ) -> tuple[Feature, ...]:
-    """input_ids, input_mask and segment_ids int64 [C * S], which all records have.
+    """The features that all records have: input_ids, input_mask and segment_ids int64 [C * S].
 
     Args:
       max_seq_length: S.
       vocab_size: V of the model that reads them; None where they are only written.
       type_vocab_size: of that model.
-      sequences: C.
+      sequences: C, how many sequences an example has.
     """
 
-    def feature(name: str, below: int | None, model_size: str = "") -> Feature:
-        bounds = {"most": below - 1, "model_size": model_size} if below else {}
+    def feature(name: str, limit: int | None, model_size: str = "") -> Feature:
+        bounds = {"most": limit - 1, "model_size": model_size} if limit else {}
         length = sequences * max_seq_length
         return Feature(name, tf.int64, length, "max_seq_length", sequences, **bounds)
 
@@ -151,27 +151,25 @@ def pretraining_record(
     With `packed_with`, the masked_lm_prob of packed data, a record is a row of up to K sequences,
     one after the other: input_mask is 1 for the tokens of the first sequence, 2 for those of the
     second, 0 for padding, and stored as sequence_numbers; next_sentence_labels int64 [K]; P
-    predictions of all sequences, at positions of the row (`packed_sizes`).
+    predictions of all sequences, at positions of the row. K and P are those of `packed_sizes`.
 
-    A weight may stand at a position that is padding: a model can be trained with it, and it need
-    not be damage.
+    A prediction with a weight may stand at a position of padding: this does not prevent training.
     """
-    inputs = input_features(max_seq_length, **model_sizes)
-    num_sequences, num_predictions = 1, max_predictions_per_seq
-    size_flag: str | None = "max_predictions_per_seq"
-    if packed_with is not None:
-        size_flag = None
+    ids, mask, segments = input_features(max_seq_length, **model_sizes)
+    if packed_with is None:
+        num_sequences = 1
+        num_predictions = max_predictions_per_seq
+        size_flag: str | None = "max_predictions_per_seq"
+    else:
         num_sequences, num_predictions = packed_sizes(
             max_seq_length, max_predictions_per_seq, packed_with
         )
-        ids, mask, segments = inputs
-        more = {"name": PACKED, "name_in_batch": mask.name, "most": num_sequences}
-        inputs = ids, dataclasses.replace(mask, **more), segments
+        size_flag = None
+        mask = dataclasses.replace(mask, name=PACKED, name_in_batch=mask.name, most=num_sequences)
 
     def prediction(name: str, dtype: tf.DType, **options: Any) -> Feature:
         return Feature(name, dtype, num_predictions, size_flag, **options)
 
-    ids = inputs[0]
     predictions = (
         prediction("masked_lm_positions", tf.int64, most=max_seq_length - 1),
         prediction("masked_lm_ids", tf.int64, most=ids.most, model_size=ids.model_size),
@@ -179,7 +177,7 @@ def pretraining_record(
     )
     label = Feature("next_sentence_labels", tf.int64, num_sequences, most=1)
     labels = (label,) if next_sentence else ()
-    return Record("pre-training", (*inputs, *predictions, *labels))
+    return Record("pre-training", (ids, mask, segments, *predictions, *labels))
 
 
 def fill_rows(
@@ -189,7 +187,7 @@ def fill_rows(
     most_sequences: float = math.inf,
     most_predictions: int = 0,
 ) -> list[list[int]]:
-    """Which sequences share a row: the longest first, each into the fullest row that it fits.
+    """Packs sequences into rows: the longest first, each into the fullest row in which it fits.
 
     Krell et al. (2021), "Efficient Sequence Packing without Cross-contamination": longest-pack-
     first.
@@ -207,57 +205,68 @@ def fill_rows(
     Returns:
       For each row the numbers of its sequences; rows in the order of their longest ones.
     """
-    packed: list[list[int]] = []
-    free_predictions: list[int] = []
-    open_rows: list[tuple[int, int]] = []  # ascending: free tokens, number of the row
+    rows: list[list[int]] = []  # the sequences of each row
+    free_predictions: list[int] = []  # of each row
+    open_rows: list[tuple[int, int]] = []  # ascending: free tokens of a row, its number
     for sequence in np.argsort(-lengths, kind="stable").tolist():
         length = int(lengths[sequence])
         masked = 0 if predictions is None else int(predictions[sequence])
-        fitting = bisect.bisect_left(open_rows, (length, 0))
-        places = range(fitting, len(open_rows))
-        place = next((p for p in places if free_predictions[open_rows[p][1]] >= masked), None)
+        long_enough = range(bisect.bisect_left(open_rows, (length, 0)), len(open_rows))
+        place = next(
+            (place for place in long_enough if free_predictions[open_rows[place][1]] >= masked),
+            None,
+        )
         if place is None:
-            free, row = most_tokens, len(packed)
-            packed.append([])
+            row = len(rows)
+            free_tokens = most_tokens
+            rows.append([])
             free_predictions.append(most_predictions)
         else:
-            free, row = open_rows.pop(place)
-        packed[row].append(sequence)
+            free_tokens, row = open_rows.pop(place)
+        rows[row].append(sequence)
         free_predictions[row] -= masked
-        if len(packed[row]) < most_sequences:
-            bisect.insort(open_rows, (free - length, row))
-    return sorted(packed)  # by their first sequences
+        if len(rows[row]) < most_sequences:
+            bisect.insort(open_rows, (free_tokens - length, row))
+    return sorted(rows)  # by their first sequences
 
 
 # ---------------------------------------------------------------------------- files
 
 
 def expand_patterns(patterns: str | Sequence[str]) -> list[str]:
-    """Paths and globs, comma-separated or a list -> the files.
+    """The files that paths and globs match, a list or one string with commas.
 
     Raises:
-      InputError: one matches nothing, or a file is given twice.
+      InputError: a pattern matches nothing, or a file is given twice.
     """
-    if isinstance(patterns, str):  # a name may have a comma in it, or a bracket
+    if isinstance(patterns, str):  # a file's name may itself have a comma or a bracket
         patterns = [patterns] if is_file(patterns) else patterns.split(",")
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}  # as given, by the file behind symbolic links
     for pattern in map(own_path, patterns):
-        folder, name = os.path.split(pattern)
-        is_magic = re.search(r"[*?[\\]", folder)  # which may be the name of a folder all the same
-        matches = paths_in(folder, f"^{fnmatch.translate(name)}") if is_magic else []
-        matches = [pattern] if is_file(pattern) else matches or sorted(gfile().glob(pattern))
-        if not matches:
-            expected = "paths or globs of existing files, separated by commas"
-            remedy = "check the path, and that the file has been made"
-            raise InputError(f"{pattern!r}, which matches no file", expected, remedy)
-        for path in matches:
+        for path in _matches(pattern):
             file = path if is_remote(path) else os.path.realpath(path)
-            if file in found:
-                same = f": {found[file]} is the same file" if found[file] != path else ""
+            if file in paths:
+                same = f": {paths[file]} is the same file" if paths[file] != path else ""
                 received = f"{path}, given twice{same}"
                 raise InputError(received, "each file once", "leave out one of the two")
-            found[file] = path
-    return list(found.values())
+            paths[file] = path
+    return list(paths.values())
+
+
+def _matches(pattern: str) -> list[str]:
+    """The files that one path or glob matches; raises `InputError` if there are none."""
+    if is_file(pattern):
+        return [pattern]
+    matches: list[str] = []
+    folder, name = os.path.split(pattern)
+    if re.search(r"[*?[\\]", folder):  # a folder's name may have these characters
+        matches = paths_in(folder, f"^{fnmatch.translate(name)}")
+    matches = matches or sorted(gfile().glob(pattern))
+    if not matches:
+        expected = "paths or globs of existing files, separated by commas"
+        remedy = "check the path, and that the file has been made"
+        raise InputError(f"{pattern!r}, which matches no file", expected, remedy)
+    return matches
 
 
 # ---------------------------------------------------------------------------- index
@@ -273,15 +282,15 @@ class BlockIndex:
 
     @property
     def num_records(self) -> int:
-        """Of the file."""
+        """The number of records in the file."""
         return sum(self.block_records)
 
     def fits(self, num_bytes: int) -> bool:
-        """Whether a file of so many bytes can have these blocks."""
+        """Whether a file of `num_bytes` can have these blocks."""
+        if not self.num_bytes == num_bytes == sum(self.block_bytes):
+            return False
         blocks = itertools.zip_longest(self.block_bytes, self.block_records, fillvalue=0)
-        return self.num_bytes == num_bytes == sum(self.block_bytes) and all(
-            0 < number * FRAME_BYTES <= size for size, number in blocks
-        )
+        return all(0 < count * FRAME_BYTES <= block_bytes for block_bytes, count in blocks)
 
     def to_json_string(self) -> str:
         """The text of the JSON file."""
@@ -292,26 +301,33 @@ class IndexBuilder:
     """Builds the index of a file while its records are written one after the other."""
 
     def __init__(self):
-        self._blocks: list[tuple[int, int]] = []  # bytes and records of those that are complete
-        self._bytes = self._records = 0  # of the last one
+        self._blocks: list[tuple[int, int]] = []  # bytes and records of complete blocks
+        self._bytes = 0  # of the last block
+        self._records = 0  # of the last block
 
     def add(self, record_bytes: int) -> None:
-        """One more record, of so many bytes without its frame."""
+        """Adds a record of `record_bytes` without its frame."""
         self._bytes += record_bytes + FRAME_BYTES
         self._records += 1
         if self._bytes >= BLOCK_BYTES:
             self._blocks.append((self._bytes, self._records))
-            self._bytes = self._records = 0
+            self._bytes = 0
+            self._records = 0
 
     def finish(self) -> BlockIndex:
         """The index of all records so far."""
-        blocks = self._blocks + ([(self._bytes, self._records)] if self._records else [])
-        sizes, counts = tuple(size for size, _ in blocks), tuple(count for _, count in blocks)
-        return BlockIndex(num_bytes=sum(sizes), block_bytes=sizes, block_records=counts)
+        blocks = list(self._blocks)
+        if self._records:
+            blocks.append((self._bytes, self._records))
+        return BlockIndex(
+            num_bytes=sum(num_bytes for num_bytes, _ in blocks),
+            block_bytes=tuple(num_bytes for num_bytes, _ in blocks),
+            block_records=tuple(num_records for _, num_records in blocks),
+        )
 
 
 def index_path(path: str) -> str:
-    """Where the index of a record file is: a name that no pattern for the records matches.
+    """The path of a record file's index; patterns for record files do not match its name.
 
     >>> index_path("data/train.tfrecord")
     'data/index_train.tfrecord.json'
@@ -325,9 +341,9 @@ def index_path(path: str) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """What pre-training records depend on besides text and vocabulary; named as the flags.
+    """What pre-training records depend on besides text and vocabulary; fields are named as flags.
 
-    Fields with the role `in_common` must be the same in all files of a run.
+    Fields that are `in_common` must be the same in all files of a run.
 
     Raises:
       InputError: a value is out of its bounds, or the shares do not sum to 1.
@@ -343,7 +359,7 @@ class DataSettings:
     words_from_spaces: bool = False
     one_draw_per_word: bool = declared(False, choices=(False,))  # of older descriptions
     pack: bool = declared(False, in_common=True)  # several sequences a record
-    # Of the tokens to predict: those that become [MASK], a random piece, or stay.
+    # The shares of the tokens to predict that become [MASK], become a random piece, or stay.
     mask_share: float = declared(0.8, low=0, high=1)
     random_share: float = declared(0.1, low=0, high=1)
     unchanged_share: float = declared(0.1, low=0, high=1)
@@ -374,18 +390,22 @@ class DataDescription(DataSettings):
     never_split: tuple[str, ...] = declared((), distinct=True, in_common=True)
     # Pieces that were kept whole in normalized text.
     added_words: tuple[str, ...] = declared((), distinct=True, in_common=True)
-    text_digest: str = ""  # with --num_shards, of the text and how it was read
+    text_digest: str = ""  # of the text and of how it was read, with --num_shards
 
     @property
     def packed_with(self) -> float | None:
-        """As for `pretraining_record`."""
+        """The argument of `pretraining_record`."""
         return self.masked_lm_prob if self.pack else None
 
     @property
     def sequences_per_record(self) -> int:
-        """K of `packed_sizes`, or 1."""
-        sizes = self.max_seq_length, self.max_predictions_per_seq, self.masked_lm_prob
-        return packed_sizes(*sizes)[0] if self.pack else 1
+        """K of `packed_sizes`; 1 if records are not packed."""
+        if not self.pack:
+            return 1
+        num_sequences, _ = packed_sizes(
+            self.max_seq_length, self.max_predictions_per_seq, self.masked_lm_prob
+        )
+        return num_sequences
 
     def to_json_string(self) -> str:
         """The text of the JSON file."""
@@ -397,7 +417,7 @@ class DataDescription(DataSettings):
 
 
 def description_path(path: str) -> str:
-    """Where the description of a record file is: a name that no pattern for the records matches.
+    """The path of a record file's description; patterns for record files do not match its name.
 
     >>> description_path("data/train.tfrecord")
     'data/info_train.tfrecord.json'

@@ -1,9 +1,8 @@
-"""TFRecord files, read by blocks as one sequence of records, and checked."""
+"""Reads TFRecord files block by block, as one sequence of records, and checks every record."""
 
 import concurrent.futures
 import contextlib
 import functools
-import itertools
 import os
 import re
 import zlib
@@ -14,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-# A function's threads cannot be chosen otherwise; test_on_one_processor covers it.
+# No public name chooses the threads of a tf.function; test_on_one_processor covers this one.
 from tensorflow.python.eager import context
 
 from bert_tf import decoding, files
@@ -24,21 +23,21 @@ from bert_tf.declarations import names_with, typed
 from bert_tf.errors import InputError
 from bert_tf.terminal import announced, number_of
 
-FILES_AT_ONCE = 16  # that are opened side by side: remote ones take their time
-FEW_BYTES = 1 << 28  # in which records are found within a second
-LENGTH_BYTES = 8  # with which a record begins
-LONGEST_RECORD = 2**31 - 1  # of protocol buffers
+FILES_AT_ONCE = 16  # opened in parallel, as remote files are slow to open
+FEW_BYTES = 1 << 28  # up to here, opening takes less than a second and is not announced
+LENGTH_BYTES = 8  # a record begins with its length
+LONGEST_RECORD = 2**31 - 1  # in bytes, the limit of protocol buffers
 
 
 class RecordFiles:
     """TFRecord files as one sequence of records, in the order of the files.
 
-    Opening finds the blocks of each file and checks its first record. Damage elsewhere is found
-    when its block is read, by the checksums of the records.
+    Opening finds the blocks of each file and checks its first record. The checksums of all other
+    records are verified when their block is read.
 
     Attributes:
       record: the kind of the records.
-      paths: of the files.
+      paths: the files.
       block_records: how many records each block has, int64 [blocks].
     """
 
@@ -48,73 +47,76 @@ class RecordFiles:
         """Opens the files.
 
         Args:
-          patterns: paths or globs, a list or one string with commas; local or remote.
+          patterns: paths or globs, local or remote: a list, or one string with commas.
           record: the kind of the records.
-          keep_indexes: whether indexes beside the files are used, and kept where they are missing,
-            as for files of any size. Otherwise the blocks are found anew.
+          keep_indexes: whether to read the index beside each file, and to write it where it is
+            missing. Otherwise the blocks are found by reading the files.
 
         Raises:
-          InputError: nothing matches, a file is empty (unless its description says so), damaged or
-            not as described beside it, its first record is of another kind, or its index is of
-            another file.
+          InputError: nothing matches; a file is damaged, is empty although its description does not
+            say so, or differs from its description; its first record is of another kind; or its
+            index belongs to another file.
         """
-        self.record, self.paths = record, record_paths(patterns)
-        total = sum(each(_size_of, self.paths))
-        label = f"open {number_of(len(self.paths), 'files')}, {total / 1e9:.1f} GB"
-        with announced(label, when=total > FEW_BYTES):
+        self.record = record
+        self.paths = record_paths(patterns)
+        num_bytes = sum(each(_size_of, self.paths))
+        label = f"open {number_of(len(self.paths), 'files')}, {num_bytes / 1e9:.1f} GB"
+        with announced(label, when=num_bytes > FEW_BYTES):
             opened = each(functools.partial(self._open, keep_index=keep_indexes), self.paths)
         indexes, checksums = zip(*opened, strict=True)
-        self._first_records = np.array(checksums)
-        self.block_records = _joined([one.block_records for one in indexes])
+        self._first_checksums = np.array(checksums)
+        self.block_records = _joined([index.block_records for index in indexes])
         if not len(self.block_records):
             raise _empty_file(self.paths[0])
-        self._block_bytes = _joined([one.block_bytes for one in indexes])
-        # Of each block and each file its first row; of each block its offset in its file.
-        self._block_rows = _starts(self.block_records)
-        self._file_rows = _starts([one.num_records for one in indexes])
-        self._offsets = _joined([_starts(one.block_bytes) for one in indexes])
+        self._block_bytes = _joined([index.block_bytes for index in indexes])
+        self._block_rows = _starts(self.block_records)  # the first row of each block
+        self._file_rows = _starts([index.num_records for index in indexes])  # and of each file
+        self._block_offsets = _joined([_starts(index.block_bytes) for index in indexes])  # in bytes
 
     def __len__(self) -> int:
         """The number of records."""
         return int(self.block_records.sum())
 
     def fingerprint(self) -> int:
-        """A checksum of the blocks' sizes and the first records; detects other files."""
-        parts = self.block_records, self._block_bytes, self._first_records
+        """A checksum of all blocks' sizes and each file's first record, to recognize the files."""
+        parts = (self.block_records, self._block_bytes, self._first_checksums)
         return zlib.crc32(b"".join(part.tobytes() for part in parts))
 
     def where(self, row: int) -> str:
-        """The file of a record and its number there (from 1), for messages."""
+        """The file of a row and the record's number in it (from 1), for messages."""
         file = self._file_of(row)
         return f"{self.paths[file]}, record {row - self._file_rows[file] + 1}"
 
     def blocks_of(self, rows: np.ndarray) -> np.ndarray:
-        """The blocks that rows are in."""
+        """The block of each row, int64 [rows]."""
         return np.searchsorted(self._block_rows, rows, side="right") - 1
 
     def read(
         self, rows: Sequence[int], block: Callable[[int], tf.Tensor] | None = None
     ) -> dict[str, np.ndarray]:
-        """The records at `rows` as a dict of checked arrays int32 or float32 [len(rows), size].
+        """The records at `rows`, checked: arrays int32 or float32 [len(rows), size], by name.
 
         Args:
           rows: in any order.
-          block: gives the records of a block; `read_block` if None.
+          block: returns the serialized records of a block; `read_block` if None.
 
         Raises:
-          InputError: a record is of another kind, or has a value that is out of its range; or a
-            block cannot be read.
+          InputError: a record is of another kind or has a value out of its range, or a block
+            cannot be read.
         """
-        rows, block = np.asarray(rows, np.int64), block or self.read_block
+        rows = np.asarray(rows, np.int64)
+        block = block or self.read_block
         blocks = self.blocks_of(rows)
-        places, parts = [], []
+        places = []  # of each block's records among `rows`
+        parts = []  # these records
         with tf.device("CPU:0"):
             for number in np.unique(blocks).tolist():
-                places.append(np.flatnonzero(blocks == number).astype(np.int32))
-                indices = rows[places[-1]] - self._block_rows[number]
+                places_of_block = np.flatnonzero(blocks == number).astype(np.int32)
+                indices = rows[places_of_block] - self._block_rows[number]
+                places.append(places_of_block)
                 parts.append(tf.raw_ops.GatherV2(params=block(number), indices=indices, axis=0))
             serialized = tf.raw_ops.DynamicStitch(indices=places, data=parts)
-        return checked(self.record, serialized, where=lambda row: self.where(int(rows[row])))
+        return checked(self.record, serialized, where=lambda place: self.where(int(rows[place])))
 
     def read_block(self, block: int) -> tf.Tensor:
         """The records of a block, serialized: string [records].
@@ -122,37 +124,47 @@ class RecordFiles:
         Raises:
           InputError: the file cannot be read, is damaged, or has changed.
         """
-        row, offset = int(self._block_rows[block]), int(self._offsets[block])
-        file = self._file_of(row)
-        sizes = int(self._block_bytes[block]), int(self.block_records[block])
-        found = _read_records(self.paths[file], offset, *sizes)
-        if found is None:
-            raise _damage(self.paths[file])
-        return found
+        path = self.paths[self._file_of(self._block_rows[block])]
+        records = _read_records(
+            path,
+            offset=int(self._block_offsets[block]),
+            num_bytes=int(self._block_bytes[block]),
+            count=int(self.block_records[block]),
+        )
+        if records is None:
+            raise _damage(path)
+        return records
 
     def _file_of(self, row: int) -> int:
         return int(np.searchsorted(self._file_rows, row, side="right")) - 1
 
     def _open(self, path: str, *, keep_index: bool) -> tuple[BlockIndex, int]:
-        """The index of a file and the checksum of its first record, both checked."""
-        kept = read_index(path) if keep_index else None
-        index, checksum = kept or _find_index(path), 0
+        """The index of a file and the checksum of its first record, both checked; 0 if empty."""
+        stored_index = read_index(path) if keep_index else None
+        index = stored_index or _make_index(path)
         is_described = check_described(path, index)
+        checksum = 0
         if index.block_records:
-            found = _read_records(path, 0, None, 1)
-            if found is None:
-                raise _damage(path)
-            check_kind(self.record, found.numpy()[0], f"{path}, record 1")
-            checksum = zlib.crc32(found.numpy()[0])
-        elif not is_described:  # of more shards than records some are empty
+            first_record = self._first_record(path)
+            check_kind(self.record, first_record, f"{path}, record 1")
+            checksum = zlib.crc32(first_record)
+        elif not is_described:  # shards may be empty where there are more of them than records
             raise _empty_file(path)
-        if keep_index and not kept:
-            _keep(path, index)
+        if keep_index and not stored_index:
+            _write_index(path, index)
         return index, checksum
+
+    @staticmethod
+    def _first_record(path: str) -> bytes:
+        """The first record of a file, serialized."""
+        records = _read_records(path, offset=0, num_bytes=None, count=1)
+        if records is None:
+            raise _damage(path)
+        return records.numpy()[0]
 
 
 def each(function: Callable, paths: Iterable[str]) -> list[Any]:
-    """`map`, of several files at once."""
+    """`function` of each path, in order; computed in threads, for several files at a time."""
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
         return list(pool.map(function, paths))
 
@@ -162,7 +174,7 @@ def _joined(parts: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def _starts(sizes: Sequence[int]) -> np.ndarray:
-    """Where each part of a sequence begins."""
+    """Where each part begins, of parts of these sizes that follow each other: int64 [parts]."""
     return np.cumsum([0, *sizes], dtype=np.int64)[:-1]
 
 
@@ -178,26 +190,30 @@ def _read_records(path: str, offset: int, num_bytes: int | None, count: int) -> 
     """Consecutive records, serialized: string [count]; None if they cannot be read.
 
     Args:
-      path: of the file.
-      offset: the byte at which they begin.
-      num_bytes: of them all with their frames; None: unknown.
-      count: how many.
+      path: the file.
+      offset: the byte at which the first record begins.
+      num_bytes: the size of all these records with their frames; None: unknown.
+      count: how many records to read.
     """
-    # In this thread: those of TensorFlow may all be waiting for what is read here.
+    # Not in TensorFlow's threads: these may all be waiting for the records that are read here.
     in_this_thread = context.function_executor_type("SINGLE_THREADED_EXECUTOR")
     with contextlib.suppress(tf.errors.OpError), tf.device("CPU:0"), in_this_thread:
-        numbers = (tf.constant(n, tf.int64) for n in (offset, num_bytes or files.READ_BYTES, count))
-        found, found_bytes = _block_reader()(tf.constant(path), *numbers)
-        if len(found) == count and num_bytes in (None, int(found_bytes)):
-            return found
+        records, bytes_read = _block_reader()(
+            tf.constant(path),
+            tf.constant(offset, tf.int64),
+            tf.constant(num_bytes or files.READ_BYTES, tf.int64),
+            tf.constant(count, tf.int64),
+        )
+        if len(records) == count and num_bytes in (None, int(bytes_read)):
+            return records
     return None
 
 
 def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset without tf.data's tuning of itself.
+    """The dataset with tf.data's autotuning switched off.
 
-    The thread that tunes sleeps by the time of day, and the end waits for it: for a minute, or for
-    as long as the clock was set back meanwhile.
+    The end of a dataset waits for the autotuning thread, which sleeps by the time of day: for up to
+    a minute, or longer if the clock was set back meanwhile.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -206,34 +222,37 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 @functools.cache
 def _block_reader() -> Callable:
-    """Gives consecutive records and their bytes. The same operations eagerly take twice as long."""
+    """A function: path, offset, buffer size, count -> records, string [count], and their bytes.
+
+    A graph, as the same operations take twice as long eagerly.
+    """
     number = tf.TensorSpec([], tf.int64)
 
     @tf.function(
         input_signature=[tf.TensorSpec([], tf.string), number, number, number], autograph=False
     )
-    def read(path, offset, num_bytes, count):
-        dataset = _dataset(path, offset, num_bytes).take(count).batch(count)
-        found = untuned(dataset).get_single_element()
-        sizes = tf.cast(tf.strings.length(found), tf.int64) + FRAME_BYTES
-        return found, tf.reduce_sum(sizes)
+    def read(path, offset, buffer_size, count):
+        dataset = _dataset(path, offset, buffer_size).take(count).batch(count)
+        records = untuned(dataset).get_single_element()
+        sizes = tf.cast(tf.strings.length(records), tf.int64) + FRAME_BYTES
+        return records, tf.reduce_sum(sizes)
 
     return read.get_concrete_function()
 
 
 def _dataset(path: Any, offset: Any, buffer_size: Any) -> tf.data.Dataset:
-    """The records of a file from a byte on, each with its checksums verified."""
+    """The records of a file from byte `offset` on; their checksums are verified."""
     records = tf.raw_ops.TFRecordDatasetV2(
         filenames=[path], compression_type="", buffer_size=buffer_size, byte_offsets=[offset]
     )
-    options = tf.data.Options()  # the optimizations lose the offset
-    options.experimental_optimization.apply_default_optimizations = False
     dataset = tf.data.experimental.from_variant(records, tf.TensorSpec([], tf.string))
+    options = tf.data.Options()  # the default optimizations lose the offset
+    options.experimental_optimization.apply_default_optimizations = False
     return dataset.with_options(options)
 
 
 def _damage(path: str) -> InputError:
-    """The error of a file in which records cannot be read."""
+    """The error of a file whose records cannot be read; raises a more specific one if it can."""
     files.check_regular(path)
     with files.path_errors(path), _opened(path) as stream:
         decoding.refuse_binary(path, stream.read(8))
@@ -244,9 +263,10 @@ def _damage(path: str) -> InputError:
 
 
 def _opened(path: str) -> BinaryIO:
-    """An open file; local ones without GFile, which fetches half a megabyte for each read."""
+    """A file opened for reading."""
     if files.is_remote(path):
         return tf.io.gfile.GFile(path, "rb")
+    # GFile would read half a megabyte for each read.
     return open(path, "rb", buffering=files.READ_BYTES)
 
 
@@ -264,18 +284,18 @@ def checked(
     """Serialized records [B] -> features as in a batch, int32 or float32 [B, size].
 
     Args:
-      record: their declaration.
+      record: the declaration of their kind.
       serialized: the records.
-      where: gives the file and the number of record b, for the message.
+      where: returns the file and the number of record b, for messages.
 
     Raises:
-      InputError: one of them is of another kind, or has a value that is out of its range.
+      InputError: a record is of another kind, or has a value out of its range.
     """
     try:
         stored = {name: value.numpy() for name, value in record.parse(serialized).items()}
-    except (tf.errors.OpError, UnicodeDecodeError):  # the latter of TensorFlow's own message
-        for place, one in enumerate(np.asarray(serialized, object)):
-            check_kind(record, one, where(place))
+    except (tf.errors.OpError, UnicodeDecodeError):  # TensorFlow may fail to decode its own message
+        for place, serialized_record in enumerate(np.asarray(serialized, object)):
+            check_kind(record, serialized_record, where(place))
         raise
     for feature in record.features:
         check_values(feature, stored[feature.name], where)
@@ -285,44 +305,54 @@ def checked(
 def check_kind(record: Record, serialized: bytes, where: str) -> None:
     """Raises `InputError` if the record at `where` is not of this kind."""
     try:
-        given = tf.train.Example.FromString(serialized).features.feature
-        found = f"a record with the features {sorted(given)}"
+        stored = tf.train.Example.FromString(serialized).features.feature
+        description = f"a record with the features {sorted(stored)}"
     except Exception:  # protobuf's DecodeError; its class differs between implementations
-        given, found = {}, "a record that is not a tf.train.Example"
+        stored = {}
+        description = "a record that is not a tf.train.Example"
     for feature in record.features:
-        if feature.name not in given:
+        if feature.name not in stored:
             expected = f"the {record.name} features {', '.join(f.name for f in record.features)}"
             remedy = "give a file that was made for this script"
-            if PACKED in given:  # rows are read as packed if their description says so
+            if PACKED in stored:  # its description, which says that rows are packed, is missing
                 remedy = "copy its info_*.json beside it, too"
-            raise InputError(f"{where}, {found:.600}", expected, remedy)
-        kind = "int64_list" if feature.dtype == tf.int64 else "float_list"
-        size = len(getattr(given[feature.name], kind).value)
+            raise InputError(f"{where}, {description:.600}", expected, remedy)
+        list_name = "int64_list" if feature.dtype == tf.int64 else "float_list"
+        size = len(getattr(stored[feature.name], list_name).value)
         if size != feature.size:
-            received = f"{where}, a record whose {feature.name} has {size} values in its {kind}"
-            expected, remedy = f"{feature.size} values", "make the data again"
-            if flag := feature.size_flag:
-                expected += f", as --{flag} says"
-                if length := size // feature.sequences:
-                    remedy = f"use --{flag}={length}, with which the data were made, or {remedy}"
-            raise InputError(received, expected, remedy)
+            raise _wrong_size(feature, size, list_name, where)
+
+
+def _wrong_size(feature: Feature, size: int, list_name: str, where: str) -> InputError:
+    """The error of the record at `where`, whose feature has `size` values."""
+    received = f"{where}, a record whose {feature.name} has {size} values in its {list_name}"
+    expected = f"{feature.size} values"
+    remedy = "make the data again"
+    if flag := feature.size_flag:
+        expected += f", as --{flag} says"
+        if length := size // feature.sequences:
+            remedy = f"use --{flag}={length}, with which the data were made, or {remedy}"
+    return InputError(received, expected, remedy)
 
 
 def check_values(feature: Feature, values: np.ndarray, where: Callable[[int], str]) -> None:
     """Raises `InputError` if a value of records [B, size] is out of its feature's range.
 
-    On a device such a value would be clamped, cut off, or end in NaN.
+    On a device such a value would be clamped or truncated, or lead to NaN.
     """
-    least, most = feature.least, feature.most
-    if least == 0 and feature.dtype == tf.int64:  # one pass: negative ones are the greatest
-        fits = values.view(np.uint64).max() <= most
+    least = feature.least
+    most = feature.most
+    if least == 0 and feature.dtype == tf.int64:  # in one pass: as unsigned, negatives are greatest
+        all_fit = values.view(np.uint64).max() <= most
     else:
-        fits = values.min() >= least and values.max() <= most  # NaN is not
-    if fits:
+        all_fit = values.min() >= least and values.max() <= most  # false for NaN
+    if all_fit:
         return
-    row, place = np.argwhere(~((values >= least) & (values <= most)))[0]
-    received = f"{where(int(row))}, with the {feature.name} {values[row, place]}"
-    expected, remedy = f"numbers from {least} to {most}", "make the data again"
+    fits = (values >= least) & (values <= most)
+    record, place = np.argwhere(~fits)[0]
+    received = f"{where(int(record))}, with the {feature.name} {values[record, place]}"
+    expected = f"numbers from {least} to {most}"
+    remedy = "make the data again"
     if feature.dtype == tf.float32:
         expected = "finite numbers" + (", 0 or more" if least == 0 else "")
     elif feature.model_size:
@@ -338,86 +368,93 @@ def read_index(path: str) -> BlockIndex | None:
     """The index beside a record file; None if there is none.
 
     Raises:
-      InputError: it cannot be read, or is of another file.
+      InputError: it cannot be read, or belongs to another file.
     """
     source = record_files.index_path(path)
     if not files.is_file(source):
         return None
-    found, size = typed(BlockIndex, files.read_json(source), source=source), _size_of(path)
-    if not found.fits(size):
-        received = f"{source}, which is not the index of {path} with its {size} bytes"
+    index = typed(BlockIndex, files.read_json(source), source=source)
+    num_bytes = _size_of(path)
+    if not index.fits(num_bytes):
+        received = f"{source}, which is not the index of {path} with its {num_bytes} bytes"
         remedy = f"remove {source}: it is made again; or copy both files again"
         raise InputError(received, "the index of this file", remedy)
-    return found
+    return index
 
 
 def find_blocks(file: BinaryIO, num_bytes: int) -> BlockIndex | None:
-    """The blocks of an open file of so many bytes, found by the lengths of its records.
+    """The blocks of an open file of `num_bytes`, found by following the lengths of its records.
 
     Returns:
-      The index; None if the lengths do not lead to the end of the file, which is damaged then.
+      The index; None for a damaged file, whose lengths do not lead to its end.
     """
-    builder, position = record_files.IndexBuilder(), 0
-    data, first, last = b"", 0, -LENGTH_BYTES
+    builder = record_files.IndexBuilder()
+    position = 0  # where the next record begins
+    data = b""  # what was read last,
+    data_begin = 0  # and the position where it begins
+    last_length = -LENGTH_BYTES  # the last position whose length is in `data`
     while position < num_bytes:
-        if position > last:  # its length is not in `data`
+        if position > last_length:
             file.seek(position)
-            data, first = file.read(files.READ_BYTES), position
-            last = first + len(data) - LENGTH_BYTES
-            if position > last:
+            data = file.read(files.READ_BYTES)
+            data_begin = position
+            last_length = data_begin + len(data) - LENGTH_BYTES
+            if position > last_length:
                 return None
-        begin = position - first
-        length = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
-        if length > LONGEST_RECORD:
+        begin = position - data_begin
+        record_bytes = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
+        if record_bytes > LONGEST_RECORD:
             return None
-        builder.add(length)
-        position += length + FRAME_BYTES
+        builder.add(record_bytes)
+        position += record_bytes + FRAME_BYTES
     return builder.finish() if position == num_bytes else None
 
 
-def _find_index(path: str) -> BlockIndex:
+def _make_index(path: str) -> BlockIndex:
     """The index of a file; raises `InputError` if it cannot be read, is damaged or cut off."""
-    size = _size_of(path)
-    if not size:  # a pipe, maybe, which opens when somebody writes
+    num_bytes = _size_of(path)
+    if not num_bytes:  # not opened: it may be a pipe, which blocks until somebody writes
         return record_files.IndexBuilder().finish()
     with files.path_errors(path), _opened(path) as file:
-        found = find_blocks(file, size)
-    if found is None:
+        index = find_blocks(file, num_bytes)
+    if index is None:
         raise _damage(path)
-    return found
+    return index
 
 
-def _keep(path: str, index: BlockIndex) -> None:
-    """Writes an index beside its file, unless nothing can be written there."""
+def _write_index(path: str, index: BlockIndex) -> None:
+    """Writes the index beside its file; logs a warning once if nothing can be written there."""
     try:
         files.write_text(record_files.index_path(path), index.to_json_string())
     except InputError as error:
-        says = "An index cannot be kept beside its file, and is made at each start: %s"
-        logging.log_first_n(logging.WARNING, says, 1, error.received)
+        message = "An index cannot be kept beside its file, and is made at each start: %s"
+        logging.log_first_n(logging.WARNING, message, 1, error.received)
 
 
 # ---------------------------------------------------------------------------- description
 
-# Of data generation, beside records; a wide pattern such as data/* matches them too.
+# Files that data generation writes beside records; a wide pattern such as data/* matches them too.
 _BESIDE_RECORDS = re.compile(r"(?:info|report|index)_.*\.json")
 
 
 def record_paths(patterns: str | Sequence[str]) -> list[str]:
     """The record files that patterns match, without the JSON files beside them.
 
+    If JSON files are all that matches, these.
+
     Raises:
       InputError: nothing matches.
     """
-    found = record_files.expand_patterns(patterns)
-    beside = {path for path in found if _BESIDE_RECORDS.fullmatch(os.path.basename(path))}
-    return [path for path in found if path not in beside] or found
+    matches = record_files.expand_patterns(patterns)
+    records = [path for path in matches if not _BESIDE_RECORDS.fullmatch(os.path.basename(path))]
+    return records or matches
 
 
 def read_description(path: str) -> DataDescription | None:
-    """What a record file was made with; None if nothing beside it says so.
+    """The description of a record file, what it was made with; None if there is none beside it.
 
     Raises:
-      InputError: the description cannot be read, or is none.
+      InputError: the description cannot be read, or is invalid.
     """
     source = record_files.description_path(path)
     if not files.is_file(source):
@@ -426,30 +463,41 @@ def read_description(path: str) -> DataDescription | None:
 
 
 def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, str | None]:
-    """What record files were made with, and the first of them that does not say so.
+    """The description of the first described file, and the path of the first without one.
+
+    Either is None if there is none.
 
     Raises:
-      InputError: two files were made with another case, vocabulary or size.
+      InputError: two files differ in a setting that all must have in common, such as vocabulary.
     """
-    found = dict(zip(paths, each(read_description, paths), strict=True))
-    described = {path: data for path, data in found.items() if data is not None}
+    descriptions = dict(zip(paths, each(read_description, paths), strict=True))
+    described = {path: data for path, data in descriptions.items() if data is not None}
     first_path, first = next(iter(described.items()), (None, None))
-    in_common = names_with(DataDescription, "in_common")
-    for (path, data), name in itertools.product(described.items(), in_common):
-        one, other = getattr(first, name), getattr(data, name)
-        if one != other:
-            received = f"{first_path} with {name} {one}, {path} with {other}"
-            remedy = "leave out files of other settings, or make them again"
-            raise InputError(received, f"files that were made with one {name}", remedy)
-    return first, next((path for path in paths if path not in described), None)
+    for path, data in described.items():
+        for name in names_with(DataDescription, "in_common"):
+            expected_value = getattr(first, name)
+            value = getattr(data, name)
+            if value != expected_value:
+                received = f"{first_path} with {name} {expected_value}, {path} with {value}"
+                remedy = "leave out files of other settings, or make them again"
+                raise InputError(received, f"files that were made with one {name}", remedy)
+    undescribed_path = next((path for path in paths if path not in described), None)
+    return first, undescribed_path
 
 
 def check_described(path: str, index: BlockIndex) -> bool:
-    """Whether there is a description of a record file; raises `InputError` if it is of another."""
+    """Whether a record file has a description.
+
+    Raises:
+      InputError: the description says another number of records or bytes.
+    """
     data = read_description(path)
-    found = [f"{one.num_records} records in {one.num_bytes} bytes" for one in (index, data) if one]
-    if len(set(found)) == 2:
-        expected = f"{found[1]}, as in {record_files.description_path(path)}"
+    if data is None:
+        return False
+    received = f"{index.num_records} records in {index.num_bytes} bytes"
+    described = f"{data.num_records} records in {data.num_bytes} bytes"
+    if received != described:
+        expected = f"{described}, as in {record_files.description_path(path)}"
         remedy = "copy both files again, or make the records again"
-        raise InputError(f"{path}, with {found[0]}", expected, remedy)
-    return data is not None
+        raise InputError(f"{path}, with {received}", expected, remedy)
+    return True

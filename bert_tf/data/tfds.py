@@ -1,4 +1,4 @@
-"""tensorflow-datasets, an optional package: one split of a dataset, for tasks and SQuAD."""
+"""Reads a split of a dataset of tensorflow-datasets, an optional package, for tasks and SQuAD."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -13,10 +13,10 @@ class DatasetSplit(NamedTuple):
     """A split of a dataset.
 
     Attributes:
-      rows: in the dataset's order, each with a value for every feature: NumPy scalars and arrays,
-        texts as bytes.
-      features: the library's description of each feature.
-      source: dataset and split, for messages.
+      rows: in the dataset's order; each has a value for every feature: a NumPy scalar or array, a
+        text as bytes.
+      features: the package's description of each feature.
+      source: names the dataset and the split, for messages.
     """
 
     rows: Iterable[Mapping[str, Any]]
@@ -24,9 +24,10 @@ class DatasetSplit(NamedTuple):
     source: str
 
     def label_names(self, feature: str) -> list[str] | None:
-        """The names of the classes of a label, or of a sequence of labels; None if it has none."""
-        label = self.features.get(feature)
-        return getattr(getattr(label, "feature", label), "names", None)
+        """The class names of a label, or of a sequence of labels; None for other features."""
+        description = self.features.get(feature)
+        label = getattr(description, "feature", description)  # the element of a sequence
+        return getattr(label, "names", None)
 
 
 def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = None) -> DatasetSplit:
@@ -34,12 +35,12 @@ def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = No
 
     Args:
       name: of the dataset, such as glue/mrpc or squad/v2.0:3.0.0.
-      split: its name, or several with | between: the first that the dataset has.
-      purpose: what it is for, in messages.
-      data_dir: where datasets are kept; None for the library's own folder.
+      split: the name of the split; or several separated by |, of which the dataset's first is read.
+      purpose: what the split is for, in messages.
+      data_dir: where datasets are stored; None for the package's own folder.
 
     Raises:
-      InputError: the library is not installed, or the dataset has no such split.
+      InputError: the package is not installed, or the dataset has no such split.
     """
     from bert_tf.data.shards import untuned  # loads TensorFlow, which takes seconds
 
@@ -52,19 +53,19 @@ def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = No
     )
     builder = library.builder(name, data_dir=data_dir)
     builder.download_and_prepare()
-    found = next((one for one in split.split("|") if one in builder.info.splits), None)
-    if found is None:
+    split_name = next((name for name in split.split("|") if name in builder.info.splits), None)
+    if split_name is None:
         raise InputError(
             f"the dataset {name} with the splits {', '.join(builder.info.splits)}",
             f"{split.replace('|', ' or ')}, {purpose}",
             "give another dataset, or leave the step out",
         )
-    rows = library.as_numpy(untuned(builder.as_dataset(split=found, shuffle_files=False)))
-    return DatasetSplit(rows, dict(builder.info.features.items()), f"{name}, {found}")
+    rows = library.as_numpy(untuned(builder.as_dataset(split=split_name, shuffle_files=False)))
+    return DatasetSplit(rows, dict(builder.info.features.items()), f"{name}, {split_name}")
 
 
 def plain(value: Any, place: str) -> Any:
-    """A value of a dataset as a value of Python.
+    """A value of a dataset as a Python value: arrays as lists, bytes as text.
 
     Raises:
       InputError: bytes in it are not UTF-8; `place` says where.
@@ -74,7 +75,7 @@ def plain(value: Any, place: str) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [plain(one, place) for one in value]
+        return [plain(element, place) for element in value]
     if isinstance(value, bytes):
         try:
             return value.decode("utf-8")

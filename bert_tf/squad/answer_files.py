@@ -1,4 +1,4 @@
-"""The files of answers of run_squad.py or of any system -> answers, to be scored.
+"""Reads files of answers, of run_squad.py or of any system.
 
 predictions.json         {"q1": "Ruprecht"}
 null_odds.json           {"q1": -3.0}
@@ -31,4 +31,5 @@ def read_na_probs(path: str) -> dict[str, float]:
 
 
 def _read(path: str, kind: Any, expected: str) -> Any:
+    """The content of a JSON file, checked to be of that kind."""
     return typed(kind, read_json(path, expected=expected, remedy=REMEDY), source=path)

@@ -2,10 +2,10 @@
 
     logits of a window      best_indexes, window_candidates    which spans are possible
     windows of a question   n_best                             the best ones, as different texts
-    pieces of an answer     text_by_offsets, find_final_text   the text that they stand for
+    pieces of an answer     text_by_offsets, find_final_text   the text of these pieces
     SQuAD v2.0              null_odds, decide                  "" if no answer is likelier
 
-Nothing here knows of files or flags; the names of the arguments are those of the flags.
+Nothing here reads files or flags; arguments are named as the flags.
 
 Shapes: T pieces of a window, S logits of a window (T and perhaps padding), K candidates.
 Source: `write_predictions` of the original's run_squad.py.
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 # (window, first index in it, last index in it) -> the text
 Alignment = Callable[["Window", int, int], str]
 
-WORDS_AT_ONCE = 1024  # brought into normal form in one call; bounds the memory
-NO_CANDIDATE = "empty"  # the original's answer in v1.1 where no span is possible
-# Null odds where no span is possible, so that "" is the answer under any threshold. (The original
-# crashes there; the number is what its null score begins with.)
+WORDS_AT_ONCE = 1024  # normalized in one call; bounds the memory
+NO_CANDIDATE = "empty"  # the original's answer in v1.1 if no span is possible
+# Null odds if no span is possible, so that "" is the answer under any threshold. (The original
+# crashes there; its null score begins with this number.)
 CERTAINLY_NULL = 1_000_000.0
 
 
 class AnswerConfig(Answers):
-    """How questions are answered: the options of `Answers` and these.
+    """How questions are answered: the options of `Answers` and this one.
 
     Attributes:
       version_2_with_negative: whether a question may have no answer.
@@ -54,9 +54,10 @@ class NbestEntry(NamedTuple):
 
     Attributes:
       text: "" for no answer.
-      probability: its share among the question's answers.
+      probability: among the question's answers.
       start_logit, end_logit: of its first and its last piece; of [CLS] for no answer.
-      characters: where it is in the context, first and behind the last; None for no answer.
+      characters: its first character in the context, and the one after its last; None for no
+        answer.
     """
 
     text: str
@@ -71,9 +72,9 @@ class Prediction:
     """The answers to a question, best first.
 
     Attributes:
-      qas_id: the question's.
-      nbest: at least one.
-      null_odds: by how much no answer scores above the best answer; None in v1.1.
+      qas_id: of the question.
+      nbest: one or more.
+      null_odds: the score of no answer minus that of the best answer; None in v1.1.
     """
 
     qas_id: str
@@ -87,25 +88,23 @@ class Prediction:
 def make_alignment(
     windows: Iterable[Window], tokenizer: FullTokenizer, config: AnswerConfig
 ) -> Alignment:
-    """The function that turns pieces of these windows into text.
+    """A function that turns pieces of these windows into text, as it stands in the context.
 
-    Pieces are in lower case, without accents and without the spaces that were between them; the
-    answer should read as its context does.
+    Pieces are in lower case and without accents, and the spaces between them are lost.
 
         context                 "It was Steve Smith's  café."
         predicted pieces               steve smith
         by offsets                    "Steve Smith"     the characters that the pieces come from
-        legacy                        "Steve Smith"     the original's: found again by its letters
+        legacy                        "Steve Smith"     as the original: found by counting letters
 
-    The offsets are always right. The original's way falls back to whole words where it cannot find
-    the letters again: with a piece [UNK] or one that is never split, with characters that the
-    tokenizer drops or changes into several, and where an answer has a letter whose accent is a
-    character of its own.
+    Offsets are always right. The original's way returns whole words if it cannot match the letters:
+    if a piece is [UNK] or one that is never split, if the tokenizer drops characters or changes one
+    into several, and if a letter's accent is a character of its own.
 
     Args:
       windows: of all questions.
-      tokenizer: that made them.
-      config: whether as in the original, or by offsets.
+      tokenizer: the one that made the windows.
+      config: has `legacy_alignment`.
     """
     if not config.legacy_alignment:
         return text_by_offsets
@@ -114,30 +113,38 @@ def make_alignment(
     normal = normal_words(words, **tokenizer.case)
 
     def legacy_text(window: Window, start_index: int, end_index: int) -> str:
-        document, shift = window.document, window.span.start - window.doc_offset
+        document = window.document
+        shift = window.span.start - window.doc_offset
         first, last = document.word_of_piece[[start_index + shift, end_index + shift]]
         ids = window.input_ids[start_index : end_index + 1].tolist()
         pred_text = join_pieces(tokenizer.convert_ids_to_tokens(ids))
         orig_words = document.words.words[first : last + 1]
         orig_text = " ".join(orig_words)
         tok_text = " ".join(filter(None, map(normal.get, orig_words)))
-        found = find_final_text(pred_text, orig_text, tok_text)
-        if found is None and config.verbose_logging:
+        final_text = find_final_text(pred_text, orig_text, tok_text)
+        if final_text is not None:
+            return final_text
+        if config.verbose_logging:
             logging.info("Unable to find text: %r in %r; whole words used", pred_text, orig_text)
-        return orig_text if found is None else found
+        return orig_text
 
     return legacy_text
 
 
 def context_characters(window: Window, start_index: int, end_index: int) -> tuple[int, int]:
-    """The characters of the context of some pieces of a window: first, and behind the last."""
+    """The place of a window's pieces in the context: the first character, and that after the last.
+
+    Args:
+      window: with its context.
+      start_index, end_index: the first and the last piece in the window.
+    """
     shift = window.span.start - window.doc_offset
     document = window.document
     return int(document.starts[start_index + shift]), int(document.ends[end_index + shift])
 
 
 def text_by_offsets(window: Window, start_index: int, end_index: int) -> str:
-    """The context from the first character of the first piece to the last one of the last."""
+    """The context from the first character of the first piece to the last of the last piece."""
     start, end = context_characters(window, start_index, end_index)
     return window.document.context[start:end]
 
@@ -153,22 +160,23 @@ def join_pieces(pieces: Sequence[str]) -> str:
 
 
 def find_final_text(pred_text: str, orig_text: str, tok_text: str) -> str | None:
-    """Finds a prediction in the words it was made from, by counting letters.
+    """Finds a prediction in the words that it comes from, by counting letters.
 
-    All but spaces counts as a letter; the words and their normal form have equally many:
+    Every character but a space counts as a letter. The words and their normal form must have the
+    same number of letters:
 
         orig_text   "Steve Smith's"         the words of the predicted pieces
         tok_text    "steve smith ' s"       the same in normal form
         pred_text   "steve smith"           is in tok_text, from its letter 0 to its letter 9
         result      "Steve Smith"           orig_text from letter 0 to letter 9
 
-    None where the letters cannot be matched; then all the words are taken:
+    None if the letters cannot be matched:
 
         orig_text        tok_text      pred_text
         "Straße 5"       "straße 5"    "[UNK] 5"      not in tok_text
         "a\\u200bb c"     "ab c"        "c"            4 letters against 3
 
-    (The original's `get_final_text` makes tok_text itself, by its BasicTokenizer.)
+    (The original's `get_final_text` makes tok_text itself, with its BasicTokenizer.)
 
     >>> find_final_text("steve smith", "Steve Smith's", "steve smith ' s")
     'Steve Smith'
@@ -185,29 +193,31 @@ def find_final_text(pred_text: str, orig_text: str, tok_text: str) -> str | None
 
 
 def _num_letters(text: str) -> int:
+    """The number of characters that are no spaces."""
     return len(text) - text.count(" ")
 
 
 def normal_words(words: Iterable[str], **case: Any) -> dict[str, str]:
     """Each different word in the tokenizer's normal form: "Smith's" is "smith ' s".
 
-    A word of which nothing remains, such as a zero-width space, is the empty string.
+    A word whose characters are all dropped, such as a zero-width space, is "".
     """
-    import tensorflow as tf  # not at the top: scores of answers need none of it
+    import tensorflow as tf  # not at the top, as scoring answers does not need it
 
     from bert_tf.tokenization.basic import UnicodeTable, load_unicode_table, split_words
     from bert_tf.tokenization.wordpiece import utf8
 
     table = UnicodeTable(*map(tf.constant, load_unicode_table(**case)))
-    different, found = list(dict.fromkeys(words)), {}
+    different = list(dict.fromkeys(words))
+    normal: dict[str, str] = {}
     for first in range(0, len(different), WORDS_AT_ONCE):
         batch = different[first : first + WORDS_AT_ONCE]
         with tf.device("CPU:0"):  # strings cannot be elsewhere
             split = split_words(tf.constant([*map(utf8, batch)]), table)
             parts = tf.RaggedTensor.from_row_splits(split.strings, split.text_splits)
             joined = tf.strings.reduce_join(parts, axis=-1, separator=" ").numpy().tolist()
-        found |= zip(batch, (text.decode() for text in joined), strict=True)
-    return found
+        normal |= zip(batch, (text.decode() for text in joined), strict=True)
+    return normal
 
 
 # ---------------------------------------------------------------------------- candidates
@@ -217,8 +227,8 @@ class Candidates(NamedTuple):
     """Spans in windows, each field [K].
 
     Attributes:
-      window: which of the question's windows, int64.
-      start_index, end_index: first and last piece in this window, int64; 0 and 0 for no answer.
+      window: the number of the window among those of the question, int64.
+      start_index, end_index: the first and the last piece in the window, int64; 0 for no answer.
       start_logit, end_logit: float64.
     """
 
@@ -230,7 +240,7 @@ class Candidates(NamedTuple):
 
 
 def best_indexes(logits: np.ndarray, n_best_size: int) -> np.ndarray:
-    """Where the highest logits are, highest first, of equal ones the first.
+    """The indexes of the highest logits, highest first; of equal logits the first comes first.
 
     >>> best_indexes(np.array([0.5, 3.0, -1.0, 3.0]), 3).tolist()
     [1, 3, 0]
@@ -250,72 +260,101 @@ def window_candidates(
     index            0     1   2     3     4       5    6
     pieces         [CLS]  who  ?   [SEP]  by  ruprecht [SEP]
     best starts      5     4   1          (1 is no piece of the context)
-    best ends        6     5   4          (6 neither)
+    best ends        6     5   4          (nor is 6)
     candidates     (5, 5)  (4, 5)  (4, 4)
 
-    A span is left out that begins before the context or where another window has more context,
-    ends behind the context or before it begins, or is longer than max_answer_length. Padding, if
-    it has logits, competes for a place among the best, as in the original.
+    A span must lie in the context, end at or after its start, and have at most max_answer_length
+    pieces. Of the windows with its first piece, this must be the one with most context around it.
+    Padding, if it has logits, competes for a place among the best, as in the original.
 
     Args:
       window: T pieces.
       start_logits, end_logits: [S], S at least T.
       sizes: how many starts and ends to look at, and how long an answer may be.
-      number: which of the question's windows this is.
+      number: of the window among those of the question.
     """
-    start_logits, end_logits = np.float64(start_logits), np.float64(end_logits)
-    is_start = np.zeros(len(start_logits), bool)
-    is_end = np.zeros(len(end_logits), bool)
+    start_logits = np.float64(start_logits)
+    end_logits = np.float64(end_logits)
     context = slice(window.doc_offset, window.doc_offset + window.span.length)
-    is_start[context], is_end[context] = window.token_is_max_context, True
+    may_start = np.zeros(len(start_logits), bool)
+    may_start[context] = window.token_is_max_context
+    may_end = np.zeros(len(end_logits), bool)
+    may_end[context] = True
     starts = best_indexes(start_logits, sizes.n_best_size)
+    starts = starts[may_start[starts]]
     ends = best_indexes(end_logits, sizes.n_best_size)
-    starts, ends = np.meshgrid(starts[is_start[starts]], ends[is_end[ends]], indexing="ij")
-    possible = (starts <= ends) & (ends - starts < sizes.max_answer_length)
-    starts, ends = starts[possible], ends[possible]
+    ends = ends[may_end[ends]]
+    starts, ends = np.meshgrid(starts, ends, indexing="ij")
+    is_span = (starts <= ends) & (ends - starts < sizes.max_answer_length)
+    starts = starts[is_span]
+    ends = ends[is_span]
     windows = np.full(len(starts), number)
     return Candidates(windows, starts, ends, start_logits[starts], end_logits[ends])
 
 
 def null_candidate(logits: Sequence[tuple[np.ndarray, np.ndarray]]) -> Candidates:
-    """No answer, as [CLS] has it in the window where this scores least; [1].
+    """No answer, as a candidate, K = 1: [CLS] in the window where it has the least score.
 
     start and end logit of [CLS]    (4.0, 1.0)  (0.5, 1.5)  (2.0, 2.5)   in three windows
     result                                      (0.5, 1.5)
 
-    A question has an answer if any of its windows has one, so the window that believes least in no
-    answer decides. Without a window the logits are 0.
+    A question has an answer if one of its windows has, so the window that is most against "no
+    answer" decides. Without a window the logits are 0.
+
+    Args:
+      logits: start and end logits of each window, [S].
 
     >>> of_cls = [(4.0, 1.0), (0.5, 1.5), (2.0, 2.5)]
     >>> null = null_candidate([(np.array([start]), np.array([end])) for start, end in of_cls])
     >>> null.window.item(), null.start_logit.item(), null.end_logit.item()
     (1, 0.5, 1.5)
     """
-    scores = [float(start[0]) + float(end[0]) for start, end in logits]
-    number = int(np.argmin(scores)) if scores else 0
-    of_cls = [float(x[0]) for x in logits[number]] if scores else (0.0, 0.0)
-    zero = np.zeros(1, np.int64)
-    return Candidates(zero + number, zero, zero, *(np.array([logit]) for logit in of_cls))
+    number = 0
+    start_logit = 0.0
+    end_logit = 0.0
+    if logits:
+        scores = [float(start[0]) + float(end[0]) for start, end in logits]
+        number = int(np.argmin(scores))
+        start_logits, end_logits = logits[number]
+        start_logit = float(start_logits[0])
+        end_logit = float(end_logits[0])
+    return Candidates(
+        window=np.array([number], np.int64),
+        start_index=np.zeros(1, np.int64),
+        end_index=np.zeros(1, np.int64),
+        start_logit=np.array([start_logit]),
+        end_logit=np.array([end_logit]),
+    )
 
 
 # ---------------------------------------------------------------------------- answers
 
 
 def n_best(
-    found: Sequence[Candidates], windows: Sequence[Window], align: Alignment, *, n_best_size: int
+    candidates_of_windows: Sequence[Candidates],
+    windows: Sequence[Window],
+    align: Alignment,
+    *,
+    n_best_size: int,
 ) -> list[NbestEntry]:
-    """The best candidates that read differently; of equal texts the best one counts.
+    """The best candidates with different texts; of equal texts the best one counts.
 
     span          (4, 5)          (7, 8)        (4, 4)      no answer
     score          9.0             8.0           5.0          2.0
     text        "Ruprecht I"    "Ruprecht I"   "Ruprecht"     ""
     result          0.981                        0.018        0.001       probability
 
-    No answer, where it is a candidate, is in the result even if it is not among the best.
+    No answer, if it is a candidate, is in the result even if it is not among the best.
+
+    Args:
+      candidates_of_windows: of each window, and no answer if a question may have none.
+      windows: of the question.
+      align: returns the text of pieces.
+      n_best_size: how many, not counting no answer.
     """
-    if not any(len(one.window) for one in found):
+    if not any(len(candidates.window) for candidates in candidates_of_windows):
         return [NbestEntry(NO_CANDIDATE, 1.0, 0.0, 0.0)]
-    candidates = Candidates(*map(np.concatenate, zip(*found, strict=True)))
+    candidates = Candidates(*map(np.concatenate, zip(*candidates_of_windows, strict=True)))
     order = np.argsort(-(candidates.start_logit + candidates.end_logit), kind="stable")
     best: dict[str, NbestEntry] = {}
     for k in order.tolist():
@@ -331,25 +370,29 @@ def n_best(
 def _entry(
     candidates: Candidates, k: int, windows: Sequence[Window], align: Alignment
 ) -> NbestEntry:
-    number, start, end, *logits = (field[k].item() for field in candidates)
+    """The entry of candidate k, without its probability."""
+    number, start, end, start_logit, end_logit = (field[k].item() for field in candidates)
     if start == 0:
-        return NbestEntry("", 0.0, *logits)
+        return NbestEntry("", 0.0, start_logit, end_logit)
     window = windows[number]
+    text = align(window, start, end)
     characters = context_characters(window, start, end)
-    return NbestEntry(align(window, start, end), 0.0, *logits, characters)
+    return NbestEntry(text, 0.0, start_logit, end_logit, characters)
 
 
 def _with_probabilities(entries: list[NbestEntry]) -> list[NbestEntry]:
-    """Softmax over the scores of the entries."""
+    """The entries with their probabilities: the softmax over their scores."""
     scores = np.array([entry.start_logit + entry.end_logit for entry in entries])
-    shares = np.exp(scores - scores.max())
-    shares /= shares.sum()
-    pairs = zip(entries, shares.tolist(), strict=True)
-    return [entry._replace(probability=share) for entry, share in pairs]
+    exponentials = np.exp(scores - scores.max())
+    exponentials /= exponentials.sum()
+    return [
+        entry._replace(probability=probability)
+        for entry, probability in zip(entries, exponentials.tolist(), strict=True)
+    ]
 
 
 def best_non_null(nbest: Sequence[NbestEntry]) -> NbestEntry | None:
-    """The best entry that is an answer, if there is one.
+    """The best entry that is an answer; None if there is none.
 
     >>> best_non_null([NbestEntry("", 0.9, 4.0, 3.0), NbestEntry("Ruprecht", 0.1, 3.0, 2.0)]).text
     'Ruprecht'
@@ -359,7 +402,7 @@ def best_non_null(nbest: Sequence[NbestEntry]) -> NbestEntry | None:
 
 
 def null_odds(nbest: Sequence[NbestEntry], null: Candidates) -> float:
-    """Score of no answer less that of the best answer; the higher, the less likely is an answer.
+    """The score of no answer minus that of the best answer; high if there is hardly an answer.
 
     no answer (0.5, 1.5), best answer (3.0, 2.0)   ->   2.0 - 5.0 = -3.0
 
@@ -375,7 +418,7 @@ def null_odds(nbest: Sequence[NbestEntry], null: Candidates) -> float:
 
 
 def decide(prediction: Prediction, *, null_score_diff_threshold: float = 0.0) -> str:
-    """The answer: "" if the null odds are above the threshold, else the best answer.
+    """The answer: "" if the null odds are above the threshold, otherwise the best answer.
 
     null odds   threshold   answer
       -3.0         0.0      "Ruprecht"
@@ -407,31 +450,32 @@ def rank_answers(
 
     Args:
       examples: the questions.
-      windows: all their windows, in order, as `prediction_windows` makes them.
-      start_logits, end_logits: for each window [S], as many as its pieces or more. For the
-        original's results they have the padding too: see `window_candidates`.
-      align: how pieces become text, from `make_alignment`.
+      windows: all their windows, in order, as `prediction_windows` returns them.
+      start_logits, end_logits: for each window [S], as many as its pieces or more. To get the
+        original's results, include those of the padding: see `window_candidates`.
+      align: returns the text of pieces, from `make_alignment`.
       config: how many answers, how long, and whether a question may have none.
 
     Raises:
-      ValueError: there are not as many logits as windows.
+      ValueError: the numbers of logits and windows differ.
     """
-    rows = list(zip(windows, zip(start_logits, end_logits, strict=True), strict=True))
-    by_example = {
-        index: list(group)
-        for index, group in itertools.groupby(rows, key=lambda row: row[0].example_index)
-    }
+    windows_of: dict[int, list[Window]] = {}  # by the number of the question
+    logits_of: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for window, start, end in zip(windows, start_logits, end_logits, strict=True):
+        windows_of.setdefault(window.example_index, []).append(window)
+        logits_of.setdefault(window.example_index, []).append((start, end))
     predictions = []
     for index, example in enumerate(counted(examples, "rank", len(examples), "questions")):
-        of_example = by_example.get(index, [])
-        found = [
-            window_candidates(window, *logits, config, number)
-            for number, (window, logits) in enumerate(of_example)
-        ]
-        null = null_candidate([logits for _, logits in of_example])
-        found += [null] if config.version_2_with_negative else []
-        own_windows = [window for window, _ in of_example]
-        nbest = n_best(found, own_windows, align, n_best_size=config.n_best_size)
+        question_windows = windows_of.get(index, [])
+        question_logits = logits_of.get(index, [])
+        candidates = []
+        for number, window in enumerate(question_windows):
+            start, end = question_logits[number]
+            candidates.append(window_candidates(window, start, end, config, number))
+        null = null_candidate(question_logits)
+        if config.version_2_with_negative:
+            candidates.append(null)
+        nbest = n_best(candidates, question_windows, align, n_best_size=config.n_best_size)
         odds = null_odds(nbest, null) if config.version_2_with_negative else None
         predictions.append(Prediction(example.qas_id, nbest, odds))
     return predictions

@@ -1,4 +1,4 @@
-"""SQuAD files -> questions, and in training the words that each answer covers.
+"""SQuAD files -> questions; for training also the words of each answer.
 
     {"version": "v2.0",
      "data": [{"title": "Heidelberg",
@@ -7,9 +7,9 @@
                                         "answers": [{"text": "Ruprecht", "answer_start": 0}],
                                         "is_impossible": false}]}]}]}
 
-One SquadExample for each of the `qas`. v1.1 has no is_impossible; some files leave out `answers`
-where there are none, others write an answer that is none (`is_answer`). XQuAD and other data sets
-of this form are read alike.
+Each of the `qas` becomes a SquadExample. v1.1 has no is_impossible. For a question without an
+answer some files leave out `answers`, and others have an answer that is none (`is_answer`). XQuAD
+and other data sets have the same form.
 """
 
 import dataclasses
@@ -24,16 +24,15 @@ from bert_tf.data.tfds import plain, read_split
 from bert_tf.errors import InputError, quoted
 from bert_tf.files import read_json
 
-# The original's own white space; other kinds, such as no-break spaces, are part of a word.
+# White space as in the original; other kinds, such as no-break spaces, are part of a word.
 WHITE_SPACE = " \t\r\n\u202f"
 EXPECTED = 'SQuAD\'s format, {"data": [{"paragraphs": [{"context": ..., "qas": [...]}]}]}'
-TFDS_TRAIN, TFDS_PREDICT = "train", "validation"  # the splits for training and for prediction
+TFDS_TRAIN = "train"  # the split for training
+TFDS_PREDICT = "validation"  # the split for prediction
 WARNINGS_SHOWN = 10
-NOWHERE = -1  # the answer_start of what is not in the context
-_TO_LEARN = (  # what training data are expected to have, and what to do
-    "questions with `answers` that are in their context at answer_start",
-    "check that it is the training data, or give another --train_file",
-)
+NOWHERE = -1  # the answer_start of a text that is not in the context
+_EXPECTED_IN_TRAINING = "questions with `answers` that are in their context at answer_start"
+_CHECK_TRAINING = "check that it is the training data, or give another --train_file"
 
 
 class Answer(NamedTuple):
@@ -44,13 +43,13 @@ class Answer(NamedTuple):
 
 
 def is_answer(answer: Answer) -> bool:
-    """Whether it is an answer; annotation tools write one that is not where there is no answer.
+    """Whether it is an answer. Annotation tools write one that is none for "no answer".
 
         "1386"   at 18     an answer
-        ""       at 0      none, nor is white space
+        ""       at 0      none; nor is white space
         "yes"    at -1     none: it is not in the context
 
-    >>> [is_answer(Answer(*one)) for one in (("1386", 18), ("", 0), ("yes", -1))]
+    >>> [is_answer(answer) for answer in (Answer("1386", 18), Answer("", 0), Answer("yes", -1))]
     [True, False, False]
     """
     return bool(answer.text.strip()) and answer.answer_start != NOWHERE
@@ -64,9 +63,9 @@ class SquadExample:
       qas_id: the question's id, the key of its prediction.
       question_text: the question.
       context: the paragraph; questions about one paragraph share the string.
-      answers: of the annotators, as far as they are answers; none for an unanswerable question.
-      is_impossible: as in the file; true without the field if there is no answer, and with it if
-        the file has answers none of which is one (`is_answer`).
+      answers: the annotators' answers for which `is_answer` holds; none if it is unanswerable.
+      is_impossible: as in the file; without the field, whether there is no answer. In any case true
+        if the file has answers but `is_answer` holds for none of them.
       title: of the article.
     """
 
@@ -84,11 +83,11 @@ class SquadFile:
 
     Attributes:
       examples: the questions.
-      version_2: whether questions may have no answer, as in SQuAD v2.0: the version or a question
-        says so, or a question has none.
+      version_2: whether questions may have no answer, as in SQuAD v2.0: by the file's version, an
+        is_impossible in it, or a question without an answer.
       source: the path, for messages.
-      has_golds: whether any question has an answer, or is marked or written as one without, so that
-        predictions can be scored.
+      has_golds: whether predictions can be scored: a question has an answer, is marked as
+        impossible, or has an answer that is none.
     """
 
     examples: list[SquadExample]
@@ -104,7 +103,7 @@ def read_squad(path: str) -> SquadFile:
     """Reads a file in SQuAD's format (original: `read_squad_examples`).
 
     Args:
-      path: of JSON in UTF-8, with or without byte order mark; local or remote.
+      path: of a JSON file in UTF-8, with or without byte order mark; local or remote.
 
     Raises:
       InputError: the file cannot be read, is not JSON, or a question in it lacks a field.
@@ -116,39 +115,44 @@ def parse_squad(content: Any, source: str) -> SquadFile:
     """The questions of a file's content.
 
     Args:
-      content: what `json.load` gives.
+      content: as `json.load` returns it.
       source: the path, for messages.
 
     Raises:
-      InputError: a field is missing or has another type; names the file and the place in it.
+      InputError: a field is missing or has another type; the message names its place in the file.
     """
     articles = _get(content, "data", source, kind=list)
-    version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
+    is_marked_version_2 = str(content.get("version", "")).lstrip("v").startswith("2")
     questions = list(_parse_questions(articles, source))
     examples = [question.example for question in questions]
-    if repeated := len(examples) - len({example.qas_id for example in examples}):
-        logging.warning(
-            "%s: %d questions have the id of another; the last counts", source, repeated
-        )
+    num_repeated = len(examples) - len({example.qas_id for example in examples})
+    if num_repeated:
+        text = "%s: %d questions have the id of another; the last counts"
+        logging.warning(text, source, num_repeated)
     has_golds = any(
-        question.given or question.fields.get("is_impossible") for question in questions
+        question.all_answers or question.fields.get("is_impossible") for question in questions
     )
-    _log_unanswered(questions, source, version_2=version_2, has_golds=has_golds)
-    marked = any("is_impossible" in question.fields for question in questions)
-    version_2 = version_2 or marked or not all(example.answers for example in examples)
-    return SquadFile(examples, version_2, source, has_golds=has_golds or not examples)
+    _log_unanswered(questions, source, version_2=is_marked_version_2, has_golds=has_golds)
+    has_field = any("is_impossible" in question.fields for question in questions)
+    lacks_answers = not all(example.answers for example in examples)
+    return SquadFile(
+        examples,
+        version_2=is_marked_version_2 or has_field or lacks_answers,
+        source=source,
+        has_golds=has_golds or not examples,
+    )
 
 
 class _Question(NamedTuple):
-    """A question, and how the file has it."""
+    """A question, and how it is in the file."""
 
     example: SquadExample
     fields: Mapping[str, Any]
-    given: tuple[Answer, ...]  # also those that are no answers
+    all_answers: tuple[Answer, ...]  # including those that are none
 
 
 def _parse_questions(articles: Sequence[Any], source: str) -> Iterator[_Question]:
-    """All questions, in order."""
+    """All questions of the articles, in order."""
     for a, article in enumerate(articles):
         place = f"{source}, data[{a}]"
         title = str(_get(article, "title", place, None, kind=str | int | None) or "")
@@ -160,64 +164,68 @@ def _parse_questions(articles: Sequence[Any], source: str) -> Iterator[_Question
 
 
 def _parse_question(qa: Any, context: str, title: str, place: str) -> _Question:
+    """One of the `qas`; raises `InputError` if a field is missing or has another type."""
     qas_id = str(_get(qa, "id", place, kind=str | int))
     place = f"{place}, question {qas_id!r}"
-    given = tuple(
-        Answer(
-            _get(answer, "text", place, kind=str),
-            _get(answer, "answer_start", place, None, kind=int | None),
-        )
-        for answer in _get(qa, "answers", place, None, kind=list | None) or ()
-    )
-    answers = tuple(filter(is_answer, given))
+    all_answers = []
+    for answer in _get(qa, "answers", place, None, kind=list | None) or ():
+        text = _get(answer, "text", place, kind=str)
+        start = _get(answer, "answer_start", place, None, kind=int | None)
+        all_answers.append(Answer(text, start))
+    answers = tuple(filter(is_answer, all_answers))
     is_impossible = _get(qa, "is_impossible", place, not answers, kind=bool)
-    if given and not answers:
+    if all_answers and not answers:
         is_impossible = True
-    text = _get(qa, "question", place, kind=str)
-    example = SquadExample(qas_id, text, context, answers, is_impossible, title)
-    return _Question(example, qa, given)
+    question_text = _get(qa, "question", place, kind=str)
+    example = SquadExample(qas_id, question_text, context, answers, is_impossible, title)
+    return _Question(example, qa, tuple(all_answers))
 
 
 def _log_unanswered(
     questions: Sequence[_Question], source: str, *, version_2: bool, has_golds: bool
 ) -> None:
-    """Reports what is taken as no answer, though no is_impossible says so."""
-    unmarked = [
-        question
-        for question in questions
-        if not question.example.answers and not question.fields.get("is_impossible")
-    ]
-    if written := sum(bool(question.given) for question in unmarked):
-        logging.warning(
+    """Warns of questions that count as unanswerable although is_impossible does not say so.
+
+    Args:
+      questions: all of the file.
+      source: the path, for messages.
+      version_2: whether the file has that version.
+      has_golds: as of `SquadFile`.
+    """
+    num_empty = 0  # questions with answers that are none
+    num_unmarked = 0  # questions without any mark that they have no answer
+    outside = []  # answers with a text that is not in the context, and the questions
+    for question in questions:
+        for answer in question.all_answers:
+            if answer.text.strip() and not is_answer(answer):
+                outside.append((answer, question.example))
+        if question.example.answers or question.fields.get("is_impossible"):
+            continue
+        # In v2.0 an empty list is a mark; in v1.1 it means nothing.
+        has_empty_list = version_2 and "answers" in question.fields
+        if question.all_answers:
+            num_empty += 1
+        elif "is_impossible" not in question.fields and not has_empty_list:
+            num_unmarked += 1
+    if num_empty:
+        text = (
             "%s: %d questions have an empty text, or one at answer_start -1, in place of an "
-            "answer: they are taken as questions without an answer",
-            *(source, written),
+            "answer: they are taken as questions without an answer"
         )
-    outside = [
-        (answer.text, question.example.qas_id)
-        for question in questions
-        for answer in question.given
-        if answer.text.strip() and not is_answer(answer)
-    ]
+        logging.warning(text, source, num_empty)
     if outside:
-        logging.warning(
+        text = (
             "%s: %d answers at answer_start -1 have a text, such as %r to question %r: they are "
-            "ignored. Without answer_start such a text is scored, but cannot be trained on.",
-            *(source, len(outside), *outside[0]),
+            "ignored. Without answer_start such a text is scored, but cannot be trained on."
         )
-    # v2.0 marks it with an empty list; in v1.1 an empty list means nothing.
-    unsaid = sum(
-        not question.given
-        and "is_impossible" not in question.fields
-        and not (version_2 and "answers" in question.fields)
-        for question in unmarked
-    )
-    if has_golds and unsaid:
-        logging.warning(
+        answer, example = outside[0]
+        logging.warning(text, source, len(outside), answer.text, example.qas_id)
+    if has_golds and num_unmarked:
+        text = (
             "%s: %d questions have no answers and are not marked impossible: they are taken as "
-            "unanswerable, and the file as one of SQuAD v2.0.",
-            *(source, unsaid),
+            "unanswerable, and the file as one of SQuAD v2.0."
         )
+        logging.warning(text, source, num_unmarked)
 
 
 _REQUIRED = object()
@@ -235,22 +243,23 @@ _KINDS = {  # what a value should be, for messages
 def _get(parent: Any, key: str, place: str, default: Any = _REQUIRED, *, kind: Any) -> Any:
     """parent[key], checked to be of that kind."""
     value = parent.get(key, default) if isinstance(parent, dict) else _REQUIRED
-    is_no_number = kind is not bool and isinstance(value, bool)  # though to Python it is an int
-    if value is not _REQUIRED and isinstance(value, kind) and not is_no_number:
+    is_wrong_bool = kind is not bool and isinstance(value, bool)  # a bool is an int to Python
+    if value is not _REQUIRED and isinstance(value, kind) and not is_wrong_bool:
         return value
-    found = f"{key!r} that is {quoted(value)}"
     if value is _REQUIRED:
-        found = f"a {type(parent).__name__} without {key!r}"
+        what = f"a {type(parent).__name__} without {key!r}"
+    else:
+        what = f"{key!r} that is {quoted(value)}"
     remedy = "correct the file, or check that it is the one you mean"
-    raise InputError(f"{place}: {found}", f"{EXPECTED}; {key!r} is {_KINDS[kind]}", remedy)
+    raise InputError(f"{place}: {what}", f"{EXPECTED}; {key!r} is {_KINDS[kind]}", remedy)
 
 
 def read_squad_tfds(name: str, split: str) -> SquadFile:
-    """The questions of a split of a dataset from tensorflow-datasets, prepared if need be.
+    """The questions of a split of a dataset from tensorflow-datasets, downloaded if need be.
 
     Args:
       name: of the dataset, such as squad or squad/v2.0.
-      split: train, validation or another that it has.
+      split: its name, such as train or validation.
 
     Raises:
       InputError: there is no such dataset or split, or it lacks a feature of SQuAD.
@@ -269,7 +278,7 @@ def read_squad_tfds(name: str, split: str) -> SquadFile:
 
 
 def article_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of tensorflow-datasets, with columns for the answers -> an article of a SQuAD file.
+    """A row of tensorflow-datasets, where answers are columns, as an article of a SQuAD file.
 
     >>> answers = {"text": [b"Ruprecht"], "answer_start": np.array([0])}
     >>> row = {"id": b"q1", "context": b"Ruprecht founded it.", "question": b"Who?"}
@@ -278,9 +287,11 @@ def article_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     [{'text': 'Ruprecht', 'answer_start': 0}]
     """
     values = {name: plain(value, name) for name, value in row.items() if name != "answers"}
-    texts, starts = (plain(row["answers"][name], name) for name in ("text", "answer_start"))
-    pairs = zip(texts, starts, strict=True)
-    golds = [{"text": text, "answer_start": start} for text, start in pairs]
+    texts = plain(row["answers"]["text"], "text")
+    starts = plain(row["answers"]["answer_start"], "answer_start")
+    golds = []
+    for text, start in zip(texts, starts, strict=True):
+        golds.append({"text": text, "answer_start": start})
     paragraph = {"context": values["context"], "qas": [values | {"answers": golds}]}
     return {"title": values.get("title"), "paragraphs": [paragraph]}
 
@@ -303,15 +314,15 @@ class ContextWords(NamedTuple):
     starts: np.ndarray  # int64 [W]: the character at which each begins
 
     def word_of_character(self, position) -> Any:
-        """The word of a character; white space is of the word before it, -1 if there is none."""
+        """The number of a character's word; of white space that of the word before, or -1."""
         return np.searchsorted(self.starts, position, side="right") - 1
 
 
 def split_context(context: str) -> ContextWords:
-    """Cuts a context into words at the original's white space."""
+    """The words of a context, cut at `WHITE_SPACE`."""
     for space in WHITE_SPACE[1:]:
         context = context.replace(space, " ")
-    parts = context.split(" ")  # much faster than a pattern; two spaces enclose an empty part
+    parts = context.split(" ")  # much faster than a pattern; between two spaces a part is empty
     lengths = np.array([len(part) for part in parts], np.int64)
     starts = np.cumsum(lengths + 1) - lengths - 1
     return ContextWords([part for part in parts if part], starts[lengths > 0])
@@ -325,7 +336,7 @@ class WordSpan(NamedTuple):
 
 
 def locate_answer(words: ContextWords, answer: Answer, context: str) -> WordSpan | None:
-    """The words that an answer covers, or None if it is not where its offset says.
+    """The words that an answer covers; None if it is not at its offset.
 
     context          "It was founded in 1386 (see below)."
     words             It was founded in 1386 (see below).
@@ -341,27 +352,39 @@ def locate_answer(words: ContextWords, answer: Answer, context: str) -> WordSpan
     (5, 5)
     >>> locate_answer(words, Answer("1386", 3), context)
 
-    An answer that does not stand there to the letter is accepted, as in the original, if it occurs,
-    white space made single spaces, somewhere in the words between its first and its last character.
+    As in the original, an answer that is not exactly at its offset is accepted if it occurs in the
+    words from its first to its last character, with single spaces for white space.
 
     Args:
       words: of the context.
-      answer: as the file gives it.
+      answer: as in the file.
       context: the text.
     """
-    first, last = answer.answer_start, (answer.answer_start or 0) + len(answer.text) - 1
-    if first is None or not 0 <= first <= last < len(context) or not answer.text.strip():
+    first = answer.answer_start
+    if first is None or not answer.text.strip():
         return None
-    # White space before the first word is taken as of that word.
-    start, end = (max(0, int(words.word_of_character(place))) for place in (first, last))
-    text = " ".join(words.words[start : end + 1])
-    is_there = context.startswith(answer.text, first) or " ".join(answer.text.split()) in text
-    return WordSpan(start, end) if is_there else None
+    last = first + len(answer.text) - 1
+    if not 0 <= first <= last < len(context):
+        return None
+    # White space before the first word counts as part of that word.
+    start = max(0, int(words.word_of_character(first)))
+    end = max(0, int(words.word_of_character(last)))
+    is_exact = context.startswith(answer.text, first)
+    covered_text = " ".join(words.words[start : end + 1])
+    if is_exact or " ".join(answer.text.split()) in covered_text:
+        return WordSpan(start, end)
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingExample:
-    """A question and the one answer it is trained on; both None for an unanswerable question."""
+    """A question and the answer it is trained on.
+
+    Attributes:
+      example: the question.
+      answer: None for an unanswerable question.
+      words: the words of the answer; None without an answer.
+    """
 
     example: SquadExample
     answer: Answer | None
@@ -369,30 +392,30 @@ class TrainingExample:
 
 
 def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list[TrainingExample]:
-    """Finds the answer of each question; reports and leaves out those whose offset is wrong.
+    """Finds the answer of each question; leaves out, with a warning, those with a wrong offset.
 
-    The original refuses a question with more than one answer; here the first one counts, which is
-    the only one in the official training files. How many are not trained on is reported.
+    The original refuses a question with more than one answer. Here the first answer counts, which
+    is the only one in the official training files; the number of the others is logged.
 
     Args:
       file: the questions.
       version_2_with_negative: whether questions may be unanswerable. If not, those without an
-        answer are left out, which is reported, and is_impossible of the others is ignored, as in
-        the original.
+        answer are left out, with a warning, and is_impossible of the others is ignored, as in the
+        original.
 
     Raises:
-      InputError: a question lacks the answer that is_impossible says it has, or no question is
-        left.
+      InputError: a question has no answer although is_impossible is false, or no question is left.
     """
     if not file.has_golds:
-        raise InputError(f"{file.source}, none of whose questions has an answer", *_TO_LEARN)
-    kept: list[TrainingExample] = []
+        received = f"{file.source}, none of whose questions has an answer"
+        raise InputError(received, _EXPECTED_IN_TRAINING, _CHECK_TRAINING)
+    trained: list[TrainingExample] = []
     unanswered: list[SquadExample] = []
-    wrong: list[SquadExample] = []
-    words_of: dict[str, ContextWords] = {}
+    misplaced: list[SquadExample] = []  # whose answer is not at its offset
+    words_of: dict[str, ContextWords] = {}  # by context
     for example in file.examples:
         if version_2_with_negative and example.is_impossible:
-            kept.append(TrainingExample(example, None, None))
+            trained.append(TrainingExample(example, None, None))
             continue
         if not example.answers and example.is_impossible:
             unanswered.append(example)
@@ -403,57 +426,63 @@ def training_examples(file: SquadFile, *, version_2_with_negative: bool) -> list
             raise InputError(received, "an answer where is_impossible is false", remedy)
         if example.context not in words_of:
             words_of[example.context] = split_context(example.context)
-        answer, words = example.answers[0], words_of[example.context]
-        span = locate_answer(words, answer, example.context)
+        answer = example.answers[0]
+        span = locate_answer(words_of[example.context], answer, example.context)
         if span is None:
-            wrong.append(example)
+            misplaced.append(example)
         else:
-            kept.append(TrainingExample(example, answer, span))
-    _log_left_out(file, kept, unanswered, wrong)
-    if unanswered and not kept and not wrong:
+            trained.append(TrainingExample(example, answer, span))
+    _log_left_out(file, trained, unanswered, misplaced)
+    if unanswered and not trained and not misplaced:
         received = f"{file.source}, none of whose questions has an answer"
         remedy = "add --version_2_with_negative, or give another --train_file"
-        raise InputError(received, _TO_LEARN[0], remedy)
-    if not kept:
-        raise InputError(f"{file.source}: no answer is in its context at answer_start", *_TO_LEARN)
-    return kept
+        raise InputError(received, _EXPECTED_IN_TRAINING, remedy)
+    if not trained:
+        received = f"{file.source}: no answer is in its context at answer_start"
+        raise InputError(received, _EXPECTED_IN_TRAINING, _CHECK_TRAINING)
+    return trained
 
 
 def _log_left_out(
     file: SquadFile,
-    kept: Sequence[TrainingExample],
+    trained: Sequence[TrainingExample],
     unanswered: Sequence[SquadExample],
-    wrong: Sequence[SquadExample],
+    misplaced: Sequence[SquadExample],
 ) -> None:
-    """Reports the questions, and the answers of the others, that are not trained on."""
+    """Warns of questions that are not trained on, and of further answers that are not."""
+    num_examples = len(file.examples)
     if unanswered:
-        logging.warning(
+        text = (
             "%s: %d of %d questions left out, because they have no answer, such as %r: to train "
-            "on them too, give --version_2_with_negative",
-            *(file.source, len(unanswered), len(file.examples), unanswered[0].qas_id),
+            "on them too, give --version_2_with_negative"
         )
-    for example in wrong[:WARNINGS_SHOWN]:
-        given = (file.source, example.qas_id, *example.answers[0])
-        logging.warning("%s, question %r: the answer %r is not at answer_start %s", *given)
-    if wrong:
-        logging.warning(
-            "%s: %d of %d questions left out, because the answer is not where its offset says",
-            *(file.source, len(wrong), len(file.examples)),
-        )
-    others = [len(set(one.example.answers)) - 1 for one in kept if one.answer is not None]
-    if any(others):
-        logging.warning(
+        logging.warning(text, file.source, len(unanswered), num_examples, unanswered[0].qas_id)
+    for example in misplaced[:WARNINGS_SHOWN]:
+        text = "%s, question %r: the answer %r is not at answer_start %s"
+        answer = example.answers[0]
+        logging.warning(text, file.source, example.qas_id, answer.text, answer.answer_start)
+    if misplaced:
+        text = "%s: %d of %d questions left out, because the answer is not where its offset says"
+        logging.warning(text, file.source, len(misplaced), num_examples)
+    num_further = [
+        len(set(question.example.answers)) - 1
+        for question in trained
+        if question.answer is not None
+    ]
+    if any(num_further):
+        text = (
             "%s: %d questions have several different answers; the first is trained on, %d others "
-            "are not",
-            *(file.source, sum(count > 0 for count in others), sum(others)),
+            "are not"
         )
+        num_questions = sum(count > 0 for count in num_further)
+        logging.warning(text, file.source, num_questions, sum(num_further))
 
 
 def original_order(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
-    """The order in which the original writes questions to train.tf_record.
+    """The questions in the order in which the original writes them to train.tf_record.
 
-    Its shuffle buffer of 100 records mixes little while it trains, so it shuffles the questions
-    before, always with the same seed.
+    As its shuffle buffer of 100 records mixes little, the original shuffles the questions first,
+    always with the same seed.
     """
     shuffled = list(examples)
     random.Random(12345).shuffle(shuffled)

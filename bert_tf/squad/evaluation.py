@@ -4,8 +4,8 @@
     v2.0   exact, f1 and total over all, over those with an answer (HasAns) and without (NoAns);
            with null odds, the best scores of any threshold on them, and the thresholds
 
-Answers are compared by their words: lower case, without punctuation and articles. Of several gold
-answers the nearest counts.
+Answers are compared by their words: in lower case, without punctuation and articles. Of several
+gold answers the one with the best score counts.
 """
 
 import collections
@@ -23,7 +23,7 @@ from bert_tf.squad.data import SquadExample, SquadFile
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 PUNCTUATION = str.maketrans("", "", string.punctuation)  # of ASCII only
 MAIN_SCORES = ("exact_match", "exact", "f1", "best_exact", "best_f1")  # in percent
-LARGEST_STEP = 0.5  # from the best threshold to the one that is kept
+LARGEST_STEP = 0.5  # from the best threshold to the one that is stored
 
 
 class Score(NamedTuple):
@@ -34,12 +34,13 @@ class Score(NamedTuple):
 
 
 def normalize_answer(text: str) -> str:
-    """The form that is compared: words without articles and punctuation; ideographs are one word.
+    """The words of a text as they are compared; consecutive ideographs are one word.
 
     >>> normalize_answer("The (Old)  Bridge's")
     'old bridges'
     """
-    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+    text = text.lower().translate(PUNCTUATION)
+    return " ".join(ARTICLES.sub(" ", text).split())
 
 
 def token_f1(prediction: str, gold: str, *, both_empty: float = 1.0) -> float:
@@ -47,12 +48,14 @@ def token_f1(prediction: str, gold: str, *, both_empty: float = 1.0) -> float:
 
     prediction "the Steve Smith", gold "Steve Lee Smith": 2 in common, of 2 and of 3   ->   0.8
 
-    0 if one of them has no words, `both_empty` if neither has: 1 in the v2.0 script, 0 in v1.1's.
+    0 if only one of them has words; `both_empty` if neither has: 1 in the v2.0 script, 0 in the
+    v1.1 script.
 
     >>> token_f1("the Steve Smith", "Steve Lee Smith")
     0.8
     """
-    words, gold_words = normalize_answer(prediction).split(), normalize_answer(gold).split()
+    words = normalize_answer(prediction).split()
+    gold_words = normalize_answer(gold).split()
     if not words or not gold_words:
         return both_empty if words == gold_words else 0.0
     common = (collections.Counter(words) & collections.Counter(gold_words)).total()
@@ -62,11 +65,11 @@ def token_f1(prediction: str, gold: str, *, both_empty: float = 1.0) -> float:
 def score_question(
     example: SquadExample, prediction: str | None, *, version_2: bool = False
 ) -> Score:
-    """The score of the answer to one question, by the official script of that version; None: 0.
+    """The score of the answer to a question by the official script; 0 without a prediction.
 
-    In v2.0 "" is right where there is no gold answer, or none with a word that counts.
+    In v2.0 "" is right if no gold answer has a word that counts.
 
-        gold answers   "Ruprecht I", "Ruprecht"     the nearest counts, for each score by itself
+        gold answers   "Ruprecht I", "Ruprecht"     the best counts, for each score by itself
         prediction     "the Ruprecht"               exact 1, F1 1
         prediction     "Ruprecht II"                exact 0, F1 2/3
 
@@ -83,7 +86,8 @@ def score_question(
     golds = [answer.text for answer in example.answers]
     if version_2:
         golds = [gold for gold in golds if normalize_answer(gold)] or [""]
-    normalized, both_empty = normalize_answer(prediction), float(version_2)
+    normalized = normalize_answer(prediction)
+    both_empty = float(version_2)
     return Score(
         exact=float(any(normalized == normalize_answer(gold) for gold in golds)),
         f1=max(token_f1(prediction, gold, both_empty=both_empty) for gold in golds),
@@ -102,38 +106,36 @@ def official_scores(
 ) -> dict[str, float]:
     """Scores of all questions, under the official script's keys in its order.
 
-    A question without a prediction scores 0 and is reported, as in the v1.1 script. (The v2.0
-    script fails there.)
+    A question without a prediction scores 0 and is logged, as in the v1.1 script. (The v2.0 script
+    fails there.)
 
     Args:
       file: questions with their gold answers, of v1.1 or v2.0.
       predictions: answers by id, "" for none.
-      na_probs: v2.0 only: by id a number that is higher the less likely there is an answer, such as
-        null odds.
-      na_prob_thresh: above it an answer is taken as "", in all scores but the best ones.
+      na_probs: v2.0 only: numbers by id, such as null odds, that are high if there is no answer.
+      na_prob_thresh: an answer whose number is above it counts as "", except in the best scores.
 
     Raises:
-      InputError: there are no questions, no gold answers, or na_probs do not cover a prediction.
+      InputError: there are no questions or no gold answers, or na_probs lack a prediction's id.
     """
     check_golds(file)
-    if missing := [one.qas_id for one in file.examples if one.qas_id not in predictions]:
-        counts = (len(missing), len(file.examples), missing[0])
-        logging.warning("%d of %d questions have no prediction and score 0, such as %s", *counts)
-    if others := len(predictions.keys() - {one.qas_id for one in file.examples}):
-        logging.warning("%d predictions have ids that are not in %s", others, file.source)
+    qas_ids = [example.qas_id for example in file.examples]
+    missing = [qas_id for qas_id in qas_ids if qas_id not in predictions]
+    if missing:
+        text = "%d of %d questions have no prediction and score 0, such as %s"
+        logging.warning(text, len(missing), len(file.examples), missing[0])
+    num_unknown = len(predictions.keys() - set(qas_ids))
+    if num_unknown:
+        logging.warning("%d predictions have ids that are not in %s", num_unknown, file.source)
     if file.version_2:
         return _evaluate_v2(file, predictions, na_probs, na_prob_thresh)
-    scores = [score_question(one, predictions.get(one.qas_id)) for one in file.examples]
+    scores = [score_question(example, predictions.get(example.qas_id)) for example in file.examples]
     exact, f1 = _percentages(scores)
     return {"exact_match": exact, "f1": f1}
 
 
 def check_golds(file: SquadFile) -> None:
-    """Refuses a file without questions, or without gold answers, such as a test set.
-
-    Raises:
-      InputError: it is one.
-    """
+    """Raises `InputError` if a file has no questions, or, like a test set, no gold answers."""
     if not file.examples:
         raise InputError(f"{file.source}, without a question", "at least one", "give another file")
     if not file.has_golds:
@@ -143,9 +145,14 @@ def check_golds(file: SquadFile) -> None:
 
 
 def _percentages(scores: Iterable[Score]) -> tuple[float, float]:
-    """The means of at least one score, in percent: exact, F1."""
+    """The means of one or more scores, in percent: exact, F1."""
     exact, f1 = (100.0 * sum(column) / len(column) for column in zip(*scores, strict=True))
     return exact, f1
+
+
+def _answerable(examples: Iterable[SquadExample]) -> dict[str, bool]:
+    """Whether each question has an answer, by id."""
+    return {example.qas_id: bool(example.answers) for example in examples}
 
 
 # ---------------------------------------------------------------------------- v2.0
@@ -154,28 +161,35 @@ def _percentages(scores: Iterable[Score]) -> tuple[float, float]:
 def _evaluate_v2(
     file: SquadFile, predictions: Mapping[str, str], na_probs: Mapping | None, na_prob_thresh: float
 ) -> dict[str, float]:
+    """The scores of the v2.0 script; arguments as of `official_scores`."""
     scores = score_answers(file.examples, predictions)
-    has_answer = {one.qas_id: bool(one.answers) for one in file.examples}
-    best = {}
+    has_answer = _answerable(file.examples)
+    best: dict[str, float] = {}
     if na_probs is not None:
         predicted = [qas_id for qas_id in scores if qas_id in predictions]
-        if lacking := [qas_id for qas_id in predicted if qas_id not in na_probs]:
+        missing = [qas_id for qas_id in predicted if qas_id not in na_probs]
+        if missing:
             received = (
-                f"no no-answer number for {len(lacking)} questions of {file.source}, "
-                f"the first {lacking[0]!r}"
+                f"no no-answer number for {len(missing)} questions of {file.source}, "
+                f"the first {missing[0]!r}"
             )
             remedy = "give the null_odds.json of the same run as the predictions"
             raise InputError(received, "a number for each prediction", remedy)
         for qas_id in predicted:
-            if na_probs[qas_id] > na_prob_thresh:  # taken as ""
+            if na_probs[qas_id] > na_prob_thresh:  # the answer counts as ""
                 is_right = float(not has_answer[qas_id])
                 scores[qas_id] = Score(is_right, is_right)
         best = best_thresholds(file.examples, predictions, na_probs)
-    result = {}
-    for prefix, kinds in {"": (True, False), "HasAns_": (True,), "NoAns_": (False,)}.items():
-        if some := [scores[qas_id] for qas_id in scores if has_answer[qas_id] in kinds]:
-            exact, f1 = _percentages(some)
-            result |= {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(some)}
+    groups = {
+        "": list(scores.values()),
+        "HasAns_": [score for qas_id, score in scores.items() if has_answer[qas_id]],
+        "NoAns_": [score for qas_id, score in scores.items() if not has_answer[qas_id]],
+    }
+    result: dict[str, float] = {}
+    for prefix, group in groups.items():
+        if group:
+            exact, f1 = _percentages(group)
+            result |= {f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(group)}
     return result | best
 
 
@@ -183,19 +197,20 @@ def score_answers(
     examples: Sequence[SquadExample], predictions: Mapping[str, str]
 ) -> dict[str, Score]:
     """The score of each question by id, as in v2.0; 0 where there is no prediction."""
-    return {
-        one.qas_id: score_question(one, predictions.get(one.qas_id), version_2=True)
-        for one in examples
-    }
+    scores = {}
+    for example in examples:
+        prediction = predictions.get(example.qas_id)
+        scores[example.qas_id] = score_question(example, prediction, version_2=True)
+    return scores
 
 
 def best_thresholds(
     examples: Sequence[SquadExample], predictions: Mapping[str, str], na_probs: Mapping[str, float]
 ) -> dict[str, float]:
-    """The best scores that a threshold on na_probs can give, and these thresholds.
+    """The best scores that any threshold on na_probs gives, and these thresholds.
 
-    An answer is kept if its number is at most the threshold. The best threshold is found by keeping
-    one answer more at a time, from the lowest number on:
+    An answer stands if its number is at most the threshold. Otherwise it counts as "". The best
+    threshold is found by letting one more answer stand at a time, from the lowest number on:
 
         question     number   predicted    gold        right   threshold   right in all
                                                                 (none)          2  (q2, q4)
@@ -207,22 +222,24 @@ def best_thresholds(
         -> {"best_exact": 75.0, "best_exact_thresh": -5.0, ...}     the first of equal ones
 
     No threshold separates equal numbers, but like the official script this counts their answers one
-    by one. The threshold is 0, as there, if no answer at all scores best.
+    by one. As there, the threshold is 0 if it is best that no answer stands.
 
     Args:
       examples: questions with their gold answers.
-      predictions: answers by id. For the best threshold of a model give its best answers, not those
-        decided by a threshold.
+      predictions: answers by id; for the best threshold of a model its best answers, which no
+        threshold has made "".
       na_probs: as for `official_scores`.
 
     Returns:
       best_exact, best_exact_thresh, best_f1, best_f1_thresh; the scores in percent.
     """
-    has_answer = {one.qas_id: bool(one.answers) for one in examples}
+    has_answer = _answerable(examples)
+    num_unanswerable = float(sum(not answerable for answerable in has_answer.values()))
     scores = score_answers(examples, predictions)
     result = {}
     for metric in Score._fields:
-        current = best = float(sum(not answered for answered in has_answer.values()))
+        current = num_unanswerable  # the sum of the scores
+        best = current
         threshold = 0.0
         for qas_id in sorted(na_probs, key=na_probs.__getitem__):
             if qas_id not in scores or qas_id not in predictions:
@@ -232,9 +249,10 @@ def best_thresholds(
             elif predictions[qas_id]:
                 current -= 1
             if current > best:
-                best, threshold = current, na_probs[qas_id]
-        percent = 100.0 * best / len(scores)
-        result |= {f"best_{metric}": percent, f"best_{metric}_thresh": threshold}
+                best = current
+                threshold = na_probs[qas_id]
+        result[f"best_{metric}"] = 100.0 * best / len(scores)
+        result[f"best_{metric}_thresh"] = threshold
     return result
 
 
@@ -242,46 +260,53 @@ def best_thresholds(
 
 
 def decided(predictions: Sequence[Prediction], *, threshold: float = 0.0) -> dict[str, str]:
-    """What is answered to each question, by id, in order: the content of predictions.json."""
-    return {one.qas_id: decide(one, null_score_diff_threshold=threshold) for one in predictions}
+    """The answer to each question under a threshold, by id: the content of predictions.json."""
+    return {
+        prediction.qas_id: decide(prediction, null_score_diff_threshold=threshold)
+        for prediction in predictions
+    }
 
 
 def scores(
     file: SquadFile, predictions: Sequence[Prediction], *, threshold: float = 0.0
 ) -> dict[str, float]:
-    """The official scores of a model's answers, and where answers may be lacking, the best ones.
+    """The official scores of a model's answers; with null odds, also those of the best thresholds.
 
-    exact, f1, HasAns_exact, ...    under this threshold
-    null_score_diff_threshold       which it was
-    best_exact, best_exact_thresh   the best that any threshold gives, and the threshold
-    best_f1, best_f1_thresh         the same for F1
-    at_best_f1_exact, at_best_f1_f1, at_best_f1_HasAns_exact, ...     all scores under that one, or
-                                                                      without any answer if best
+    exact, f1, HasAns_exact, ...      under `threshold`
 
-    Without null odds there are the first only.
+    null_score_diff_threshold         `threshold`
+    best_exact, best_exact_thresh     the best that any threshold gives, and that threshold
+    best_f1, best_f1_thresh           the same for F1
+    at_best_f1_exact, at_best_f1_f1,
+    at_best_f1_HasAns_exact, ...      all scores under best_f1_thresh, or without any answer if that
+                                      has the best F1
 
     Raises:
       InputError: there are no questions.
     """
     result = official_scores(file, decided(predictions, threshold=threshold))
-    if any(one.null_odds is None for one in predictions):
+    if any(prediction.null_odds is None for prediction in predictions):
         return result
-    # The official search starts from each best non-empty answer; a threshold makes some "".
-    best = {one.qas_id: best_non_null(one.nbest) for one in predictions}
-    answers = {qas_id: entry.text if entry else "" for qas_id, entry in best.items()}
-    odds = {one.qas_id: one.null_odds for one in predictions}
-    found = best_thresholds(file.examples, answers, odds)
-    at_best = decided(predictions, threshold=_best_threshold(file, predictions, found))
+    # The official search takes the best answer of each question that is not "".
+    answers = {}
+    odds = {}
+    for prediction in predictions:
+        entry = best_non_null(prediction.nbest)
+        answers[prediction.qas_id] = entry.text if entry else ""
+        odds[prediction.qas_id] = prediction.null_odds
+    best = best_thresholds(file.examples, answers, odds)
+    best_answers = decided(predictions, threshold=_best_threshold(file, predictions, best))
+    at_best = official_scores(file, best_answers)
     return {
         **result,
         "null_score_diff_threshold": threshold,
-        **found,
-        **{f"at_best_f1_{name}": value for name, value in official_scores(file, at_best).items()},
+        **best,
+        **{f"at_best_f1_{name}": value for name, value in at_best.items()},
     }
 
 
 def main_scores(results: Mapping[str, float]) -> dict[str, float]:
-    """The scores of all questions together: those that belong in a curve."""
+    """The scores of all questions together, which are shown as curves."""
     return {name: results[name] for name in MAIN_SCORES if name in results}
 
 
@@ -289,10 +314,10 @@ def _best_threshold(
     file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
 ) -> float:
     """The threshold with the best F1; below all null odds if it is best to answer nothing."""
-    has_answer = {one.qas_id: bool(one.answers) for one in file.examples}.values()
-    without = 100.0 * sum(not has for has in has_answer) / len(has_answer)
-    lowest = min((one.null_odds for one in predictions), default=0.0)
-    if results["best_f1"] == without and lowest <= 0.0:
+    has_answer = _answerable(file.examples).values()
+    f1_without_answers = 100.0 * sum(not answerable for answerable in has_answer) / len(has_answer)
+    lowest = min((prediction.null_odds for prediction in predictions), default=0.0)
+    if results["best_f1"] == f1_without_answers and lowest <= 0.0:
         return lowest - 2 * LARGEST_STEP
     return results["best_f1_thresh"]
 
@@ -300,19 +325,24 @@ def _best_threshold(
 def threshold_to_keep(
     file: SquadFile, predictions: Sequence[Prediction], results: Mapping[str, float]
 ) -> float | None:
-    """The best threshold for F1, if these questions can tell: some have an answer, others not.
+    """The threshold to store with a model: the best for F1, moved between two null odds.
 
-    The official search gives the null odds of one question, which another computer may round to
-    the other side. The one to keep is half-way to the next greater ones, but no further than
-    LARGEST_STEP, and so decides these questions alike:
+    The official search returns the null odds of one question, which another computer may round to
+    the other side. This threshold is half-way to the next greater null odds, but at most
+    LARGEST_STEP away. It decides these questions alike:
 
         null odds        -8.0   -2.0          -1.4   4.0
         best_f1_thresh          -2.0
-        to keep                        -1.7
+        to store                       -1.7
+
+    None unless some questions have an answer and others have none.
     """
     kinds = {bool(example.answers) for example in file.examples}
     if len(kinds) < 2 or "best_f1" not in results:
         return None
     best = _best_threshold(file, predictions, results)
-    gaps = [one.null_odds - best for one in predictions if one.null_odds > best]
-    return best + min(0.5 * min(gaps, default=2 * LARGEST_STEP), LARGEST_STEP)
+    greater = [p.null_odds for p in predictions if p.null_odds > best]
+    if not greater:
+        return best + LARGEST_STEP
+    half_way = 0.5 * (min(greater) - best)
+    return best + min(half_way, LARGEST_STEP)

@@ -1,4 +1,4 @@
-"""The options of questions: how contexts are cut, and how answers are found. No TensorFlow."""
+"""The options of questions: how contexts are cut and answers are found. Loads no TensorFlow."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ from bert_tf.errors import InputError
 from bert_tf.options import LONGEST, Options, option
 from bert_tf.tokenization import SPECIAL_PIECES
 
-NULL_THRESHOLD = 0.0  # of no answer, where none is given or stored with a model
+NULL_THRESHOLD = 0.0  # of null odds, if none is given or stored with a model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +31,7 @@ class WindowSizes:
             raise InputError(f"--doc_stride={self.doc_stride}", "1 or more", "correct --doc_stride")
 
     def room(self, query_length: int) -> int:
-        """The pieces of context that fit into a window beside a question of that length."""
+        """How many pieces of context fit into a window with a question of that length."""
         return self.max_seq_length - query_length - SPECIAL_PIECES
 
 
@@ -39,7 +39,7 @@ WINDOW_SIZES = tuple(field.name for field in dataclasses.fields(WindowSizes))
 
 
 class Windows(Options):
-    """The sizes of windows as a command gives them; None: that of `WindowSizes`."""
+    """The sizes of windows as options; None: the default of `WindowSizes`."""
 
     max_seq_length: int | None = option(
         "Most tokens of an example, or of a window where texts are read in windows; longer "
@@ -69,17 +69,16 @@ class Windows(Options):
     )
 
     def given(self) -> dict[str, int]:
-        """The sizes that are not left to their defaults."""
-        sizes = {name: getattr(self, name) for name in vars(self)}
-        return {name: size for name, size in sizes.items() if size is not None}
+        """The sizes that are given, by name."""
+        return {name: size for name, size in vars(self).items() if size is not None}
 
     def sizes(self) -> WindowSizes:
-        """The sizes; raises `InputError` as they do."""
+        """The sizes, with defaults; raises `InputError` as `WindowSizes` does."""
         return WindowSizes(**self.given())
 
 
 class AnswerSizes(Options):
-    """How many answers are looked at, and how long they may be."""
+    """How many answers are compared, and how long they may be."""
 
     n_best_size: int = option(
         "Starts and ends tried in a window; answers ranked for a question.",
@@ -98,7 +97,7 @@ class AnswerSizes(Options):
 
 
 class Answers(AnswerSizes):
-    """Likewise, and how pieces become text."""
+    """Sizes of answers, and how pieces become text."""
 
     legacy_alignment: bool = option(
         "Cut answers from the text as the original does; else by offsets.",

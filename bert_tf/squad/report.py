@@ -16,7 +16,7 @@ Its template, report.html, draws this data, which `report_data` makes:
                     "nbest": [["Ruprecht", 0.712, 3.1, 2.4], ...]}]}
 
 An entry of the n-best list is text, probability, start logit, end logit. A span is the first
-character and the one behind the last, in code points of the context.
+character and the one after the last, in code points of the context.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,15 +43,14 @@ def report_html(
     """The page about all questions.
 
     Args:
-      file: the questions. Their answers are scored and shown if it has gold answers.
-      predictions: the answers to each of them, in order. Without n-best list the page shows the
-        answer alone.
-      answers: the decided ones by id, as in predictions.json.
-      totals: figures by name for the top of the page, such as the scores of all questions;
-        those under the best threshold are left out.
+      file: the questions; with gold answers, the page has these, and the scores of the answers.
+      predictions: of each question, in order. Without an n-best list the page has the answer only.
+      answers: by id, as in predictions.json.
+      totals: figures by name for the top of the page, such as the scores of all questions; those
+        at the best threshold are left out.
 
     Raises:
-      ValueError: there are not as many predictions as questions.
+      ValueError: the numbers of predictions and questions differ.
     """
     count = len(file.examples)
     figures = {name: value for name, value in totals.items() if not name.startswith("at_best")}
@@ -68,21 +67,24 @@ def report_html(
 def report_data(
     file: SquadFile, predictions: Sequence[Prediction], answers: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The data of the cards, as at the top of this file; arguments as for `report_html`."""
-    places: dict[tuple[str, str], int] = {}  # of title and context
+    """The data of the cards, as at the top of this file; arguments as of `report_html`."""
+    numbers: dict[tuple[str, str], int] = {}  # of the contexts, by title and context
     questions = []
     for example, prediction in zip(file.examples, predictions, strict=True):
         answer = answers.get(example.qas_id)
         score = score_question(example, answer, version_2=file.version_2)
-        golds = dict.fromkeys(example.answers) if file.has_golds else ()  # each once
-        known = (e.characters for e in prediction.nbest if e.characters and e.text == answer)
+        golds = []
+        for gold in dict.fromkeys(example.answers) if file.has_golds else ():  # each once
+            span = span_of(example.context, gold.text, gold.answer_start)
+            golds.append({"text": gold.text, "span": span})
+        spans = (e.characters for e in prediction.nbest if e.characters and e.text == answer)
         question = {
             "id": example.qas_id,
             "question": example.question_text,
-            "context": places.setdefault((example.title, example.context), len(places)),
+            "context": numbers.setdefault((example.title, example.context), len(numbers)),
             "answer": answer or "",
-            "span": next(known, None) or span_of(example.context, answer or ""),
-            "golds": [{"text": g.text, "span": span_of(example.context, *g)} for g in golds],
+            "span": next(spans, None) or span_of(example.context, answer or ""),
+            "golds": golds,
             "exact": score.exact if file.has_golds else None,
             "f1": round(score.f1, 4) if file.has_golds else None,
             "nullOdds": prediction.null_odds and round(prediction.null_odds, 3),
@@ -92,17 +94,17 @@ def report_data(
             ],
         }
         questions.append(question)
-    contexts = [{"title": title, "text": context} for title, context in places]
+    contexts = [{"title": title, "text": context} for title, context in numbers]
     return {"hasGold": file.has_golds, "contexts": contexts, "questions": questions}
 
 
 def span_of(context: str, text: str, start: int | None = None) -> tuple[int, int] | None:
-    """The characters of a text: at `start` if it is there, else where it occurs first, or None.
+    """The place of a text: `start` if it is there, otherwise where it occurs first, or None.
 
     context "May, the May of May", text "May":   start 9 -> (9, 12);   start 3 or None -> (0, 3)
     """
     if not text:
         return None
-    is_there = start is not None and start >= 0 and context.startswith(text, start)
-    found = start if is_there else context.find(text)
-    return (found, found + len(text)) if found >= 0 else None
+    if start is None or start < 0 or not context.startswith(text, start):
+        start = context.find(text)
+    return (start, start + len(text)) if start >= 0 else None

@@ -1,10 +1,10 @@
-"""Fine-tuning on questions: windows, answers and scores as a `Run` needs them.
+"""Fine-tuning on questions: a `Run` on windows, with answers and their scores.
 
     pieces         [CLS] who founded it ? [SEP] ru ##pre ##cht founded it [SEP]
     start_logits     0.1 ...                    7.9 0.3   0.2     1.1 ...
     end_logits       0.4 ...                    0.2 0.1   8.3     0.9 ...
 
-The logits of [CLS] score "no answer in this window".
+The logits of [CLS] are the score of "no answer in this window".
 """
 
 import dataclasses
@@ -69,7 +69,10 @@ class QuestionData(SplitData):
 
     @property
     def num_counted(self) -> int:
-        """The questions: as in the original an epoch of steps trains on a share of the windows."""
+        """The number of questions, from which the steps of an epoch are computed.
+
+        As in the original, these steps train on only a share of the windows if contexts are long.
+        """
         return len(self.examples)
 
 
@@ -79,8 +82,8 @@ class SquadRun(Run):
 
     Attributes:
       sizes: of the windows.
-      config: how they are answered.
-      threshold: of null odds, above which `evaluate` takes a question as unanswered.
+      config: how questions are answered.
+      threshold: null odds above which the answer is "".
     """
 
     sizes: WindowSizes
@@ -92,7 +95,7 @@ class SquadRun(Run):
         self.metric = "best_f1" if self.config.version_2_with_negative else "f1"
 
     def facts(self) -> dict[str, Any]:
-        """Sizes of windows, and whether questions may have no answer."""
+        """The model's facts: sizes of windows, and whether questions may have no answer."""
         version_2 = {"version_2_with_negative": self.config.version_2_with_negative}
         return dataclasses.asdict(self.sizes) | version_2
 
@@ -102,21 +105,22 @@ class SquadRun(Run):
         """Cuts the questions into windows, and writes their records if there are any."""
         if data.digest:
             return data
-        make = prediction_windows if data.questions else training_windows
-        data.windows = make(data.examples, self.model.tokenizer, self.sizes)
+        make_windows = prediction_windows if data.questions else training_windows
+        data.windows = make_windows(data.examples, self.model.tokenizer, self.sizes)
         if data.windows:
             super().prepare(data)
         if data.questions:
-            golds = [(one.qas_id, one.answers) for one in data.examples]
-            answered = dataclasses.replace(self.config, verbose_logging=False)
-            text = repr((golds, data.digest, answered))
+            # The scores also depend on gold answers, and on how questions are answered.
+            golds = [(example.qas_id, example.answers) for example in data.examples]
+            config = dataclasses.replace(self.config, verbose_logging=False)
+            text = repr((golds, data.digest, config))
             data.digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
         else:
-            data.windows = ()  # the records have them
+            data.windows = ()  # training needs the records only
         return data
 
     def record(self, data: QuestionData) -> Record:
-        """See `squad_record`."""
+        """The record of a window, as of `squad_record`."""
         config = self.model.config
         return squad_record(
             max_seq_length=self.sizes.max_seq_length,
@@ -132,22 +136,24 @@ class SquadRun(Run):
     # ------------------------------------------------------------------------ answers
 
     def window_logits(self, data: QuestionData) -> list[list[np.ndarray]]:
-        """Start logits, then end logits of every window, in order, each float32 [S].
+        """The start logits of all windows in order, each float32 [S], and the end logits.
 
-        Of packed batches S is the number of pieces T. Otherwise S is max_seq_length, as in the
-        original, which lets the logits of padding compete for a place among the best.
+        In packed batches S is the number of pieces T. Otherwise S is max_seq_length, as in the
+        original, where the logits of padding compete for a place among the best.
 
         Raises:
           InputError: logits are NaN or infinite.
         """
         if not self.prepare(data).windows:
             return [[], []]
-        by_length, whole = self.batching.bucket_by_length, self.batching.max_seq_length
-        lengths = [len(w.input_ids) if by_length else whole for w in data.windows]
-        return [
-            [row[:length] for row, length in zip(rows, lengths, strict=True)]
-            for rows in self.outputs(data).values()
-        ]
+        if self.batching.bucket_by_length:
+            lengths = [len(window.input_ids) for window in data.windows]
+        else:
+            lengths = [self.batching.max_seq_length] * len(data.windows)
+        logits = []
+        for rows in self.outputs(data).values():
+            logits.append([row[:length] for row, length in zip(rows, lengths, strict=True)])
+        return logits
 
     def predict(self, data: QuestionData) -> list[Prediction]:
         """The answers to the questions, in order."""
@@ -160,9 +166,9 @@ class SquadRun(Run):
 
         Args:
           data: the questions.
-          scores: whether they are scored, as the official scripts do, into eval_results.txt. The
-            best threshold of no answer is stored with the model.
-          report: whether a page shows them.
+          scores: whether to score them as the official scripts do, in eval_results.txt, and to
+            store the best threshold of no answer with the model.
+          report: whether to write report.html.
 
         Raises:
           InputError: the folder cannot be written to.
@@ -186,10 +192,10 @@ class SquadRun(Run):
             logging.info("Wrote %s/report.html", self.output_dir)
 
     def _write_scores(self, results: Mapping[str, float]) -> None:
-        """eval_results.txt, and the last points of the curves."""
+        """Writes eval_results.txt, and the last points of the curves."""
         self.write_results(results)
-        shown = {"global_step": results["global_step"], **main_scores(results)}
-        write_final_evaluation(self.output_dir, shown)
+        points = {"global_step": results["global_step"], **main_scores(results)}
+        write_final_evaluation(self.output_dir, points)
 
     def evaluate(self, data: QuestionData) -> dict[str, float]:
         """The official scores of all questions together, as `main_scores`."""
@@ -209,11 +215,11 @@ def questions_to_answer(
     Args:
       path: of the file.
       tfds_name: the dataset of tensorflow-datasets.
-      have_answers: whether they must have gold answers.
+      have_answers: whether the questions must have gold answers.
       batch_size: windows of a prediction step.
 
     Raises:
-      InputError: they cannot be read, or have no gold answers.
+      InputError: the questions cannot be read, or have no gold answers.
     """
     questions = _read(path, tfds_name, TFDS_PREDICT)
     if have_answers:
@@ -224,36 +230,40 @@ def questions_to_answer(
 def training_questions(
     path: str | None, tfds_name: str | None, *, version_2_with_negative: bool
 ) -> QuestionData:
-    """The questions to train on, in the original's order; arguments as of the other."""
+    """The questions to train on, in the original's order; arguments as of `questions_to_answer`."""
     questions = _read(path, tfds_name, TFDS_TRAIN)
     examples = training_examples(questions, version_2_with_negative=version_2_with_negative)
     return QuestionData(name="train", examples=original_order(examples))
 
 
 def _read(path: str | None, tfds_name: str | None, split: str) -> SquadFile:
-    """The questions of the file or, without one, of this split of the dataset."""
+    """The questions of a file or, without one, of a split of a dataset."""
     return read_squad(path) if path else read_squad_tfds(tfds_name, split)
 
 
 def null_threshold(
-    given: float | None, source: Weights, *, is_trained: bool, is_used: bool
+    option: float | None, source: Weights, *, is_trained: bool, is_used: bool
 ) -> float:
-    """The threshold of no answer: as given, else as stored with the model, else NULL_THRESHOLD.
+    """The threshold of no answer: the option, or that stored with the model, or NULL_THRESHOLD.
 
-    With training a stored one is ignored: the same command gives the same answers again.
+    In training a stored threshold is ignored, so that a repeated command gives the same answers.
 
     Args:
-      given: as chosen.
+      option: --null_score_diff_threshold.
       source: the model.
-      is_trained: whether it will be trained.
+      is_trained: whether the command trains it.
       is_used: whether questions may have no answer.
     """
     stored = None if is_trained else source.metadata.null_score_diff_threshold
-    threshold, origin = NULL_THRESHOLD, "default"
-    if given is not None:
-        threshold, origin = given, "as given"
+    if option is not None:
+        threshold = option
+        origin = "as given"
     elif stored is not None:
-        threshold, origin = stored, f"stored with {source.path}"
+        threshold = stored
+        origin = f"stored with {source.path}"
+    else:
+        threshold = NULL_THRESHOLD
+        origin = "default"
     if is_used:
         logging.info("null_score_diff_threshold %s (%s)", threshold, origin)
     return threshold

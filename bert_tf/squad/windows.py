@@ -4,10 +4,10 @@
     [CLS] who founded it ? [SEP] it in 138 ##6 . [SEP]                     window 1
       0    0     0     0 0   0      1       1    1  1  1                   segment_ids
 
-A context that is too long for one window is cut into several that overlap. In prediction an answer
-can begin with a piece only in the window in which the piece has most context on both sides.
+A context that is too long for one window is cut into several that overlap. In prediction, of the
+windows with a piece, only the one with most context around it may give an answer that begins there.
 
-Each context is tokenized once, in batches of contexts; windows are slices of its arrays.
+Each context is tokenized once, in batches of contexts. Windows are slices of its arrays.
 
 Shapes: T pieces of a window, C of its context, D of the whole context; S is max_seq_length.
 Source: `convert_examples_to_features` of the original's run_squad.py.
@@ -31,7 +31,7 @@ from bert_tf.tokenization.wordpiece import FullTokenizer, Packer
 
 FIRST_UNIQUE_ID = 1_000_000_000
 CONTEXTS_AT_ONCE = 128  # tokenized in one call; bounds the memory
-# Scripts that have no spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, ideographs.
+# Scripts without spaces between words: Thai, Lao, Tibetan, Burmese, Khmer, kana, ideographs.
 UNSPACED = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u9fff\uf900-\ufaff\uff66-\uff9d]")
 
 
@@ -52,9 +52,9 @@ class Document:
     Attributes:
       context: the text.
       words: its words.
-      ids: int32 [D], the pieces.
-      starts, ends: int32 [D]; context[start:end] is what a piece comes from.
-      word_of_piece: int64 [D], never falling. A word may have no piece.
+      ids: int32 [D], of the pieces.
+      starts, ends: int32 [D]; a piece comes from context[start:end].
+      word_of_piece: int64 [D], ascending. A word may have no piece.
     """
 
     context: str
@@ -66,12 +66,13 @@ class Document:
 
 
 def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict[str, Document]:
-    """The different contexts, each tokenized once.
+    """The documents of the different contexts, by context.
 
-    The original tokenizes word by word. The result is the same: it splits words at white space, as
-    the tokenizer does, and no rule of the tokenizer looks beyond white space.
+    The original tokenizes word by word, with the same result: words end at white space, and no rule
+    of the tokenizer looks beyond white space.
     """
-    texts, documents = list(dict.fromkeys(contexts)), {}
+    texts = list(dict.fromkeys(contexts))
+    documents = {}
     firsts = range(0, len(texts), CONTEXTS_AT_ONCE)
     for first in counted(firsts, "tokenize the contexts", len(firsts), "batches"):
         batch = texts[first : first + CONTEXTS_AT_ONCE]
@@ -85,11 +86,14 @@ def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict
 
 def _tokenize(texts: Sequence[str], tokenizer: FullTokenizer) -> list[np.ndarray]:
     """The ids of each text, each int32 [pieces]."""
-    batches = tokenizer.iter_batches(texts)
-    return [row for ids, splits in batches for row in np.split(ids, splits[1:-1])]
+    ids_of_texts: list[np.ndarray] = []
+    for ids, splits in tokenizer.iter_batches(texts):
+        ids_of_texts += np.split(ids, splits[1:-1])
+    return ids_of_texts
 
 
 def _rows(ragged: tf.RaggedTensor) -> list[np.ndarray]:
+    """The rows of a ragged tensor as arrays."""
     return np.split(ragged.values.numpy(), ragged.row_splits.numpy()[1:-1])
 
 
@@ -104,7 +108,7 @@ class DocSpan(NamedTuple):
 
 
 def doc_spans(num_pieces: int, *, room: int, doc_stride: int) -> list[DocSpan]:
-    """Which pieces of a context each window holds: none for an empty context.
+    """The pieces of a context that each window holds; no windows for an empty context.
 
     num_pieces 10, room 4, doc_stride 3:
 
@@ -116,17 +120,16 @@ def doc_spans(num_pieces: int, *, room: int, doc_stride: int) -> list[DocSpan]:
     >>> [tuple(span) for span in doc_spans(10, room=4, doc_stride=3)]
     [(0, 4), (3, 4), (6, 4)]
     """
-    # No wider than the window, or pieces would be left out.
-    step = min(room, doc_stride)
+    step = min(room, doc_stride)  # no wider than the window, or pieces would be left out
     starts = range(0, max(num_pieces - room, 0) + step, step) if num_pieces else ()
     return [DocSpan(start, min(room, num_pieces - start)) for start in starts]
 
 
 def max_context_window(spans: Sequence[DocSpan], num_pieces: int) -> np.ndarray:
-    """For each piece of a context the window in which it has most context, int64 [D].
+    """For each piece of a context, the window in which it has most context around it: int64 [D].
 
-    What counts is the shorter of both sides, and a little the length of the window; the first
-    window wins a tie (original: `_check_is_max_context`).
+    The shorter side of the context counts, then the length of the window; the first window wins a
+    tie (original: `_check_is_max_context`).
 
         pieces     0   1   2   3   4   5   6   7   8   9
         window 0   0   1   1   0                            pieces on the shorter side
@@ -138,40 +141,42 @@ def max_context_window(spans: Sequence[DocSpan], num_pieces: int) -> np.ndarray:
     >>> max_context_window(spans, 10).tolist()
     [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
     """
-    best = np.full(num_pieces, -1.0)
-    winner = np.zeros(num_pieces, np.int64)
+    best_scores = np.full(num_pieces, -1.0)
+    best_windows = np.zeros(num_pieces, np.int64)
     for number, (start, length) in enumerate(spans):
+        pieces = slice(start, start + length)
         left = np.arange(length)
-        score = np.minimum(left, left[::-1]) + 0.01 * length
-        better = score > best[start : start + length]
-        best[start : start + length][better] = score[better]
-        winner[start : start + length][better] = number
-    return winner
+        scores = np.minimum(left, left[::-1]) + 0.01 * length
+        is_better = scores > best_scores[pieces]
+        best_scores[pieces][is_better] = scores[is_better]
+        best_windows[pieces][is_better] = number
+    return best_windows
 
 
 @functools.lru_cache(maxsize=4096)
 def _layout(num_pieces: int, room: int, doc_stride: int) -> list[tuple[DocSpan, np.ndarray]]:
-    """Each window's pieces, and for which of them [C] it is the one with most context."""
+    """The pieces of each window, and which of them, bool [C], have most context in it."""
     spans = doc_spans(num_pieces, room=room, doc_stride=doc_stride)
-    winner = max_context_window(spans, num_pieces)
-    return [
-        (span, winner[span.start : span.start + span.length] == number)
-        for number, span in enumerate(spans)
-    ]
+    best_windows = max_context_window(spans, num_pieces)
+    layout = []
+    for number, span in enumerate(spans):
+        is_max_context = best_windows[span.start : span.start + span.length] == number
+        layout.append((span, is_max_context))
+    return layout
 
 
 # ---------------------------------------------------------------------------- answers in training
 
 
 class PieceSpan(NamedTuple):
-    """First and last piece of something in a context or a window."""
+    """The first and the last piece of an answer, or of words, in a context or a window."""
 
     start: int
     end: int
 
 
 def pieces_of_words(document: Document, words: WordSpan) -> PieceSpan:
-    """The pieces of a run of words; where they have none, the end is before the start.
+    """The pieces of consecutive words; if they have none, the end is before the start.
 
         words            0   1       2     3
         word_of_piece    0   1   1   3   3     word 2 has no piece
@@ -185,51 +190,57 @@ def pieces_of_words(document: Document, words: WordSpan) -> PieceSpan:
     >>> tuple(pieces_of_words(document, WordSpan(2, 2)))
     (3, 2)
     """
-    first = np.searchsorted(document.word_of_piece, words.start_position, side="left")
-    behind = np.searchsorted(document.word_of_piece, words.end_position, side="right")
-    return PieceSpan(int(first), int(behind) - 1)
+    start = np.searchsorted(document.word_of_piece, words.start_position, side="left")
+    stop = np.searchsorted(document.word_of_piece, words.end_position, side="right")
+    return PieceSpan(int(start), int(stop) - 1)
 
 
-def pieces_of_answer(document: Document, one: TrainingExample, alone: np.ndarray) -> PieceSpan:
+def pieces_of_answer(
+    document: Document, question: TrainingExample, answer_ids: np.ndarray
+) -> PieceSpan:
     """The pieces of the answer to a question in its context.
 
-    Words are parted by white space alone, so they may hold more than the answer, or hold it twice.
-    It is the one at its offset:
+    Words end at white space only, so they may hold more than the answer, or hold it twice. The
+    answer at its offset is taken:
 
         context   founded in (1386-1386).         answer   1386, at its second place
         pieces    founded in ( 138 ##6 - 138 ##6 ) .
         words' span          2   3   4 5   6   7 8 9
         result                             6   7
 
-    If the answer by itself is cut into other pieces than there, as "Japan" in "(Japanese)", all
-    pieces of its words are taken, as in the original (`_improve_answer_span`). But where words have
-    no spaces between them, that may be a whole paragraph: there it is the pieces at the offset.
+    If the answer alone has other pieces than in its context, as "Japan" in "(Japanese)", all pieces
+    of its words are taken, as in the original (`_improve_answer_span`). In scripts without spaces
+    that might be a whole paragraph, so there the pieces at the offset are taken.
 
-    Where the file's offset is not exact, the nearest such pieces among the words' are taken.
+    If the answer is not exactly at its offset, the nearest pieces like the answer's are taken.
 
     Args:
       document: the context.
-      one: the question; it has an answer.
-      alone: int32, the pieces of the answer by itself.
+      question: with an answer.
+      answer_ids: int32, the pieces of the answer alone.
     """
-    text, first = one.answer
-    start = int(np.searchsorted(document.ends, first, side="right"))
-    end = int(np.searchsorted(document.starts, first + len(text), side="left")) - 1
-    whole, size = pieces_of_words(document, one.words), len(alone)
-    is_exact = document.context.startswith(text, first)
+    text, offset = question.answer
+    start = int(np.searchsorted(document.ends, offset, side="right"))
+    end = int(np.searchsorted(document.starts, offset + len(text), side="left")) - 1
+    pieces = pieces_of_words(document, question.words)
+    is_exact = document.context.startswith(text, offset)
     if is_exact and start <= end:
-        begin, behind = document.starts[whole.start], document.ends[whole.end]
-        if UNSPACED.search(document.context, begin, behind):
+        first_character = document.starts[pieces.start]
+        end_character = document.ends[pieces.end]
+        if UNSPACED.search(document.context, first_character, end_character):
             return PieceSpan(start, end)
-    places = [start] if is_exact else range(whole.start, whole.end - size + 2)
-    for place in sorted(places, key=lambda place: abs(place - start)) if size else ():
-        if np.array_equal(document.ids[place : place + size], alone):
+    size = len(answer_ids)
+    if not size:
+        return pieces
+    places = [start] if is_exact else range(pieces.start, pieces.end - size + 2)
+    for place in sorted(places, key=lambda place: abs(place - start)):
+        if np.array_equal(document.ids[place : place + size], answer_ids):
             return PieceSpan(place, place + size - 1)
-    return whole
+    return pieces
 
 
 def positions_in_window(answer: PieceSpan, span: DocSpan, *, doc_offset: int) -> PieceSpan:
-    """Where in a window an answer is; (0, 0), that is [CLS], if the window has not all of it.
+    """The place of an answer in a window; (0, 0), that is [CLS], if it is not wholly in it.
 
     answer 5 to 6, doc_offset 9 (pieces before those of the context):
 
@@ -255,15 +266,15 @@ class Window:
     """An input sequence of the model (original: `InputFeatures`).
 
     Attributes:
-      unique_id: 1,000,000,000 and on, in order.
+      unique_id: 1,000,000,000 plus the number of the window.
       example_index: the number of the question, from 0.
-      doc_span_index: the number of the window among those of this question, from 0.
+      doc_span_index: the number of the window among those of the question, from 0.
       document: the context.
       span: the pieces of the context that are in the window.
       input_ids: int32 [T] = [CLS] question [SEP] context [SEP], without padding.
       doc_offset: the number of pieces before those of the context.
-      token_is_max_context: bool [C], whether the piece has most context in this window.
-      answer: in training, where in the window the answer is.
+      token_is_max_context: bool [C], whether a piece has most context in this window.
+      answer: in training, the place of the answer in the window.
       is_impossible: in training, whether the question is unanswerable.
     """
 
@@ -299,7 +310,8 @@ def prediction_windows(
     windows = []
     pairs = zip(counted(examples, "cut", len(examples), "questions"), questions, strict=True)
     for index, (example, question) in enumerate(pairs):
-        document, query = documents[example.context], question[: sizes.max_query_length]
+        document = documents[example.context]
+        query = question[: sizes.max_query_length]
         layout = _layout(len(document.ids), sizes.room(len(query)), sizes.doc_stride)
         for number, (span, is_max_context) in enumerate(layout):
             pieces = document.ids[span.start : span.start + span.length]
@@ -322,21 +334,23 @@ def prediction_windows(
 def training_windows(
     examples: Sequence[TrainingExample], tokenizer: FullTokenizer, sizes: WindowSizes
 ) -> list[Window]:
-    """The same with the place of each answer.
+    """The windows of `prediction_windows` with the place of each answer.
 
-    Windows without the whole answer are kept and point at [CLS], as in the original (its comment
-    says that it drops them; its code keeps them).
+    In windows without the whole answer this is [CLS], as in the original, whose comment says that
+    it drops such windows, but whose code keeps them.
     """
-    answers = _tokenize([one.answer.text if one.answer else "" for one in examples], tokenizer)
+    texts = [question.answer.text if question.answer else "" for question in examples]
+    ids_of_answers = _tokenize(texts, tokenizer)
     windows = []
-    for window in prediction_windows([one.example for one in examples], tokenizer, sizes):
-        one, ids = examples[window.example_index], answers[window.example_index]
+    for window in prediction_windows([question.example for question in examples], tokenizer, sizes):
+        question = examples[window.example_index]
         position = PieceSpan(0, 0)
-        if one.answer is not None:
-            span = pieces_of_answer(window.document, one, ids)
-            position = positions_in_window(span, window.span, doc_offset=window.doc_offset)
-        labels = {"answer": position, "is_impossible": one.answer is None}
-        windows.append(dataclasses.replace(window, **labels))
+        if question.answer is not None:
+            answer_ids = ids_of_answers[window.example_index]
+            answer = pieces_of_answer(window.document, question, answer_ids)
+            position = positions_in_window(answer, window.span, doc_offset=window.doc_offset)
+        is_impossible = question.answer is None
+        windows.append(dataclasses.replace(window, answer=position, is_impossible=is_impossible))
     return windows
 
 
@@ -360,11 +374,15 @@ def squad_record(*, max_seq_length: int, is_training: bool, **model_sizes: int) 
 def record_values(window: Window, max_seq_length: int) -> dict[str, list[int]]:
     """The features of a window's record, padded with zeros to S."""
     ids = window.input_ids
-    values = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": window.segment_ids}
     padding = (0, max_seq_length - len(ids))
-    result = {name: np.pad(value, padding).tolist() for name, value in values.items()}
-    result["unique_ids"] = [window.unique_id]
+    values = {
+        "input_ids": np.pad(ids, padding).tolist(),
+        "input_mask": np.pad(np.ones_like(ids), padding).tolist(),
+        "segment_ids": np.pad(window.segment_ids, padding).tolist(),
+        "unique_ids": [window.unique_id],
+    }
     if window.answer is not None:
-        result["start_positions"], result["end_positions"] = ([i] for i in window.answer)
-        result["is_impossible"] = [int(window.is_impossible)]
-    return result
+        values["start_positions"] = [window.answer.start]
+        values["end_positions"] = [window.answer.end]
+        values["is_impossible"] = [int(window.is_impossible)]
+    return values

@@ -1,4 +1,4 @@
-"""Which columns of a table are read, and where they are in its header."""
+"""The columns of a table that are read, and their positions in its header."""
 
 import difflib
 import re
@@ -10,7 +10,7 @@ from absl import logging
 from bert_tf.errors import InputError, quoted
 
 Column = str | int  # the name in the header, or the position from 0 in a file without one
-LONGEST_NAME = 40  # of a column
+LONGEST_NAME = 40  # characters of a column's name; a longer cell is a text
 # Names of columns of texts in published files.
 TEXT_NAME = r"hypothesis|premise|question[12]?|sentence[12]?|text(?:[12]|_[ab])?"
 # A cell of the first line that is one of these is the header of a column, not data.
@@ -18,21 +18,22 @@ HEADER_WORD = (
     rf"{TEXT_NAME}|category|class|comment|content|gold_label|id|idx|index|labels?|quality|rating|"
     "review|score|sentiment|target|title|tweet"
 )
-CLOSE = 0.8  # how alike a name is that differs by a letter
+CLOSE = 0.8  # difflib's similarity of names that differ by a letter
 
 
 class Columns(NamedTuple):
     """The columns to read.
 
     Attributes:
-      by_field: text_a, label, id, ... with the column of each.
+      by_field: the column of each field: text_a, label, id, ...
       optional: fields whose column the file may lack; their cells are then None.
-      positions: of fields, where the original reads them; used if the header has none of the names.
-        Negative positions count from the end.
-      headless: of fields, in published files without a header, whose first line has a number where
-        the label is; some rows may have two columns more, the sources of two texts.
+      positions: the positions at which the original reads fields, for headers that have none of the
+        names. Negative positions count from the end.
+      headless: the positions of fields in published files without a header. A file is one if its
+        first line has a number where the label is; its rows may have two more columns, the sources
+        of two texts.
       hint: the end of a remedy: flags that name columns, if there are any.
-      keep_empty: whether empty lines of a table are rows: they may part sentences.
+      keep_empty: whether empty lines of a table are rows, as they may separate sentences.
     """
 
     by_field: Mapping[str, Column]
@@ -45,7 +46,7 @@ class Columns(NamedTuple):
     @property
     def needed(self) -> set[Column]:
         """The columns that a table must have."""
-        return {c for field, c in self.by_field.items() if field not in self.optional}
+        return {column for field, column in self.by_field.items() if field not in self.optional}
 
     @property
     def are_names(self) -> bool:
@@ -73,42 +74,44 @@ def find_columns(place: str, header: Sequence[str], columns: Columns) -> dict[st
             expected = f"a header with one column {column!r} (there is {there_is})"
             remedy = f"check the file, its header, and what separates its columns{columns.hint}"
             raise InputError(received, expected, remedy)
-    wanted = columns.by_field.items()
-    return {field: names.index(str(c)) if c in names else None for field, c in wanted}
+    positions: dict[str, int | None] = {}
+    for field, column in columns.by_field.items():
+        positions[field] = names.index(str(column)) if column in names else None
+    return positions
 
 
 def _by_position(
     place: str, names: Sequence[str], columns: Columns
 ) -> dict[str, int | None] | None:
-    """The positions that the original reads, in a header of other names; None: by the names."""
-    wanted = columns.by_field
+    """The positions that the original reads, if the header has other names; None otherwise."""
+    by_field = columns.by_field
     if not columns.positions or len(names) <= max(columns.positions.values()):
         return None
     positions: dict[str, int | None] = {
         field: position % len(names) for field, position in columns.positions.items()
     }
-    # Data have numbers, as ids or labels, or long texts; these are a header of other names. A
-    # text's name in another column is that of another task's file.
+    # A row of data has a number, as id or label, or a long text; a header has neither.
     are_names = not any(name.isdigit() or len(name) > LONGEST_NAME for name in names)
-    others = [name for at, name in enumerate(names) if at not in positions.values()]
-    is_of_others = any(re.fullmatch(TEXT_NAME, name.lower()) for name in others)
-    has_all = positions.keys() >= wanted.keys() - {*columns.optional}
-    has_none = {*wanted.values()}.isdisjoint(names)
-    if not (are_names and has_all and has_none and not is_of_others):
+    # A text's name at another position: the file is of another task.
+    unread = [name for number, name in enumerate(names) if number not in positions.values()]
+    is_of_another_task = any(re.fullmatch(TEXT_NAME, name.lower()) for name in unread)
+    has_all = positions.keys() >= by_field.keys() - {*columns.optional}
+    has_none = {*by_field.values()}.isdisjoint(names)
+    if not (are_names and has_all and has_none and not is_of_another_task):
         return None
     logging.warning("%s: the columns %s, read by position as in the original", place, names)
-    return {field: at for field, at in positions.items() if field in wanted}
+    return {field: position for field, position in positions.items() if field in by_field}
 
 
 def did_you_mean(column: str, names: Iterable[str]) -> str:
-    """The end of a message: the name that differs from the column by its case or a letter."""
+    """The end of a message: a name that differs from the column by its case or a letter, or ""."""
     folded = {name.casefold(): name for name in names if name}
-    alike = difflib.get_close_matches(column.casefold(), folded, 1, CLOSE)
+    alike = difflib.get_close_matches(column.casefold(), folded, n=1, cutoff=CLOSE)
     return f"; did you mean {folded[alike[0]]!r}?" if alike else ""
 
 
 def is_header(cells: Iterable[str]) -> bool:
-    """Whether a row has a cell that is the usual name of a column."""
+    """Whether a cell of a row is a usual name of a column."""
     return any(re.fullmatch(HEADER_WORD, cell.strip().lower()) for cell in cells)
 
 

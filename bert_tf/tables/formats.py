@@ -1,13 +1,13 @@
-"""What the first lines of a file show: JSON, words with tags, what parts its cells, or plain texts.
+"""Finds the format of a file by its first lines: JSON, words with tags, a table, or plain texts.
 
     {"text": "Rain."}           JSON lines
     [{"text": "Rain."}, ...     JSON: a list of objects
     EU B-ORG                    CoNLL, for a model with these tags
-    id;text;label               a table: some separator gives the columns that are wanted
-    Rain again.                 texts, a line each, where these may stand
+    id;text;label               a table: with some separator it has the columns to read
+    Rain again.                 texts, a line each, if the caller takes these
 
-A file's name plays no part. Of a table the separator and whether quotes enclose cells are found by
-the names in its header where they are known, then by rows of the same width, then by the absence of
+The file's name plays no part. The separator of a table, and whether quotes enclose its cells, are
+found by the names of columns in the header, then by rows of the same width, then by the absence of
 stray quotes.
 """
 
@@ -32,13 +32,18 @@ from bert_tf.tables.columns import (
 )
 from bert_tf.tables.lines import EXCEL, Lines, at_returns, without_end
 
-TEXT, TSV, CSV, JSONL, JSON, CONLL = "text", "tsv", "csv", "jsonl", "json", "conll"
-KINDS = (TEXT, TSV, CSV, JSONL, CONLL)  # that can be asked for
+TEXT = "text"
+TSV = "tsv"
+CSV = "csv"
+JSONL = "jsonl"
+JSON = "json"
+CONLL = "conll"
+KINDS = (TEXT, TSV, CSV, JSONL, CONLL)  # the kinds that a user can choose
 SEPARATORS = ",;\t|"
 ESCAPED = '\\"'  # a quote within quotes, as R's write.table writes it
-PAIR_MARK = " ||| "  # between two texts of a line, in the original's files
+PAIR_MARK = " ||| "  # between the two texts of a line, in the original's files
 NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
-ENOUGH_ROWS = 10  # of one width, to be a table rather than texts
+ENOUGH_ROWS = 10  # so many rows of the same width are a table, not texts
 csv.field_size_limit(sys.maxsize)  # the module's own limit is 131,072 characters
 
 
@@ -50,12 +55,12 @@ class Format:
       kind: text, csv, tsv, jsonl, json (a list of objects) or conll. A table with tabs is a tsv,
         one with another separator a csv.
       separator: of a table's cells.
-      quoted: whether quotes enclose a table's cells; else they are text.
-      is_sure: whether the first lines show that; else the first line that begins a cell with a
-        quote does, see `are_enclosing`.
+      quoted: whether quotes enclose a table's cells; otherwise they are text.
+      is_sure: whether the first lines show `quoted`; otherwise the first line that begins a cell
+        with a quote shows it, see `are_enclosing`.
       are_all_quoted: whether quotes enclose all cells of the first row.
-      escaped: whether a quote within quotes has a backslash before it, as R writes it, and is not
-        doubled.
+      escaped: whether a quote within quotes has a backslash before it, as in R's files, instead of
+        being doubled.
       line_end: of a table's rows.
     """
 
@@ -73,7 +78,7 @@ class Format:
         return self.kind in (CSV, TSV)
 
     def describe(self) -> str:
-        """In words, for the log."""
+        """The format in words, for the log."""
         if not self.is_table:
             words = {TEXT: "a text a line", JSONL: "JSON lines", JSON: "a list in JSON"}
             return words.get(self.kind, "words with their tags (CoNLL)")
@@ -88,11 +93,11 @@ PUBLISHED_TSV = Format(TSV, "\t", quoted=False)  # as the original reads it (`_r
 
 
 class Texts(NamedTuple):
-    """What lines may be besides tables.
+    """What lines may be if they are no rows of a table.
 
     Attributes:
-      count: how many texts a line may hold, with tabs between; 0: none, all files are tables.
-      are_tagged: whether the first lines are words with tags of a model; None: it has no tags.
+      count: how many texts a line may hold, separated by tabs; 0: lines are no texts.
+      are_tagged: returns whether first lines are words with tags; None: lines are no such words.
     """
 
     count: int = 0
@@ -108,15 +113,14 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
     Args:
       lines: from the first one.
       columns: those that a table should have.
-      texts: what lines may be besides tables.
-      kind: if the format is given; of tables then only the separator and the quotes are found.
+      texts: what lines may be if they are no rows of a table.
+      kind: the kind, if it is known; of a csv or tsv separator and quotes are found.
 
     Raises:
-      InputError: it seems to be a table without these columns, where lines may be texts.
+      InputError: lines may be texts, but seem to be a table without these columns.
     """
     head = [line for line in lines.head() if line.strip()]
     first = without_end(head[0]) if head else ""
-    line_end = "\r\n" if head and head[0].endswith("\r\n") else "\n"
     if kind not in ("", CSV, TSV):
         return Format(kind)
     if lines.is_live and first.strip() == "[":
@@ -130,35 +134,43 @@ def format_of(lines: Lines, columns: Columns, texts: Texts = NO_TEXTS, kind: str
     separators = "\t" if kind == TSV else SEPARATORS
     fits = fits_of(head, separators, columns)
     best = _with_quotes_as_words(max(fits), fits, head) if fits else EMPTY_FILE
-    has_quotes = any('"' in line for line in head)
-    table_kind = TSV if best.separator == "\t" else CSV
-    cells = first.split(best.separator)
-    are_all_quoted = best.quoted and all(_is_enclosed(cell) for cell in cells)
-    found = Format(
-        table_kind,
-        best.separator,
-        quoted=best.quoted,
-        is_sure=has_quotes,
-        are_all_quoted=are_all_quoted,
-        escaped=best.escaped,
-        line_end=line_end,
-    )
-    is_wanted = best.has_columns and (columns.are_names or best.width > 1 or not texts.count)
-    is_wanted = is_wanted or (best.width > 1 and _has_some(_cells(first, best), columns))
-    is_table = kind == CSV or (kind == TSV and texts.count == 1)
-    if is_table or not texts.count or is_wanted:
+    has_columns = best.has_columns and (columns.are_names or best.width > 1 or not texts.count)
+    has_some_columns = best.width > 1 and _has_some(_cells(first, best), columns)
+    is_table = kind == CSV or not texts.count or (kind == TSV and texts.count == 1)
+    if is_table or has_columns or has_some_columns:
         _doubt_separator(lines.name, fits, best, columns)
-        return found
+        return _table_format(best, head, first)
     _refuse_table(lines, first, best, columns, texts)
     return Format(TEXT)
 
 
+def _table_format(fit: "Fit", head: Sequence[str], first: str) -> Format:
+    """The format of a table.
+
+    Args:
+      fit: of its separator.
+      head: its first lines.
+      first: the first line, without its end.
+    """
+    cells = first.split(fit.separator)
+    return Format(
+        TSV if fit.separator == "\t" else CSV,
+        fit.separator,
+        quoted=fit.quoted,
+        is_sure=any('"' in line for line in head),
+        are_all_quoted=fit.quoted and all(_is_enclosed(cell) for cell in cells),
+        escaped=fit.escaped,
+        line_end="\r\n" if head and head[0].endswith("\r\n") else "\n",
+    )
+
+
 def _are_tagged(lines: Lines, are_tagged: Callable[[Sequence[str]], bool]) -> bool:
-    """Whether lines are words with tags; of a live stream the second is waited for if need be."""
+    """Whether lines are words with tags; waits for the second line of a live stream if need be."""
     head = [line for line in lines.head() if line.strip()]
     if lines.is_live and len(head) == 1 and are_tagged([*head, *head]):
         head = [line for line in lines.one_more() if line.strip()]
-        head = head if len(head) > 1 else [*head, *head]  # a sentence of a word
+        if len(head) == 1:  # a sentence of one word
+            head = [*head, *head]
     return are_tagged(head)
 
 
@@ -166,7 +178,7 @@ def _are_tagged(lines: Lines, are_tagged: Callable[[Sequence[str]], bool]) -> bo
 
 
 def _json_kind(head: Sequence[str], *, may_be_texts: bool) -> str:
-    """jsonl or json where lines are JSON, else ""."""
+    """jsonl or json if lines are JSON; otherwise ""."""
     first = head[0].strip() if head else ""
     if not first.startswith(("{", "[", '"')):
         return ""
@@ -174,7 +186,7 @@ def _json_kind(head: Sequence[str], *, may_be_texts: bool) -> str:
         value = json.loads(first)
     except (ValueError, RecursionError):
         if first.startswith('{"') or (first.startswith("{") and not may_be_texts):
-            return JSONL  # its rows will be refused
+            return JSONL  # the reader of its rows raises the error
         is_list = re.match(r"\[\s*\{", "".join(head))
         return JSON if is_list else ""
     if isinstance(value, dict):
@@ -186,6 +198,7 @@ def _json_kind(head: Sequence[str], *, may_be_texts: bool) -> str:
 
 
 def _is_json_text(line: str) -> bool:
+    """Whether a line is a text in JSON, a list or an object."""
     try:
         return isinstance(json.loads(line), str | list | dict)
     except (ValueError, RecursionError):
@@ -196,18 +209,18 @@ def _is_json_text(line: str) -> bool:
 
 
 class Fit(NamedTuple):
-    """How well a separator fits the first rows of a table; the better one is the greater tuple.
+    """How well a separator fits the first rows of a table; the greatest tuple is the best fit.
 
     Attributes:
-      has_columns: whether the first row has the columns that are wanted.
-      has_several: whether it then has what was wanted, or at least several columns.
-      share: of the rows, that have as many cells as the first one.
-      against: minus the rows with quotes that speak against this reading: inside of a cell, where
-        quotes are to enclose cells; around one, where they are to be text.
+      has_columns: whether the first row has the columns to read.
+      has_several: whether it has these, or several columns.
+      share: the share of the rows with as many cells as the first one.
+      against: minus the number of rows with quotes that contradict `quoted`: quotes inside a cell
+        if quotes enclose cells, and quotes around a cell if they are text.
       quoted: whether quotes enclose cells.
-      order: earlier separators are greater.
-      width: cells of the first row.
-      count: of the rows.
+      order: greater for earlier separators.
+      width: the number of cells in the first row.
+      count: the number of rows.
       separator: between cells.
       escaped: as of `Format`.
     """
@@ -231,9 +244,9 @@ EMPTY_FILE = Fit(
 
 
 def _with_quotes_as_words(best: Fit, fits: Sequence[Fit], head: Sequence[str]) -> Fit:
-    """The fit in which quotes are text, where some are cells by themselves and join whole rows.
+    """The best fit; or that with quotes as text, if a cell that is a quote would join rows.
 
-    So a quote is a word of its own in files of words.
+    In files of words a quote is a word, and with quotes around cells, fewer rows would be read.
     """
     for fit in fits:
         is_plain = fit.separator == best.separator and not fit.quoted
@@ -246,13 +259,13 @@ def _with_quotes_as_words(best: Fit, fits: Sequence[Fit], head: Sequence[str]) -
 
 def fits_of(head: Sequence[str], separators: str, columns: Columns) -> list[Fit]:
     """How the separators fit the first lines, with quotes around cells and with quotes as text."""
-    declared = EXCEL.fullmatch(without_end(head[0])) if head else None
-    if declared:
+    named_separator = EXCEL.fullmatch(without_end(head[0])) if head else None
+    if named_separator:
         head = head[1:]
-        separators = declared[1]
-    fits: list[Fit | None] = []
+        separators = named_separator[1]
     if head and PAIR_MARK in head[0]:
         separators = separators.replace("|", "")
+    fits: list[Fit | None] = []
     for order, separator in enumerate(separators):
         for quoted in (True, False):
             fits.append(_fit(head, separator, quoted, -order, columns))
@@ -264,7 +277,7 @@ def fits_of(head: Sequence[str], separators: str, columns: Columns) -> list[Fit]
 
 
 def with_doubled_quotes(line: str) -> str:
-    """A line of a table with each quote doubled that has a backslash before it.
+    """A line of a table with quotes doubled instead of escaped by a backslash.
 
     >>> with_doubled_quotes(r'"He said \"no\"."')
     '"He said ""no""."'
@@ -281,49 +294,43 @@ def _fit(
     *,
     escaped: bool = False,
 ) -> Fit | None:
-    """How a separator fits; None where there is no row."""
-    widths = []
-    first: list[str] = []
-    second: list[str] = []
-    inside = re.compile(f'[^"{re.escape(separator)}]"[^"{re.escape(separator)}\r\n]')
-    against = sum(inside.search(line) is not None for line in head) if quoted else 0
+    """How a separator fits; None if there is no row."""
+    rows: list[list[str]] = []
+    against = 0  # rows with quotes that contradict `quoted`
+    if quoted:
+        inside = re.compile(f'[^"{re.escape(separator)}]"[^"{re.escape(separator)}\r\n]')
+        against = sum(inside.search(line) is not None for line in head)
     for cells in cells_of(head, separator, quoted=quoted):
         if isinstance(cells, csv.Error):
             against += 1
-            continue
-        if not any(cells):
-            continue
-        if first:
-            second = second or cells
-        first = first or cells
-        widths.append(len(cells))
-        if not quoted and any(_is_enclosed(cell) for cell in cells):
-            against += 1
-    if not first:
+        elif any(cells):
+            rows.append(cells)
+            if not quoted and any(_is_enclosed(cell) for cell in cells):
+                against += 1
+    if not rows:
         return None
+    first = rows[0]
+    widths = [len(cells) for cells in rows]
+    may_lack_name = columns.are_names and not columns.positions and len(rows) > 1
+    if may_lack_name and lacks_name_of_rows(first, rows[1]):
+        widths[0] += 1
     has_columns = _has_columns(first, columns)
-    width = len(first)
-    is_named = columns.are_names and not columns.positions
-    if second and is_named and lacks_name_of_rows(first, second):
-        width += 1
-        widths[0] = width
-    share = widths.count(width) / len(widths)
     return Fit(
         has_columns=has_columns,
         has_several=has_columns or len(first) > 1,
-        share=share,
+        share=widths.count(widths[0]) / len(widths),
         against=-against,
         quoted=quoted,
         order=order,
         width=len(first),
-        count=len(widths),
+        count=len(rows),
         separator=separator,
         escaped=escaped,
     )
 
 
 def lacks_name_of_rows(header: Sequence[str], first: Sequence[str]) -> bool:
-    """Whether a header lacks the name of a first column, which counts rows, as R writes tables.
+    """Whether a header has no name for the first column, which counts rows, as in tables of R.
 
     >>> lacks_name_of_rows(["text", "label"], ["1", "It rains.", "a"])
     True
@@ -332,10 +339,12 @@ def lacks_name_of_rows(header: Sequence[str], first: Sequence[str]) -> bool:
 
 
 def _is_enclosed(cell: str) -> bool:
+    """Whether quotes enclose a cell."""
     return len(cell) > 1 and cell.startswith('"') and cell.endswith('"')
 
 
 def _has_columns(first: Sequence[str], columns: Columns) -> bool:
+    """Whether a first row has the needed columns, by number or name."""
     known: set[Column] = {*range(len(first)), *(cell.strip() for cell in first)}
     return columns.needed <= known
 
@@ -343,7 +352,7 @@ def _has_columns(first: Sequence[str], columns: Columns) -> bool:
 def cells_of(
     lines: Sequence[str], separator: str, *, quoted: bool
 ) -> Iterator[list[str] | csv.Error]:
-    """The cells of each row, or what is wrong with it; an open quote at the end is not said."""
+    """The cells of each row, or the error of a bad one; a row without its end is left out."""
     if not quoted:
         for line in lines:
             yield without_end(line).split(separator)
@@ -355,18 +364,18 @@ def cells_of(
         except StopIteration:
             return
         except csv.Error as error:
-            if "unexpected end of data" in str(error):  # the head's, not the file's
+            if "unexpected end of data" in str(error):  # in the first lines, not in the file
                 return
             yield error
 
 
 def are_enclosing(lines: Sequence[str], separator: str, width: int) -> bool:
-    """Whether the quotes of a table's lines enclose cells, rather than being text.
+    """Whether quotes in the lines of a table enclose cells; otherwise they are text.
 
     Args:
-      lines: from one on that begins a cell with a quote.
+      lines: the first of them begins a cell with a quote.
       separator: between cells.
-      width: cells of a row.
+      width: the number of cells in a row.
     """
     quoted = list(cells_of(lines, separator, quoted=True))
     if any(isinstance(cells, csv.Error) for cells in quoted):
@@ -376,44 +385,46 @@ def are_enclosing(lines: Sequence[str], separator: str, width: int) -> bool:
     share_of_plain = _share(rows, width)
     if share_of_plain == 1.0 and any('"' in cells for cells in rows):  # a cell by itself
         return False
-    if not quoted:  # a cell that is still open: where tabs part cells it may go on, or be a quote
+    if not quoted:  # the first cell has no end here; between tabs it may be a quote that is text
         return separator != "\t" or share_of_plain < 1.0
     return _share(quoted, width) >= share_of_plain
 
 
 def _share(rows: Sequence[Any], width: int) -> float:
-    """The share of the rows that have so many cells."""
+    """The share of the rows with `width` cells."""
     return sum(len(cells) == width for cells in rows) / len(rows)
 
 
 def _doubt_separator(name: str, fits: Sequence[Fit], best: Fit, columns: Columns) -> None:
-    """Warns where another separator gives columns in all rows, too, and no header decides."""
+    """Warns if all rows have the columns with another separator, too, and there is no header."""
     if columns.are_names:
         return
     for fit in fits:
-        is_other = fit.separator != best.separator and fit.quoted == best.quoted
-        is_other = is_other and fit.count > 1
-        if is_other and fit.has_columns and fit.width > 1 and fit.share == 1.0 and not fit.against:
-            says = "%s is read with %r between cells; with %r all rows have columns, too. If these "
-            says += "are meant, add a header."
-            logging.warning(says, name, best.separator, fit.separator)
+        is_another = fit.separator != best.separator and fit.quoted == best.quoted
+        is_table = fit.count > 1 and fit.width > 1
+        has_columns = fit.has_columns and fit.share == 1.0 and not fit.against
+        if is_another and is_table and has_columns:
+            message = (
+                "%s is read with %r between cells; with %r all rows have columns, too. If these "
+                "are meant, add a header."
+            )
+            logging.warning(message, name, best.separator, fit.separator)
             return
 
 
 def _refuse_table(lines: Lines, first: str, best: Fit, columns: Columns, texts: Texts) -> None:
-    """Refuses what seems to be a table without the wanted columns, where lines may be texts."""
+    """Raises `InputError` if lines that may be texts seem to be a table without the columns."""
     cells = [cell.strip() for cell in _cells(first, best)]
-    are_short = all(len(cell) <= LONGEST_NAME for cell in cells)
     is_single = len(cells) == 1
     names = [str(column) for column in columns.needed if isinstance(column, str)]
-    alike = [name for name in names if _is_alike(name, cells, is_single)]
-    is_table = not is_single and not best.against and best.share == 1.0
-    is_table = is_table and len(lines.head()) >= ENOUGH_ROWS
-    is_named = lines.name.lower().endswith((".csv", ".tsv")) and not is_single
-    if texts.count > 1 and best.separator == "\t":  # the texts themselves
-        is_table = is_named = False
-    is_headed = are_short and is_header(cells) and not (is_single and lines.is_live)
-    if not (alike or is_headed or is_table or is_named):
+    has_similar_name = any(_is_similar(name, cells, is_single) for name in names)
+    are_short = all(len(cell) <= LONGEST_NAME for cell in cells)
+    has_header = are_short and is_header(cells) and not (is_single and lines.is_live)
+    is_even = best.share == 1.0 and not best.against and len(lines.head()) >= ENOUGH_ROWS
+    is_named_as_table = lines.name.lower().endswith((".csv", ".tsv"))
+    are_texts = texts.count > 1 and best.separator == "\t"  # separated by tabs
+    is_table = (is_even or is_named_as_table) and not is_single and not are_texts
+    if not (has_similar_name or has_header or is_table):
         return
     hint = "".join(did_you_mean(name, cells) for name in names)
     received = f"{lines.place(1)}: {preview(cells)}, a header or a row of a table"
@@ -423,20 +434,20 @@ def _refuse_table(lines: Lines, first: str, best: Fit, columns: Columns, texts: 
 
 
 def _has_some(cells: Collection[str], columns: Columns) -> bool:
-    """Whether some columns are there by their names: what else is wanted will be asked for."""
+    """Whether a row has the names of some columns; the reader then asks for the others."""
     names = {column for column in columns.needed if isinstance(column, str)}
     return not names.isdisjoint(cell.strip() for cell in cells)
 
 
-def _is_alike(name: str, cells: Collection[str], is_single: bool) -> bool:
-    """Whether a cell is a name in another case; of several cells also one letter off."""
+def _is_similar(name: str, cells: Collection[str], is_single: bool) -> bool:
+    """Whether a cell is the name in another case, or one of several cells differs by a letter."""
     if is_single:
         return any(cell.casefold() == name.casefold() for cell in cells)
     return bool(did_you_mean(name, cells))
 
 
 def _cells(line: str, fit: Fit) -> list[str]:
-    """The cells of a line, as the fit reads it."""
+    """The cells of a line, read as the fit says."""
     for cells in cells_of([line], fit.separator, quoted=fit.quoted):
         if not isinstance(cells, csv.Error):
             return cells

@@ -1,4 +1,4 @@
-"""The lines of a file or a stream; the first ones can be looked at before they are read."""
+"""The lines of a file or a stream, the first of which can be looked at before they are read."""
 
 import itertools
 import os
@@ -11,12 +11,10 @@ from bert_tf import decoding, files
 from bert_tf.options import Reading
 
 STDIN = "standard input"
-HEAD = 1 << 20  # characters of a file that are looked at
-# The end of a line, and the beginning of the next one, in files of old Macs.
+HEAD = 1 << 20  # characters at the beginning of a file that are looked at
+# Between a carriage return and the next line, in files of old Macs.
 AFTER_RETURN = re.compile(r"(?<=\r)(?!\n)")
-
-
-# The first line by which Excel knows the separator.
+# A first line that tells Excel the separator.
 EXCEL = re.compile(r'"?sep=(.)"?')
 
 
@@ -24,9 +22,9 @@ class Lines:
     """Lines with their ends.
 
     Attributes:
-      name: of the file, or `STDIN`; in messages.
-      is_live: whether lines are to be answered as they come, as those of a pipe are: then no
-        more than the first of them is waited for.
+      name: of the file, or `STDIN`; for messages.
+      is_live: whether each line is answered as it comes, as from a pipe: then only the first is
+        waited for.
     """
 
     def __init__(self, lines: Iterable[str], name: str, *, is_live: bool = False):
@@ -37,7 +35,7 @@ class Lines:
         self._head: list[str] = []
 
     def head(self) -> list[str]:
-        """The first lines, up to `HEAD` characters; of a live stream the first with a text."""
+        """The first lines, some `HEAD` characters; of a live stream those up to the first row."""
         size = 0
         if not self._head:
             for line in self._lines:
@@ -48,22 +46,22 @@ class Lines:
         return self._head
 
     def one_more(self) -> list[str]:
-        """The head with the next line of a live stream, which is waited for."""
+        """The head, extended by the next line of a live stream, for which it waits."""
         if self.is_live:
             self._head.extend(itertools.islice(self._lines, 1))
         return self._head
 
     def __iter__(self) -> Iterator[str]:
-        """All lines, those of the head too."""
+        """All lines, including the head."""
         yield from self._head
         yield from self._lines
 
     def from_here(self, line: str, rest: Iterator[str]) -> "Lines":
-        """The line and those behind it, which may be looked at as these could."""
+        """The line and the rest of the lines, as `Lines` of the same file."""
         return Lines(itertools.chain([line], rest), self.name, is_live=self.is_live)
 
     def place(self, number: int) -> str:
-        """Names a line, numbered from 1, in messages."""
+        """The place of a line, numbered from 1, for messages."""
         return f"{self.name}, line {number}"
 
 
@@ -75,38 +73,38 @@ def lines_in(path: str | None, reading: Reading | None = None) -> Lines:
       reading: how its bytes are decoded; None where the user has no such options.
 
     Raises:
-      InputError: as they are read, as of `decoding.text_lines_of`.
+      InputError: while lines are read, as of `decoding.text_lines_of`.
     """
-    given = {}
+    how = {}
     if reading is not None:
-        given = {"encoding": reading.encoding, "encoding_errors": reading.encoding_errors}
+        how = {"encoding": reading.encoding, "encoding_errors": reading.encoding_errors}
     if path:
-        return Lines(files.read_text_lines(path, **given), path)
+        return Lines(files.read_text_lines(path, **how), path)
     stream = sys.stdin.buffer
     blocks = iter(lambda: stream.readline(files.READ_BYTES), b"")
-    lines = decoding.text_lines_of(blocks, STDIN, **given)
+    lines = decoding.text_lines_of(blocks, STDIN, **how)
     return Lines(lines, STDIN, is_live=not _is_file(stream))
 
 
 def _is_telling(line: str) -> bool:
-    """Whether a line is a row, rather than empty or what Excel writes before the header."""
+    """Whether a line is a row, neither empty nor Excel's line with the separator."""
     return bool(line.strip()) and not EXCEL.fullmatch(without_end(line))
 
 
 def _is_file(stream: object) -> bool:
-    """Whether a stream reads a regular file, whose end is sure to come."""
+    """Whether a stream reads a regular file."""
     try:
         return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)  # type: ignore[attr-defined]
-    except (AttributeError, OSError, ValueError):  # none of the system's
+    except (AttributeError, OSError, ValueError):  # no stream of the operating system
         return False
 
 
 def without_end(line: str) -> str:
-    """A line without the end of Unix or Windows."""
+    """A line without its end, of Unix or Windows."""
     return line.removesuffix("\n").removesuffix("\r")
 
 
 def at_returns(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, which a carriage return alone ends too, as in files of old Macs."""
+    """The lines, cut after carriage returns as well, as in files of old Macs."""
     for line in lines:
         yield from filter(None, AFTER_RETURN.split(line))

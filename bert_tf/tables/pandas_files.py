@@ -1,7 +1,7 @@
-"""Spreadsheets and Parquet files, which pandas reads where it is installed.
+"""Reads spreadsheets and Parquet files by pandas, an optional package.
 
-Cells become the texts that a csv of them would hold; nothing counts as a missing value but an empty
-cell.
+Cells of a spreadsheet become the texts that they would be in a csv file. Only empty cells are
+missing values.
 """
 
 import contextlib
@@ -13,17 +13,20 @@ from typing import Any
 from bert_tf import files, runtime
 from bert_tf.errors import InputError, first_line
 
-ZIP, OLD_OFFICE, PARQUET = b"PK\x03\x04", b"\xd0\xcf\x11\xe0", b"PAR1"
-WORKBOOK = "xl/workbook.xml"  # in a zip archive that is a spreadsheet
+# The first bytes of such files.
+ZIP = b"PK\x03\x04"
+OLD_OFFICE = b"\xd0\xcf\x11\xe0"
+PARQUET = b"PAR1"
+WORKBOOK = "xl/workbook.xml"  # a member of zip archives that are spreadsheets
 READERS = {ZIP: "openpyxl", OLD_OFFICE: "xlrd", PARQUET: "pyarrow"}  # what pandas needs for each
 
 
 def mark_of(path: str | None) -> bytes:
-    """With which of `READERS` a local file begins, or nothing; a pipe is not looked at."""
+    """The key of `READERS` with which a local file begins; b"" for other files and for pipes."""
     if not path or files.is_remote(path) or files.is_stream(path) or not files.is_file(path):
         return b""
-    first = next(files.read_blocks(path), b"")
-    mark = next(filter(first.startswith, READERS), b"")
+    first_block = next(files.read_blocks(path), b"")
+    mark = next(filter(first_block.startswith, READERS), b"")
     return b"" if mark == ZIP and not _is_workbook(path) else mark
 
 
@@ -36,7 +39,7 @@ def _is_workbook(path: str) -> bool:
 
 
 def sheet_rows(path: str, mark: bytes) -> Iterator[tuple[str, list[str]]]:
-    """Place and cells of each row of a spreadsheet's first sheet, its header too.
+    """Place and cells of each row of a spreadsheet's first sheet, including the header.
 
     Raises:
       InputError: pandas is not installed, or cannot read the file.
@@ -49,7 +52,7 @@ def sheet_rows(path: str, mark: bytes) -> Iterator[tuple[str, list[str]]]:
 
 
 def parquet_rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Place and values by name of each row of a Parquet file; a missing value is None.
+    """Place and values (by column) of each row of a Parquet file; a missing value is None.
 
     Raises:
       InputError: pandas is not installed, or cannot read the file.
@@ -63,31 +66,33 @@ def parquet_rows(path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 @contextlib.contextmanager
 def _damage_errors(path: str, mark: bytes) -> Iterator[None]:
-    """Turns what pandas and its readers raise into `InputError`."""
+    """Raises an `InputError` for any error of pandas and its readers."""
     try:
         yield
-    except Exception as error:  # of many libraries
+    except Exception as error:  # the libraries have no error class in common
         reason = f"{type(error).__name__}: {first_line(error)}"
         received = f"{path}, {_kind(mark)} that cannot be read ({reason})"
         raise InputError(received, "a whole file", "check it, or save it as csv") from None
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON would hold it."""
-    if hasattr(value, "tolist"):  # of NumPy
+    """A value as it would be in JSON."""
+    if hasattr(value, "tolist"):  # NumPy's scalars and arrays
         value = value.tolist()
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _pandas(path: str, mark: bytes) -> Any:
-    needed = {
+    """pandas; raises `InputError` if it, or the package that it needs for the file, is missing."""
+    for_message = {
         "extra": "tables",
         "needed_by": f"{path}, {_kind(mark)}",
         "otherwise": "save it as csv",
     }
-    runtime.import_extra(READERS[mark], package=READERS[mark], **needed)
-    return runtime.import_extra("pandas", package="pandas", **needed)
+    runtime.import_extra(READERS[mark], package=READERS[mark], **for_message)
+    return runtime.import_extra("pandas", package="pandas", **for_message)
 
 
 def _kind(mark: bytes) -> str:
+    """The kind of a file, for messages."""
     return "a Parquet file" if mark == PARQUET else "a spreadsheet"

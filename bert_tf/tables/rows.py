@@ -1,7 +1,7 @@
 """The rows of a file: its format is found, then they are read one by one.
 
-A row that cannot be read has its fault in place of its cells; `refuse_rows` names all of them in
-one message, or says that they are left out.
+A row that cannot be read has an error instead of cells; `refuse_rows` raises one error for all such
+rows, or warns that they are left out.
 """
 
 import csv
@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from absl import logging
 
@@ -37,19 +37,27 @@ from bert_tf.tables.lines import EXCEL, Lines, at_returns, lines_in, without_end
 from bert_tf.tables.pandas_files import PARQUET, mark_of, parquet_rows, sheet_rows
 
 CORRECT = "correct or delete the row"
-MOST_SHOWN = 20  # rows of a message
-MOST_OF_A_ROW = 80  # characters of what is wrong: all rows have room in a message
-LEAST_EXPECTED = 40  # characters of what is expected there
+MOST_SHOWN = 20  # rows in a message
+MOST_OF_A_ROW = 80  # characters for what is wrong in a row, in a message about several
+LEAST_EXPECTED = 40  # characters of these for what is expected
 DECIMAL_START = "+-.0123456789"
+EMPTY: list[str] = []  # the cells of a row that separates sentences
+
+# The rows of a table: place, and cells or what is wrong with them.
+PlacedCells = Iterator[tuple[str, list[str] | InputError]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """Some cells of a row by field, and where the row is ("train.tsv, line 7").
+    """A row of a file.
 
-    A sentence in words has a line for each word: `word_places` are the places of these lines. A row
-    that cannot be read has the fault in place of its cells. A table's row has all its cells, as
-    many as the table has names.
+    Attributes:
+      place: where it is: "train.tsv, line 7".
+      cells: by field.
+      word_places: of a sentence in words, the place of each word's line.
+      flaw: why the row cannot be read; None: it can.
+      all_cells: of a table's row, as many as the table has names.
+      value: of JSON the value; of a text the line.
     """
 
     place: str
@@ -57,7 +65,7 @@ class Row:
     word_places: tuple[str, ...] = ()
     flaw: InputError | None = None
     all_cells: Sequence[str] = ()
-    value: Any = None  # of JSON: what the line holds; of a text the line
+    value: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,10 +74,10 @@ class Table:
 
     Attributes:
       source: its path, or "standard input".
-      format: what its content shows.
-      names: of all its columns; their numbers where there is no header, () if it is no table.
-      rows: to be read once.
-      is_live: whether the rows come while they are answered.
+      format: the format of its content.
+      names: of all its columns; their numbers if there is no header, () if it is no table.
+      rows: an iterator of the rows.
+      is_live: whether each row is answered as it comes.
     """
 
     source: str
@@ -87,24 +95,23 @@ def open_table(
     form: Format | str = "",
     texts: Texts = NO_TEXTS,
 ) -> Table:
-    """Opens a file of rows, whose format its content shows; the log says which.
+    """Opens a file of rows, finds its format by its content, and logs it.
 
-    Windows line ends, those of old Macs, a byte order mark, Excel's line `sep=;`, and empty lines
-    or rows at the end are accepted.
+    Accepts line ends of Windows and of old Macs, a byte order mark, Excel's line `sep=;`, and empty
+    lines or rows at the end.
 
     Args:
-      path: of the file; None: standard input, whose rows are given as they come.
+      path: of the file; None: standard input, whose rows are returned as they come.
       columns: names, if the file has a header or is JSON; or positions, if it has no header.
       reading: how its bytes are decoded; None where the user has no such options.
-      form: the format, or its kind, if it is given.
-      texts: what the lines may be besides rows of a table.
+      form: the format, or its kind, if it is known.
+      texts: what the lines may be if they are no rows of a table.
 
     Returns:
-      The table; its rows are read as they are taken.
+      The table; its rows are read while the caller iterates over them.
 
     Raises:
-      InputError: a column is missing, or the file is no text; while rows are taken, it is no text
-        further down.
+      InputError: a column is missing, or the file is no text; the latter also while rows are read.
     """
     mark = mark_of(path)
     if path and mark:
@@ -129,24 +136,24 @@ def _by_pandas(path: str, mark: bytes, columns: Columns) -> Table:
 def table_of(
     lines: Lines, columns: Columns, form: Format | str = "", texts: Texts = NO_TEXTS
 ) -> Table:
-    """As `open_table`, of lines that are opened."""
-    found = form if isinstance(form, Format) else format_of(lines, columns, texts, form)
+    """The table in lines; arguments and errors as of `open_table`."""
+    file_format = form if isinstance(form, Format) else format_of(lines, columns, texts, form)
     if not form:
-        logging.info("%s is read as %s", lines.name, found.describe())
+        logging.info("%s is read as %s", lines.name, file_format.describe())
     names: Sequence[str] = ()
-    if found.kind == CONLL:
+    if file_format.kind == CONLL:
         rows = _sentences(lines)
-    elif found.kind == JSONL:
+    elif file_format.kind == JSONL:
         rows = _json_lines(lines, columns, are_texts=bool(texts.count))
-    elif found.kind == JSON:
+    elif file_format.kind == JSON:
         rows = _json_list(lines, columns, are_texts=bool(texts.count))
-    elif found.kind == TEXT:
+    elif file_format.kind == TEXT:
         rows = _texts(lines)
     else:
-        numbered = _numbered(lines, found, keep_empty=columns.keep_empty)
-        names, rows = _named(numbered, lines.place(1), columns, is_live=lines.is_live)
+        placed_cells = _placed_cells(lines, file_format, keep_empty=columns.keep_empty)
+        names, rows = _named(placed_cells, lines.place(1), columns, is_live=lines.is_live)
         rows = _without_tail(lines.name, rows)
-    return Table(lines.name, found, names, rows, lines.is_live)
+    return Table(lines.name, file_format, names, rows, lines.is_live)
 
 
 def find_format(
@@ -164,7 +171,7 @@ def find_format(
 
 
 def first_cells(path: str, columns: Columns, *, reading: Reading | None = None) -> list[str]:
-    """The cells of a table's first row, with whatever separator; [] of an empty file.
+    """The cells of a table's first row, whatever its separator; [] of an empty file.
 
     Raises:
       InputError: it cannot be read.
@@ -172,20 +179,25 @@ def first_cells(path: str, columns: Columns, *, reading: Reading | None = None) 
     mark = mark_of(path)
     if mark:
         rows = parquet_rows(path) if mark == PARQUET else sheet_rows(path, mark)
-        return [*next(rows)[1]]
+        _, first = next(rows)
+        return [*first]
     lines = lines_in(path, reading)
-    found = format_of(lines, columns, kind=CSV)
-    for _, cells in _numbered(lines, found):
-        return [] if isinstance(cells, InputError) else cells
-    return []
+    _, cells = next(_placed_cells(lines, format_of(lines, columns, kind=CSV)), ("", []))
+    return [] if isinstance(cells, InputError) else cells
 
 
 def refuse_header(
     rows: Iterator[Row], labels: Collection[str] = (), *, hint: str = ""
 ) -> Iterator[Row]:
-    """The rows of a file without header; unless it has one of `labels`, the first must be data.
+    """The rows of a file without a header, the first of which must be data.
 
-    The `hint` is the end of the remedy.
+    Args:
+      rows: of the file.
+      labels: a first row with one of these labels is data.
+      hint: the end of the remedy.
+
+    Raises:
+      InputError: while rows are read: the first one looks like a header.
     """
     for number, row in enumerate(rows):
         cells = [str(cell) for cell in row.cells.values()]
@@ -200,12 +212,23 @@ def refuse_header(
 # ---------------------------------------------------------------------------- tables
 
 
+class _Shape(NamedTuple):
+    """The shape of a table, by its first row.
+
+    Attributes:
+      header: its cells; None: there is none.
+      positions: of the fields; None for a field without a column.
+      least, most: how many columns a row may have; more if they are empty.
+    """
+
+    header: list[str] | None
+    positions: Mapping[str, int | None]
+    least: int
+    most: int
+
+
 def _named(
-    rows: Iterator[tuple[str, list[str] | InputError]],
-    beginning: str,
-    columns: Columns,
-    *,
-    is_live: bool = False,
+    rows: PlacedCells, beginning: str, columns: Columns, *, is_live: bool = False
 ) -> tuple[Sequence[str], Iterator[Row]]:
     """The names of a table's columns, and its rows, from the cells of all rows."""
     place, first = next(rows, (beginning, [""]))
@@ -213,19 +236,22 @@ def _named(
         raise first
     if columns.are_names and not columns.positions and not is_live:
         first, rows = _with_name_of_rows(first, rows, beginning)
-    header, positions, least, most = _places(place, first, columns)
-    if header is None:
+    shape = _shape_of(place, first, columns)
+    if shape.header:
+        names = [name.strip() for name in shape.header]
+    else:
+        names = [str(number) for number in range(len(first))]
+    if shape.header is None:
         rows = itertools.chain([(place, first)], rows)
-    names = [name.strip() for name in header] if header else [str(at) for at in range(len(first))]
     if columns.keep_empty:
-        rows = _marked(rows)
-    return names, _rows(rows, header, names, positions, (least, most))
+        rows = _with_empty_marked(rows)
+    return names, _rows(rows, shape, len(names))
 
 
 def _with_name_of_rows(
-    header: list[str], rows: Iterator[tuple[str, list[str] | InputError]], beginning: str
-) -> tuple[list[str], Iterator[tuple[str, list[str] | InputError]]]:
-    """The header with a name for the first column where it lacks one, as R writes tables."""
+    header: list[str], rows: PlacedCells, beginning: str
+) -> tuple[list[str], PlacedCells]:
+    """The header, with a name for a first column that has none in tables of R, and the rows."""
     second = next(rows, None)
     if second is None:
         return header, rows
@@ -236,27 +262,16 @@ def _with_name_of_rows(
     return header, itertools.chain([second], rows)
 
 
-EMPTY: list[str] = []  # the cells of a row that parts sentences
-
-
-def _marked(
-    rows: Iterator[tuple[str, list[str] | InputError]],
-) -> Iterator[tuple[str, list[str] | InputError]]:
-    """The rows, with `EMPTY` for those without text in a cell."""
+def _with_empty_marked(rows: PlacedCells) -> PlacedCells:
+    """The rows, with `EMPTY` for those without a text in any cell."""
     for place, cells in rows:
         is_empty = isinstance(cells, list) and not any(cell.strip() for cell in cells)
         yield place, EMPTY if is_empty else cells
 
 
-def _rows(
-    rows: Iterator[tuple[str, list[str] | InputError]],
-    header: Sequence[str] | None,
-    names: Sequence[str],
-    positions: Mapping[str, int | None],
-    widths: tuple[int, int],
-) -> Iterator[Row]:
-    """The rows of a table, with the cells of the fields; those of another width are flawed."""
-    least, most = widths
+def _rows(rows: PlacedCells, shape: _Shape, num_names: int) -> Iterator[Row]:
+    """The rows of a table; those of another width, and repeated headers, have a flaw."""
+    header, positions, least, most = shape
     for place, cells in rows:
         if isinstance(cells, InputError):
             yield Row(place, {}, flaw=cells)
@@ -264,23 +279,26 @@ def _rows(
         if cells is EMPTY:
             yield Row(place, {})
             continue
-        is_whole = least <= len(cells) and not any(cells[most:])
-        padded = [*cells, *[""] * (len(names) - len(cells))]
-        if is_whole and cells != header:
-            values = {field: _cell(cells, at) for field, at in positions.items()}
-            yield Row(place, values, all_cells=padded[: len(names)])
+        has_width = least <= len(cells) and not any(cells[most:])
+        padded = [*cells, *[""] * (num_names - len(cells))]
+        if has_width and cells != header:
+            by_field = {field: _cell(cells, position) for field, position in positions.items()}
+            yield Row(place, by_field, all_cells=padded[:num_names])
             continue
-        expected = f"{least} columns" if least == most else f"{least} to {most} columns"
-        flaw = InputError(
-            f"{place}: {len(cells)} columns: {preview(cells)}",
-            "the header only in the first line" if is_whole else expected,
-            f"{CORRECT}; a line end or a tab inside a text makes such rows",
-        )
+        if has_width:
+            expected = "the header only in the first line"
+        elif least == most:
+            expected = f"{least} columns"
+        else:
+            expected = f"{least} to {most} columns"
+        received = f"{place}: {len(cells)} columns: {preview(cells)}"
+        remedy = f"{CORRECT}; a line end or a tab inside a text makes such rows"
+        flaw = InputError(received, expected, remedy)
         yield Row(place, {}, flaw=flaw, all_cells=padded)
 
 
 def _without_tail(name: str, rows: Iterator[Row]) -> Iterator[Row]:
-    """The rows without those at the end whose cells are all empty, as Excel writes them."""
+    """The rows without empty ones at the end, which Excel writes."""
     empty: list[Row] = []
     for row in rows:
         if len(row.all_cells) > 1 and not any(cell.strip() for cell in row.all_cells):
@@ -290,33 +308,32 @@ def _without_tail(name: str, rows: Iterator[Row]) -> Iterator[Row]:
         empty.clear()
         yield row
     if empty:
-        says = "%s: %d rows at the end, all of whose cells are empty, are left out"
-        logging.info(says, name, len(empty))
+        message = "%s: %d rows at the end, all of whose cells are empty, are left out"
+        logging.info(message, name, len(empty))
 
 
-def _places(
-    place: str, first: list[str], columns: Columns
-) -> tuple[list[str] | None, Mapping[str, int | None], int, int]:
-    """By the first row of a table: its header, the position of each field, how many columns."""
-    wanted = columns.by_field
-    published = columns.headless
-    if published and _is_number(first[published["label"] :][:1]):
-        least = 1 + max(published.values())
-        positions = {field: at for field, at in published.items() if field in wanted}
-        return None, positions, least, least + 2
+def _shape_of(place: str, first: list[str], columns: Columns) -> _Shape:
+    """The shape of a table, by the cells of its first row."""
+    by_field = columns.by_field
+    headless = columns.headless
+    if headless and _is_number(first[headless["label"] :][:1]):
+        least = 1 + max(headless.values())
+        in_table = {field: number for field, number in headless.items() if field in by_field}
+        return _Shape(None, in_table, least, least + 2)
     if columns.are_names:
-        return first, find_columns(place, first, columns), len(first), len(first)
-    places = {field: int(at) for field, at in wanted.items()}
-    required = [at for field, at in places.items() if field not in columns.optional]
+        return _Shape(first, find_columns(place, first, columns), len(first), len(first))
+    positions = {field: int(column) for field, column in by_field.items()}
+    required = [number for field, number in positions.items() if field not in columns.optional]
     least = 1 + max(required, default=-1)
-    most = 1 + max(places.values(), default=-1)
-    filled = max((1 + at for at, cell in enumerate(first) if cell), default=0)
-    if filled > most:  # the first row has columns that are not read
-        return None, places, filled, len(first)
-    return None, places, least, max(most, len(first))
+    most = 1 + max(positions.values(), default=-1)
+    num_filled = max((1 + number for number, cell in enumerate(first) if cell), default=0)
+    if num_filled > most:  # the first row has columns that are not read
+        return _Shape(None, positions, num_filled, len(first))
+    return _Shape(None, positions, least, max(most, len(first)))
 
 
 def _is_number(cells: Sequence[str]) -> bool:
+    """Whether the first cell is a number in decimals."""
     try:
         return bool(cells) and cells[0][:1] in DECIMAL_START and float(cells[0]) is not None
     except ValueError:
@@ -324,72 +341,77 @@ def _is_number(cells: Sequence[str]) -> bool:
 
 
 def _cell(cells: Sequence[str], position: int | None) -> str | None:
+    """The cell at a position; None if there is none."""
     return cells[position] if position is not None and position < len(cells) else None
 
 
-def _numbered(
-    lines: Lines, found: Format, *, keep_empty: bool = False
-) -> Iterator[tuple[str, list[str] | InputError]]:
-    """Place and cells of each row of a table, or why there are none."""
-    if not found.is_sure:
-        rows = _until_quotes(lines, found, keep_empty=keep_empty)
-    elif found.quoted:
-        rows = _quoted(lines, found, keep_empty=keep_empty)
+def _placed_cells(lines: Lines, form: Format, *, keep_empty: bool = False) -> PlacedCells:
+    """Place and cells of each row of a table, without Excel's line of the separator."""
+    if not form.is_sure:
+        rows = _until_quotes(lines, form, keep_empty=keep_empty)
+    elif form.quoted:
+        rows = _quoted(lines, form, keep_empty=keep_empty)
     else:
-        rows = _unquoted(lines, found, keep_empty=keep_empty)
+        rows = _unquoted(lines, form, keep_empty=keep_empty)
     first = next(rows, None)
     if first is None:
         return
-    is_declared = isinstance(first[1], list) and EXCEL.fullmatch(found.separator.join(first[1]))
-    if not is_declared:
+    _, cells = first
+    names_separator = isinstance(cells, list) and EXCEL.fullmatch(form.separator.join(cells))
+    if not names_separator:
         yield first
     yield from rows
 
 
-def _until_quotes(
-    lines: Lines, found: Format, *, keep_empty: bool
-) -> Iterator[tuple[str, list[str] | InputError]]:
-    """As `_numbered`, where the first line that begins a cell with a quote shows what quotes are.
+def _until_quotes(lines: Lines, form: Format, *, keep_empty: bool) -> PlacedCells:
+    """As `_placed_cells`, of a file whose first lines do not show whether quotes enclose cells.
 
-    A line without such a cell reads the same in both ways.
+    The first line that begins a cell with a quote shows it. The lines before it read the same
+    either way.
     """
-    begins = re.compile(f'(?:^|{re.escape(found.separator)})"')
-    rest = iter(lines) if found.separator == "\t" else at_returns(lines)  # there a return is text
+    begins = re.compile(f'(?:^|{re.escape(form.separator)})"')
+    # Where tabs separate cells, a carriage return is text.
+    rest = iter(lines) if form.separator == "\t" else at_returns(lines)
     width = 0
     for number, line in enumerate(rest):
         if begins.search(line):
             following = lines.from_here(line, rest)
-            if are_enclosing(following.head(), found.separator, width):
-                yield from _quoted(following, found, number, keep_empty=keep_empty)
+            if are_enclosing(following.head(), form.separator, width):
+                yield from _quoted(following, form, number, keep_empty=keep_empty)
                 return
             logging.info("%s: quotes are text, as line %d shows", lines.name, number + 1)
-            yield from _unquoted(following, found, number, keep_empty=keep_empty)
+            yield from _unquoted(following, form, number, keep_empty=keep_empty)
             return
-        cells = without_end(line).split(found.separator)
+        cells = without_end(line).split(form.separator)
         if keep_empty or _has_text(line):
             width = max(width, len(cells))
             yield lines.place(number + 1), cells
 
 
 def _has_text(line: str) -> bool:
-    """Whether a line is not empty: programs for Windows write "\r\r\n"."""
+    """Whether a line is not empty; programs for Windows may write empty ones as "\r\r\n"."""
     return bool(without_end(line).strip("\r"))
 
 
 def _unquoted(
-    lines: Lines, found: Format, before: int = 0, *, keep_empty: bool = False
-) -> Iterator[tuple[str, list[str] | InputError]]:
-    """Place and cells of each row of a table in which quotes are text; empty lines are none.
+    lines: Lines, form: Format, before: int = 0, *, keep_empty: bool = False
+) -> PlacedCells:
+    """Place and cells of each row of a table in which quotes are text.
 
-    Not by the csv module: there a carriage return inside a cell ends the row.
+    Args:
+      lines: of the table.
+      form: its format.
+      before: how many lines of the file come before these.
+      keep_empty: whether empty lines are rows.
     """
+    # Not by the csv module, which ends a row at a carriage return inside a cell.
     for number, line in _to_last_text(lines):
         if keep_empty or _has_text(line):
-            yield lines.place(before + number), without_end(line).split(found.separator)
+            yield lines.place(before + number), without_end(line).split(form.separator)
 
 
 def _to_last_text(lines: Lines) -> Iterator[tuple[int, str]]:
-    """Numbered lines, without empty ones at the end; there is at least one."""
+    """Numbered lines, from 1, without empty ones at the end; an empty one if all are empty."""
     empty: list[tuple[int, str]] = []
     number = 0
     for number, line in enumerate(lines, 1):
@@ -404,25 +426,27 @@ def _to_last_text(lines: Lines) -> Iterator[tuple[int, str]]:
 
 
 def _quoted(
-    lines: Lines, found: Format, before: int = 0, *, keep_empty: bool = False
-) -> Iterator[tuple[str, list[str] | InputError]]:
-    """Place and cells of each row of a table whose cells may be in quotes; empty lines are none."""
-    read = at_returns(lines)
-    if found.escaped:
-        read = map(with_doubled_quotes, read)
-    reader = csv.reader(read, strict=True, delimiter=found.separator)
-    number = before
+    lines: Lines, form: Format, before: int = 0, *, keep_empty: bool = False
+) -> PlacedCells:
+    """As `_unquoted`, of a table whose cells may be in quotes."""
+    text = at_returns(lines)
+    if form.escaped:
+        text = map(with_doubled_quotes, text)
+    reader = csv.reader(text, strict=True, delimiter=form.separator)
+    row_number = before  # as a spreadsheet counts: a row may have several lines
     while True:
-        line = before + reader.line_num + 1
-        number += 1  # as a spreadsheet counts
-        place = lines.place(line) + (f" (row {number})" if number != line else "")
+        row_number += 1
+        line_number = before + reader.line_num + 1
+        place = lines.place(line_number)
+        if row_number != line_number:
+            place += f" (row {row_number})"
         try:
             cells = next(reader)
         except StopIteration:
             return
         except csv.Error as error:
             received = f"{place}: no row of a CSV file ({error})"
-            name = repr(found.separator)
+            name = repr(form.separator)
             expected = f'quotes around cells with {name}, quotes or line ends, and "" for a quote'
             yield place, InputError(received, expected, f"{CORRECT}, or use JSON lines")
             continue
@@ -434,20 +458,21 @@ def _quoted(
 
 
 def _texts(lines: Lines) -> Iterator[Row]:
-    """Each line, an empty one too."""
+    """A row for each line, including empty ones."""
     for number, line in enumerate(lines, 1):
         text = without_end(line)
         yield Row(lines.place(number), {}, value=text)
 
 
 def _sentences(lines: Lines) -> Iterator[Row]:
-    numbered = ((lines.place(n), without_end(line)) for n, line in enumerate(lines, 1))
+    """A row for each sentence in CoNLL's format."""
+    numbered = ((lines.place(number), without_end(line)) for number, line in enumerate(lines, 1))
     for cells, places in read_sentences(lines.name, numbered):
         yield Row(places[0], cells, places)
 
 
 def _json_lines(lines: Lines, columns: Columns, *, are_texts: bool) -> Iterator[Row]:
-    """A row for each line; where lines may be texts also of JSON that is no object."""
+    """A row for each line of JSON, which must be an object unless `are_texts`."""
     numbered = enumerate(lines, 1) if are_texts else _to_last_text(lines)
     for number, line in numbered:
         place = lines.place(number)
@@ -455,12 +480,12 @@ def _json_lines(lines: Lines, columns: Columns, *, are_texts: bool) -> Iterator[
         try:
             value = json.loads(text, object_pairs_hook=files.each_key_once)
         except (ValueError, RecursionError) as error:
-            value = error
-        is_fault = isinstance(value, Exception)
-        if is_fault or not (are_texts or isinstance(value, dict)):
-            yield Row(place, {}, flaw=_no_object(place, text, value))
+            yield Row(place, {}, flaw=_no_object(place, text, error))
             continue
-        yield _json_row(place, value, columns, may_lack=are_texts)
+        if are_texts or isinstance(value, dict):
+            yield _json_row(place, value, columns, may_lack=are_texts)
+        else:
+            yield Row(place, {}, flaw=_no_object(place, text, value))
 
 
 def _json_list(lines: Lines, columns: Columns, *, are_texts: bool) -> Iterator[Row]:
@@ -480,19 +505,20 @@ def _json_list(lines: Lines, columns: Columns, *, are_texts: bool) -> Iterator[R
 
 
 def _no_object(place: str, text: str, value: Any) -> InputError:
+    """The error of a text that is no object of JSON, but `value`, or raises it when it is read."""
     received = f"{place}: {preview([text])} ({type(value).__name__}: {shortened(str(value), 80)})"
     expected = 'a JSON object with each key once, such as {"text_a": "...", "label": "..."}'
     return InputError(received, expected, CORRECT)
 
 
 def _json_row(place: str, value: Any, columns: Columns, *, may_lack: bool) -> Row:
-    """The row of a value of JSON; where it may lack columns, they are empty."""
-    if not may_lack:
-        try:
-            return dataclasses.replace(pick(place, value, columns), value=value)
-        except InputError as flaw:
-            return Row(place, {}, flaw=flaw, value=value)
-    return Row(place, {}, value=value)
+    """The row of a value of JSON; with `may_lack`, of which columns may be missing, the value."""
+    if may_lack:
+        return Row(place, {}, value=value)
+    try:
+        return dataclasses.replace(pick(place, value, columns), value=value)
+    except InputError as flaw:
+        return Row(place, {}, flaw=flaw, value=value)
 
 
 def pick(place: str, values: Mapping, columns: Columns) -> Row:
@@ -508,38 +534,37 @@ def pick(place: str, values: Mapping, columns: Columns) -> Row:
     return Row(place, {field: values.get(column) for field, column in columns.by_field.items()})
 
 
-# ---------------------------------------------------------------------------- what is wrong
+# ---------------------------------------------------------------------------- bad rows
 
 
 def refuse_rows(
     source: str, flaws: Sequence[InputError], *, skip: bool, hint: str = "", skipped: str = ""
 ) -> None:
-    """Names all rows that cannot be used, the first `MOST_SHOWN` of them with their faults.
+    """Raises an error, or warns, if rows cannot be used; shows the first `MOST_SHOWN` of them.
 
     Args:
       source: the file, for messages.
       flaws: what is wrong with each row.
-      skip: whether the rows are skipped (--skip_bad_rows): then this is a warning.
+      skip: whether the rows are skipped (--skip_bad_rows), with a warning.
       hint: the end of the remedy; with one, it names --skip_bad_rows.
       skipped: what becomes of skipped rows; "": they are left out.
 
     Raises:
-      InputError: there are some, and they are not skipped.
+      InputError: there are flaws, and the rows are not skipped.
     """
     if not flaws:
         return
     shown = []
     for flaw in flaws[:MOST_SHOWN]:
-        what = flaw.received.removeprefix(f"{source}, ")
-        received = shortened(what, MOST_OF_A_ROW)
-        room = MOST_OF_A_ROW - len(received)
-        shown.append(f"{received}; expected: {shortened(flaw.expected, max(room, LEAST_EXPECTED))}")
+        received = shortened(flaw.received.removeprefix(f"{source}, "), MOST_OF_A_ROW)
+        room = max(MOST_OF_A_ROW - len(received), LEAST_EXPECTED)
+        shown.append(f"{received}; expected: {shortened(flaw.expected, room)}")
     if len(flaws) > MOST_SHOWN:
         shown.append(f"and {len(flaws) - MOST_SHOWN} more")
     listed = "\n".join(shown)
     if skip:
-        says = "%s: %d rows that cannot be used are %s:\n%s"
-        logging.warning(says, source, len(flaws), skipped or "left out", listed)
+        message = "%s: %d rows that cannot be used are %s:\n%s"
+        logging.warning(message, source, len(flaws), skipped or "left out", listed)
         return
     if len(flaws) == 1:
         raise flaws[0]

@@ -1,6 +1,7 @@
-"""Equal texts: on one side of --dev_share, and what the log says of them.
+"""Equal texts: --dev_share keeps them together, and the log warns of them.
 
-Texts are equal if they differ at most in white space and case; of an example all texts count.
+Texts are equal if they differ at most in white space and case. Examples are equal if all their
+texts are.
 """
 
 import collections
@@ -13,12 +14,12 @@ from absl import logging
 from bert_tf.errors import quoted
 from bert_tf.tasks.examples import AnyExample, WordsExample
 
-MOST_SHOWN = 3  # texts with different labels
+MOST_SHOWN = 3  # texts with different labels, in a warning
 ASIDE = "white space and case aside"
 
 
 def by_text(examples: Iterable[AnyExample]) -> dict[tuple[str, ...], list[int]]:
-    """The numbers of the examples of each text, in their order."""
+    """The numbers of the examples by their texts, folded; both in order."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, example in enumerate(examples):
         numbers.setdefault(_folded(example), []).append(number)
@@ -26,7 +27,7 @@ def by_text(examples: Iterable[AnyExample]) -> dict[tuple[str, ...], list[int]]:
 
 
 def _folded(example: AnyExample) -> tuple[str, ...]:
-    """What equal texts have in common."""
+    """The texts of an example in one case, with single spaces: the same for equal examples."""
     is_words = isinstance(example, WordsExample)
     texts = example.words if is_words else itertools.chain(*example.pairs)
     return tuple(" ".join((text or "").split()).casefold() for text in texts)
@@ -38,11 +39,11 @@ def _folded(example: AnyExample) -> tuple[str, ...]:
 def split_by_label(
     examples: Sequence[AnyExample], share: float, seed: int
 ) -> tuple[list[AnyExample], list[AnyExample]]:
-    """Training and dev examples, in their order: of each label about `share` are for dev.
+    """Training and dev examples, each in their order: about `share` of each label are for dev.
 
-    Equal texts are on one side. Of a label with two texts or more each side has one; a label with
-    one text is for training. An example without labels counts as one of a label of its own; scores
-    and tags count as one label.
+    Equal texts are on one side. Each side has a text of every label with two texts or more; a label
+    with one text is for training. Examples with an empty set of labels count as a label of their
+    own; all scores, and all tags, count as one label.
 
     Labels are filled one after the other, the rarest first (Sechidis et al., 2011, "On the
     Stratification of Multi-Label Data"), with texts in random order.
@@ -52,49 +53,60 @@ def split_by_label(
       share: between 0 and 1.
       seed: of the order; the same one gives the same split.
     """
-    numbers = [*by_text(examples).values()]
-    texts = {number: text for text, group in enumerate(numbers) for number in group}
-    members: dict[str | None, list[int]] = {}
+    examples_of_text = [*by_text(examples).values()]  # numbers of equal examples
+    text_of: dict[int, int] = {}  # the number of each example's text
+    rows_of_text: list[collections.Counter[str | None]] = []  # how many of each label
+    for text, numbers in enumerate(examples_of_text):
+        rows: collections.Counter[str | None] = collections.Counter()
+        for number in numbers:
+            text_of[number] = text
+            rows.update(_labels_of(examples[number]))
+        rows_of_text.append(rows)
+
+    examples_of_label: dict[str | None, list[int]] = {}
     for number, example in enumerate(examples):
         for label in _labels_of(example):
-            members.setdefault(label, []).append(number)
-    wanted: dict[str | None, int] = {}
-    drawn: dict[str | None, list[int]] = {}
-    for label in sorted(members, key=str):
+            examples_of_label.setdefault(label, []).append(number)
+    sizes = {label: len(numbers) for label, numbers in examples_of_label.items()}
+
+    wanted: dict[str | None, int] = {}  # rows of each label in dev
+    drawn: dict[str | None, list[int]] = {}  # the texts of each label, in random order
+    for label in sorted(examples_of_label, key=str):
         random = np.random.default_rng([seed, sum(wanted.values())])
-        order = random.permutation(members[label]).tolist()
-        drawn[label] = [*dict.fromkeys(texts[number] for number in order)]
+        order = random.permutation(examples_of_label[label]).tolist()
+        drawn[label] = [*dict.fromkeys(text_of[number] for number in order)]
         wanted[label] = min(max(round(share * len(order)), 1), len(order) - 1)
-    labels = [[label for n in group for label in _labels_of(examples[n])] for group in numbers]
-    sizes = {label: len(group) for label, group in members.items()}
-    dev = _DevTexts([*map(collections.Counter, labels)], sizes, wanted)
+
+    dev = _DevTexts(rows_of_text, sizes, wanted)
     for label in sorted(drawn, key=lambda label: sizes[label]):
         dev.fill(label, drawn[label])
-    chosen = {number for text in dev.chosen for number in numbers[text]}
-    kept = [example for number, example in enumerate(examples) if number not in chosen]
-    return kept, [examples[number] for number in sorted(chosen)]
+    is_dev = [text_of[number] in dev.chosen for number in range(len(examples))]
+    return (
+        [example for example, for_dev in zip(examples, is_dev, strict=True) if not for_dev],
+        [example for example, for_dev in zip(examples, is_dev, strict=True) if for_dev],
+    )
 
 
 def _labels_of(example: AnyExample) -> Sequence[str | None]:
-    """The labels of which an example counts as a row."""
+    """The labels that an example counts for; None stands for an empty set, a score or tags."""
     if isinstance(example.label, str):
         return (example.label,)
     return _set_of(example) or (None,)
 
 
 def _set_of(example: AnyExample) -> tuple[str, ...] | None:
-    """The labels of an example that may have several; of others None."""
+    """The labels of an example that may have several; None for other examples."""
     is_set = isinstance(example.label, tuple) and not isinstance(example, WordsExample)
     return example.label if is_set else None
 
 
 class _DevTexts:
-    """The texts that are chosen for dev, by their numbers.
+    """The numbers of the texts that are chosen for dev.
 
     Args:
-      rows: of each text, how many rows it has of each label.
+      rows: how many rows each text has of each label.
       sizes: how many rows each label has.
-      wanted: how many of them dev is to have.
+      wanted: how many rows of each label dev should have.
     """
 
     def __init__(
@@ -105,15 +117,15 @@ class _DevTexts:
     ):
         self.rows = rows
         self.sizes = sizes
-        self.missing = dict(wanted)  # below 0: dev has more than is wanted
-        self.counts = dict.fromkeys(sizes, 0)
+        self.missing = dict(wanted)  # rows of each label; below 0 if dev has more than wanted
+        self.counts = dict.fromkeys(sizes, 0)  # rows of each label in dev
         self.chosen: set[int] = set()
 
     def fill(self, label: str | None, texts: Sequence[int]) -> None:
-        """Chooses of the texts of a label until no row of it is missing.
+        """Chooses texts of a label until dev has as many rows of it as wanted.
 
-        First those of which all rows are missing, in their order. Then those that bring all labels
-        nearest to what is wanted, and one in any case.
+        First come texts that give no label more rows than wanted, in their order. Then those that
+        bring all labels closer to what is wanted, the best first; and one text in any case.
         """
         for text in texts:
             if self.missing[label] > 0 and self._may_choose(text) and self._fits(text):
@@ -126,19 +138,22 @@ class _DevTexts:
 
     def _may_choose(self, text: int) -> bool:
         """Whether training still has another text of each of its labels."""
+        if text in self.chosen:
+            return False
         rows = self.rows[text].items()
-        keeps = all(self.counts[label] + count < self.sizes[label] for label, count in rows)
-        return keeps and text not in self.chosen
+        return all(self.counts[label] + count < self.sizes[label] for label, count in rows)
 
     def _fits(self, text: int) -> bool:
+        """Whether this text gives no label more rows than wanted."""
         return all(count <= self.missing[label] for label, count in self.rows[text].items())
 
     def _error_added(self, text: int) -> int:
-        """By how many rows dev would be farther from what is wanted with this text."""
-        rows = self.rows[text].items()
-        return sum(
-            abs(self.missing[label] - count) - abs(self.missing[label]) for label, count in rows
-        )
+        """How many rows further from what is wanted dev would be with this text."""
+        added = 0
+        for label, count in self.rows[text].items():
+            missing = self.missing[label]
+            added += abs(missing - count) - abs(missing)
+        return added
 
     def _choose(self, text: int) -> None:
         self.chosen.add(text)
@@ -147,65 +162,83 @@ class _DevTexts:
             self.counts[label] += count
 
 
-# ---------------------------------------------------------------------------- what is said
+# ---------------------------------------------------------------------------- warnings
 
 
 def say_copies(examples: Sequence[AnyExample]) -> None:
-    """Logs how many examples have the text of an earlier one, which --dev_share keeps together."""
-    if copies := len(examples) - len(by_text(examples)):
-        says = "%d of the %d examples repeat the text of another (%s): equal texts are all training"
-        logging.info(f"{says} or all dev data.", copies, len(examples), ASIDE)
+    """Logs how many examples repeat the text of an earlier one; --dev_share keeps them together."""
+    num_copies = len(examples) - len(by_text(examples))
+    if num_copies:
+        message = (
+            "%d of the %d examples repeat the text of another (%s): equal texts are all training "
+            "or all dev data."
+        )
+        logging.info(message, num_copies, len(examples), ASIDE)
 
 
 def say_equal_texts(
-    train: Sequence[AnyExample], others: Mapping[str, Sequence[AnyExample]]
+    train: Sequence[AnyExample], scored: Mapping[str, Sequence[AnyExample]]
 ) -> None:
-    """Warns of texts of the training data with different labels, and of those in other data, too.
+    """Warns of training texts with different labels, and of scored texts that are trained on.
 
     Args:
       train: the training data.
-      others: what is evaluated, by the name of the split.
+      scored: the data that are evaluated, by the name of the split.
     """
     texts = by_text(train)
-    if apart := _with_different_labels(train, texts.values()):
-        says = "%d of the %d texts of the training data have different labels (%s):\n%s"
-        shown = [_shown(*pair) for pair in apart[:MOST_SHOWN]]
-        shown += [f"and {len(apart) - MOST_SHOWN} more"] if len(apart) > MOST_SHOWN else []
-        logging.warning(says, len(apart), len(texts), ASIDE, "\n".join(shown))
-    for name, examples in others.items():
-        if count := sum(_folded(example) in texts for example in examples):
-            says = "%d of the %d examples (%.1f %%) of the %s data repeat a text of the training "
-            says += "data (%s): their scores do not say how well new texts are answered."
-            share = 100 * count / len(examples)
-            logging.warning(says, count, len(examples), share, name, ASIDE)
+    if pairs := _with_different_labels(train, texts.values()):
+        message = "%d of the %d texts of the training data have different labels (%s):\n%s"
+        lines = [_describe(first, second) for first, second in pairs[:MOST_SHOWN]]
+        if len(pairs) > MOST_SHOWN:
+            lines.append(f"and {len(pairs) - MOST_SHOWN} more")
+        logging.warning(message, len(pairs), len(texts), ASIDE, "\n".join(lines))
+    for name, examples in scored.items():
+        num_trained = sum(_folded(example) in texts for example in examples)
+        if num_trained:
+            message = (
+                "%d of the %d examples (%.1f %%) of the %s data repeat a text of the training "
+                "data (%s): their scores do not say how well new texts are answered."
+            )
+            percent = 100 * num_trained / len(examples)
+            logging.warning(message, num_trained, len(examples), percent, name, ASIDE)
 
 
 def _with_different_labels(
     examples: Sequence[AnyExample], groups: Iterable[Sequence[int]]
 ) -> list[tuple[AnyExample, AnyExample]]:
-    """Of each group whose labels differ the first example, and the first with another label."""
-    apart = []
-    for first, *others in groups:
-        meant = _meant(examples[first])
-        different = (examples[number] for number in others if _meant(examples[number]) != meant)
-        apart += [(examples[first], other) for other in itertools.islice(different, 1)]
-    return apart
+    """The first example of each group with different labels, and the first with another label."""
+    pairs = []
+    for numbers in groups:
+        first, *others = [examples[number] for number in numbers]
+        label = _comparable_label(first)
+        for example in others:
+            if _comparable_label(example) != label:
+                pairs.append((first, example))
+                break
+    return pairs
 
 
-def _meant(example: AnyExample) -> object:
-    """The label; of a set of labels whatever their order."""
+def _comparable_label(example: AnyExample) -> object:
+    """The label; a set of labels without its order."""
     labels = _set_of(example)
     return example.label if labels is None else frozenset(labels)
 
 
-def _shown(first: AnyExample, other: AnyExample) -> str:
-    """Places and labels of two examples; of words the first tags that differ."""
-    labels, word = (first.label, other.label), ""
+def _describe(first: AnyExample, second: AnyExample) -> str:
+    """Places and labels of two examples; of sentences in words, the first tags that differ."""
+    first_label = first.label
+    second_label = second.label
+    shown_word = ""
     if isinstance(first, WordsExample):
-        tags = zip(first.words, first.label, other.label, strict=True)
-        word, *labels = next(row for row in tags if row[1] != row[2])
-        word = f"{word!r} "
+        for word, tag, second_tag in zip(first.words, first.label, second.label, strict=True):
+            if tag != second_tag:
+                first_label = tag
+                second_label = second_tag
+                shown_word = f"{word!r} "
+                break
     source = first.place.rpartition(", ")[0]
-    places = first.place, other.place.removeprefix(f"{source}, ")
-    pairs = zip(places, labels, strict=True)
-    return "; ".join(f"{place}: {word}{quoted(label, 60)}" for place, label in pairs)
+    second_place = second.place.removeprefix(f"{source}, ")
+    return (
+        f"{first.place}: {shown_word}{quoted(first_label, 60)}; "
+        f"{second_place}: {shown_word}{quoted(second_label, 60)}"
+    )

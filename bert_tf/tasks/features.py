@@ -3,11 +3,12 @@
     text          [CLS] a [SEP]
     pair          [CLS] a [SEP] b [SEP]         segments 0 0 0 1 1
     four endings  four such pairs, one after the other in the record
-    long text     [CLS] a part of it [SEP], several times, with a doc_stride
+    long text     with a doc_stride, several windows: [CLS] a part of it [SEP]
     words         [CLS] pieces of the words [SEP]; the first piece of a word carries its label
     in a document [CLS] words before, the words, words after [SEP]; only the words have labels
 
-S positions of a sequence, C sequences of an example (1 but for multiple choice), L labels.
+S positions of a sequence, C sequences of an example (1 except for multiple choice), L labels,
+W words of a sentence.
 """
 
 import dataclasses
@@ -29,18 +30,18 @@ from bert_tf.tokenization.wordpiece import LEAST_LENGTH, FullTokenizer, Packer
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Features:
-    """One row of a record file.
+    """The features of a record.
 
     Attributes:
       guid: of the example; the windows of a long text or sentence share it.
       input_ids: C lists of at most S ids.
       segment_ids: of the same lengths.
-      label_ids: as `Labels.ids` gives them; of token_labels one for each position, IGNORED where
-        no word begins. The words of a sentence without labels have label id 0, so that
-        label_ids != IGNORED always says where a word is scored.
+      label_ids: as `Labels.ids` returns them; of token_labels one for each position, IGNORED where
+        no word begins. The words of a sentence without labels have label id 0, so that a word is
+        scored wherever label_ids != IGNORED.
       is_per_token: whether label_ids are of token_labels.
-      is_cut: whether the example had more than S tokens, and lost some; of several windows the
-        first says it.
+      is_cut: whether the example had more than S tokens and lost some; set in the first of several
+        windows only.
     """
 
     guid: str
@@ -54,16 +55,20 @@ class Features:
         """The values for `Record.serialize`: C sequences one after the other, each padded to S."""
 
         def padded(sequences: Iterable[list[int]]) -> list[int]:
-            return [n for ids in sequences for n in ids + [0] * (max_seq_length - len(ids))]
+            values: list[int] = []
+            for sequence in sequences:
+                values += sequence
+                values += [0] * (max_seq_length - len(sequence))
+            return values
 
-        labels = self.label_ids
+        label_ids = self.label_ids
         if self.is_per_token:
-            labels = labels + [IGNORED] * (max_seq_length - len(labels))
+            label_ids = label_ids + [IGNORED] * (max_seq_length - len(label_ids))
         return {
             "input_ids": padded(self.input_ids),
             "input_mask": padded([1] * len(ids) for ids in self.input_ids),
             "segment_ids": padded(self.segment_ids),
-            "label_ids": labels,
+            "label_ids": label_ids,
             "is_real_example": [1],
         }
 
@@ -96,7 +101,7 @@ def make_features(
     doc_stride: int = 0,
     document_context: bool = False,
 ) -> Iterator[Features]:
-    """The features of examples, in their order, while they are tokenized.
+    """Tokenizes examples and yields their features, in order.
 
     Args:
       examples: all of one kind.
@@ -104,12 +109,12 @@ def make_features(
       tokenizer: with [CLS] and [SEP] in its vocabulary.
       max_seq_length: S.
       doc_stride: of texts too long for S, tokens from the start of a window to the start of the
-        next; 0: they are cut, as in the original.
-      document_context: whether sentences in words stand among the other words of their document.
+        next; 0: such texts are cut, as in the original.
+      document_context: whether sentences in words get the words around them in their document.
 
     Yields:
-      One for each example; for a long sentence in words, and with doc_stride for a long text, one
-      for each of its windows.
+      The features of each example; of each window of a long sentence in words, and with doc_stride
+      of each window of a long text.
 
     Raises:
       InputError: S is too short, or the vocabulary lacks [CLS] or [SEP].
@@ -118,26 +123,33 @@ def make_features(
     if max_seq_length < LEAST_LENGTH:
         received = f"--max_seq_length={max_seq_length}"
         raise InputError(received, f"{LEAST_LENGTH} or more", "use a greater one")
-    shared = (examples, labels, tokenizer, max_seq_length)
-    are_words = examples and isinstance(examples[0], WordsExample)
-    yield from _words(*shared, document_context) if are_words else _texts(*shared, doc_stride)
+    if examples and isinstance(examples[0], WordsExample):
+        yield from _of_words(examples, labels, tokenizer, max_seq_length, document_context)
+    else:
+        yield from _of_texts(examples, labels, tokenizer, max_seq_length, doc_stride)
 
 
-def _texts(
+def _of_texts(
     examples: Sequence, labels: Labels, tokenizer: FullTokenizer, length: int, doc_stride: int
 ) -> Iterator[Features]:
+    """The features of texts, pairs or choices."""
     packer = Packer(tokenizer, length)
-    all_pairs = (pair for example in examples for pair in example.pairs)
-    ids = tokenizer.iter_ids(text for pair in all_pairs for text in pair if text)
+    texts = (text for example in examples for pair in example.pairs for text in pair if text)
+    ids_of_texts = tokenizer.iter_ids(texts)
     for example in examples:
-        pairs = [[next(ids) if text else [] for text in pair] for pair in example.pairs]
-        windows, is_cut = [pairs], False
+        pairs = []
+        for a, b in example.pairs:
+            ids_a = next(ids_of_texts) if a else []
+            ids_b = next(ids_of_texts) if b else []
+            pairs.append((ids_a, ids_b))
+        windows = [pairs]
+        is_cut = False
         if doc_stride:
             windows, is_cut = text_windows(*pairs[0], length, doc_stride)
         label_ids = labels.ids(example.label)
         for window in windows:
             # [CLS] a [SEP] b [SEP] of each pair; b may be empty.
-            packed = [packer.pack(*pair) for pair in window]
+            packed = [packer.pack(a, b) for a, b in window]
             input_ids, segment_ids, are_cut = zip(*packed, strict=True)
             is_cut = is_cut or any(are_cut)
             yield Features(example.guid, input_ids, segment_ids, label_ids, is_cut=is_cut)
@@ -150,7 +162,8 @@ def text_windows(
     """The windows of a text or pair: all of it if it fits, else overlapping parts of the longer.
 
     The shorter text is in every window, whole or cut to half of the room. Every piece of the longer
-    (of the second if equal) is in a window; parts are full but for the last one.
+    text is in a window; all parts but the last are full. Of equally long texts the second counts as
+    the longer.
 
         a = 1 2 3 4 5, b = 8, S = 6, doc_stride 1:    [CLS] 1 2 [SEP] 8 [SEP]
                                                       [CLS] 2 3 [SEP] 8 [SEP]   ...   4 5
@@ -168,11 +181,14 @@ def text_windows(
         return [[(a, b)]], False
     is_a = len(a) > len(b)
     longer, shorter = (a, b) if is_a else (b, a)
-    kept = shorter[: room // 2]
-    size = room - len(kept)
+    shortened = shorter[: room // 2]
+    size = room - len(shortened)
     stride = min(doc_stride, size)
-    parts = [longer[at : at + size] for at in range(0, len(longer) - size + stride, stride)]
-    return [[(part, kept) if is_a else (kept, part)] for part in parts], len(kept) < len(shorter)
+    windows = []
+    for start in range(0, len(longer) - size + stride, stride):
+        part = longer[start : start + size]
+        windows.append([(part, shortened) if is_a else (shortened, part)])
+    return windows, len(shortened) < len(shorter)
 
 
 def join_texts(guids: Sequence[str], values: np.ndarray) -> np.ndarray:
@@ -180,46 +196,75 @@ def join_texts(guids: Sequence[str], values: np.ndarray) -> np.ndarray:
     starts = first_windows(guids)
     counts = np.diff([*starts, len(guids)])
     sums = np.add.reduceat(np.asarray(values), starts, axis=0)
-    return sums / counts.astype(sums.dtype).reshape([-1] + [1] * (sums.ndim - 1))
+    counts = counts.astype(sums.dtype).reshape([-1] + [1] * (sums.ndim - 1))  # [N, 1, ...]
+    return sums / counts
 
 
 def first_windows(guids: Sequence[str]) -> list[int]:
-    """The number of each text's first window."""
-    return [at for at, guid in enumerate(guids) if at == 0 or guid != guids[at - 1]]
+    """The number of each text's first window; its windows are consecutive and share the guid."""
+    starts = []
+    previous = None
+    for number, guid in enumerate(guids):
+        if guid != previous:
+            starts.append(number)
+        previous = guid
+    return starts
 
 
 # ------------------------------------------------------------------------------ words
 
 
-def _words(
+def _of_words(
     examples: Sequence, labels: Labels, tokenizer: FullTokenizer, length: int, in_document: bool
 ) -> Iterator[Features]:
+    """The features of sentences in words; alone, or with the words around them."""
     unknown = tokenizer.vocab["[UNK]"]
     packer = Packer(tokenizer)
     room = length - 2
-    ids = tokenizer.iter_ids(word for sentence in examples for word in sentence.words)
+    ids_of_words = tokenizer.iter_ids(word for sentence in examples for word in sentence.words)
     key = operator.attrgetter("document" if in_document else "guid")
-    for document in (list(members) for _, members in itertools.groupby(examples, key)):
-        words = [word for sentence in document for word in sentence.words]
+    for _, members in itertools.groupby(examples, key):
+        document = list(members)  # a sentence alone, unless `in_document`
+        num_words = sum(len(sentence.words) for sentence in document)
         # A word of dropped characters has no piece, but is scored like any other.
-        pieces = [(next(ids) or [unknown])[:room] for _ in words]
-        sizes, start = [*map(len, pieces)], 0
+        pieces = [(next(ids_of_words) or [unknown])[:room] for _ in range(num_words)]
+        sizes = [len(pieces_of_word) for pieces_of_word in pieces]
+        start = 0  # the sentence's first word in the document
         for sentence in document:
-            stop, label = start + len(sentence.words), sentence.label
-            of_words = [0] * (stop - start) if label is None else labels.ids(label)
+            stop = start + len(sentence.words)
+            if sentence.label is None:
+                ids_of_labels = [0] * len(sentence.words)
+            else:
+                ids_of_labels = labels.ids(sentence.label)
             for window in sentence_windows(sizes, start, stop, room=room):
-                of_window: list[int] = []
-                label_ids = [IGNORED]
-                for word in range(window.start, window.stop):
-                    is_scored = window.first <= word < window.last
-                    label_ids.append(of_words[word - start] if is_scored else IGNORED)
-                    label_ids += [IGNORED] * (len(pieces[word]) - 1)
-                    of_window += pieces[word]
-                label_ids.append(IGNORED)
-                input_ids, segment_ids = packer.join(of_window, [])
-                sequence = (input_ids,), (segment_ids,), label_ids
-                yield Features(sentence.guid, *sequence, is_per_token=True)
+                ids, label_ids = _window_ids(window, pieces, ids_of_labels, start)
+                input_ids, segment_ids = packer.join(ids, [])
+                yield Features(
+                    sentence.guid, (input_ids,), (segment_ids,), label_ids, is_per_token=True
+                )
             start = stop
+
+
+def _window_ids(
+    window: "WordWindow", pieces: Sequence[list[int]], ids_of_labels: Sequence[int], start: int
+) -> tuple[list[int], list[int]]:
+    """The pieces of a window without [CLS] and [SEP], and the label ids with them.
+
+    Args:
+      window: the words.
+      pieces: of each word of the document.
+      ids_of_labels: of each word of the sentence.
+      start: the sentence's first word in the document.
+    """
+    ids: list[int] = []
+    label_ids = [IGNORED]  # of [CLS]
+    for word in range(window.start, window.stop):
+        is_scored = window.first <= word < window.last
+        label_ids.append(ids_of_labels[word - start] if is_scored else IGNORED)
+        label_ids += [IGNORED] * (len(pieces[word]) - 1)
+        ids += pieces[word]
+    label_ids.append(IGNORED)  # of [SEP]
+    return ids, label_ids
 
 
 class WordWindow(NamedTuple):
@@ -234,39 +279,43 @@ class WordWindow(NamedTuple):
 def sentence_windows(sizes: Sequence[int], first: int, last: int, *, room: int) -> list[WordWindow]:
     """Windows over words `first` to `last` - 1 of a document, with the words around them.
 
-    A sentence that fits has one window, filled with as many whole words as it holds, half of the
-    spare room before the sentence and half after; what one side leaves, the other one takes. A
-    longer sentence has the windows of `word_windows`, without the others' words.
+    A sentence that fits has one window, filled with whole words around it: half of the spare room
+    is for words before the sentence, half for words after; what one side leaves, the other takes. A
+    longer sentence has the windows of `word_windows`, without words around it.
 
     Args:
       sizes: pieces of each word of the document, from 1 to `room`.
-      first, last: of the sentence.
+      first, last: the words of the sentence are `first` to `last` - 1.
       room: pieces that a window holds.
     """
     spare = room - sum(sizes[first:last])
     if spare <= 0:
-        within = word_windows(sizes[first:last], room=room)
-        return [WordWindow(*(word + first for word in window)) for window in within]
-    left, right = sizes[max(0, first - spare) : first][::-1], sizes[last : last + spare]
-    _, used = _words_that_fit(left, spare // 2)
-    after, used = _words_that_fit(right, spare - used)
-    before, _ = _words_that_fit(left, spare - used)
-    return [WordWindow(first - before, last + after, first, last)]
+        windows = []
+        for window in word_windows(sizes[first:last], room=room):
+            in_document = [word + first for word in window]
+            windows.append(WordWindow(*in_document))
+        return windows
+    sizes_before = sizes[max(0, first - spare) : first][::-1]  # from the sentence outwards
+    sizes_after = sizes[last : last + spare]
+    _, pieces_before = _words_that_fit(sizes_before, spare // 2)
+    words_after, pieces_after = _words_that_fit(sizes_after, spare - pieces_before)
+    words_before, _ = _words_that_fit(sizes_before, spare - pieces_after)
+    return [WordWindow(first - words_before, last + words_after, first, last)]
 
 
 def _words_that_fit(sizes: Sequence[int], room: int) -> tuple[int, int]:
-    """How many words from the first one on fit into so many pieces, and their pieces."""
+    """How many of the first words fit into `room` pieces together, and their number of pieces."""
     before = list(itertools.accumulate(sizes, initial=0))
     count = _stop(before, 0, room)
     return count, before[count]
 
 
 def word_windows(sizes: Sequence[int], *, room: int) -> list[WordWindow]:
-    """Windows over the words of a sentence, in each as many whole words as it holds.
+    """Windows over the words of a sentence, each with as many whole words as it holds.
 
-    A sentence that fits is one window. Of a longer one, each window begins half a window after the
-    one before it, and a word is scored where it has more context on its scarcer side, in the
-    earlier window if that is equal. So every word is scored once:
+    A sentence that fits is one window. In a longer one, each window begins half a window after the
+    one before it. A word in two windows is scored in the one where its shorter side of context is
+    longer, or in the earlier one if they are equal. So every word is scored once:
 
         words     0 1 2 3 4 5 6 7 8
         window 1  0 1 2 3 4 .            scored: 0 to 4; word 5 has more context in window 2
@@ -280,39 +329,45 @@ def word_windows(sizes: Sequence[int], *, room: int) -> list[WordWindow]:
     spans = [(0, _stop(before, 0, room))]
     while spans[-1][1] < len(sizes):
         start, stop = spans[-1]
-        # Half a window on, or later if the next word needs the room.
+        # Half a window further, or more if the next word needs the room.
         least = max(before[start] + room / 2, before[stop + 1] - room)
         start = min(int(np.searchsorted(before, least)), stop)
         spans.append((start, _stop(before, start, room)))
-    borders = [0]
-    for (_, stop), (start, _) in itertools.pairwise(spans):
-        # Pieces left of the word in the later window, against those right of it in the earlier.
-        is_later = [
-            before[w] - before[start] > before[stop] - before[w + 1] for w in range(start, stop)
-        ]
-        borders.append(start + is_later.index(True) if any(is_later) else stop)
-    scored = itertools.pairwise([*borders, len(sizes)])
-    windows = [WordWindow(*span, *words) for span, words in zip(spans, scored, strict=True)]
-    return [window for window in windows if window.first < window.last]
+    borders = [0]  # the first word that each window scores
+    for (_, stop), (start, _) in itertools.pairwise(spans):  # of an earlier and a later window
+        border = start
+        while border < stop:
+            context_in_later = before[border] - before[start]  # pieces left of the word
+            context_in_earlier = before[stop] - before[border + 1]  # pieces right of the word
+            if context_in_later > context_in_earlier:
+                break
+            border += 1
+        borders.append(border)
+    borders.append(len(sizes))
+    windows = []
+    for (start, stop), (first, last) in zip(spans, itertools.pairwise(borders), strict=True):
+        if first < last:
+            windows.append(WordWindow(start, stop, first, last))
+    return windows
 
 
 def _stop(before: Sequence[int], start: int, room: int) -> int:
-    """Where a window ends that begins at a word."""
+    """Where a window ends that begins at the word `start`; `before` counts pieces before words."""
     return int(np.searchsorted(before, before[start] + room, side="right")) - 1
 
 
 def join_words(
     guids: Sequence[str], label_ids: Sequence[np.ndarray], values: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
-    """A model's values for windows -> those for the words of each sentence.
+    """A model's values for the words of each sentence, from those for windows.
 
     Args:
-      guids: of the windows, in their order.
-      label_ids: for each window [S], as in its record, with or without the padding.
+      guids: of the windows, in order.
+      label_ids: of each window [S], as in its record, with or without the padding.
       values: for each window [S, ...].
 
     Returns:
-      For each sentence [W, ...], of the positions that are scored.
+      For each sentence [W, ...]: the values at the first piece of each word.
     """
     sentences: dict[str, list[np.ndarray]] = {}
     for guid, ids, value in zip(guids, label_ids, values, strict=True):

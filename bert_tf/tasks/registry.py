@@ -1,6 +1,6 @@
-"""The tasks: each a declaration of its files, columns, labels, metrics and submission.
+"""The tasks: each declares its files, columns, labels, metrics and submission.
 
-A new task is one entry more in `_TASKS`:
+A new task is an entry of `_TASKS`:
 
     Task(
         name="snli",
@@ -44,12 +44,12 @@ NLI_LABELS = Labels(names=("contradiction", "entailment", "neutral"))  # the ori
 TWO_SENTENCES = {"text_a": "sentence1", "text_b": "sentence2"}
 ENDINGS = ("ending0", "ending1", "ending2", "ending3")
 OWN_HINT = "; --text_a_column, --label_column and so on name the columns"
-FIRST_COLUMN = ""  # which has no name in SWAG
+FIRST_COLUMN = ""  # the first column of SWAG has no name
 YES_NO = Labels(names=("entailment", "not_entailment"))
 
 
 def _no_yes(no: str, yes: str) -> Labels:
-    """0 and 1 of the files, with their names in tensorflow-datasets and in published models."""
+    """The labels 0 and 1, with their names in tensorflow-datasets and published models."""
     return Labels(names=("0", "1"), synonyms={no: "0", yes: "1"})
 
 
@@ -70,10 +70,11 @@ def _glue(
       name, title, labels, metrics: of the task.
       texts: the columns of its texts.
       tfds_texts: the same in tensorflow-datasets, where they have other names.
-      files: of the three splits.
-      **columns: the other columns, where they are not called label and index.
+      files: the files of train, dev and test.
+      **columns: the other columns, if they are not called label and index.
     """
     columns = {"label": "label", "id": "index"} | columns
+    tfds_columns = columns | {"label": "label", "id": "idx"}
     return Task(
         name=name,
         title=f"{title} (GLUE)",
@@ -81,9 +82,7 @@ def _glue(
         labels=labels,
         metrics=metrics,
         splits=splits(*files, submission=f"{name.upper()}.tsv"),
-        tfds_layout=TextColumns(
-            **(tfds_texts or texts), **(columns | {"label": "label", "id": "idx"})
-        ),
+        tfds_layout=TextColumns(**(tfds_texts or texts), **tfds_columns),
     )
 
 
@@ -142,8 +141,8 @@ _TASKS = (
         ("f1", "accuracy"),
         label="is_duplicate",
         id="id",
-        # The published files have rows that a line end inside a question cut in two, and some
-        # questions that are empty.
+        # In the published files some questions are empty, and a line end inside a question cuts
+        # its row in two.
         skip_flawed=True,
     ),
     Task(
@@ -200,7 +199,9 @@ _TASKS = (
         labels=Tags(),
         metrics=("entity_f1", "accuracy"),
         splits=splits(
-            *("train.txt|eng.train", "dev.txt|valid.txt|eng.testa", "test.txt|eng.testb"),
+            "train.txt|eng.train",
+            "dev.txt|valid.txt|eng.testa",
+            "test.txt|eng.testb",
             labelled=OPTIONAL,
         ),
     ),
@@ -210,8 +211,8 @@ _TASKS = (
 def _xnli(*, language: str = "zh") -> Task:
     """XNLI in one language: trained on the translated MNLI (original: `XnliProcessor`).
 
-    In tensorflow-datasets xnli has the dev and test data, xtreme_xnli a translation of the
-    training data by another system.
+    Of tensorflow-datasets, xnli has the dev and test data, and xtreme_xnli has training data that
+    another system translated.
     """
     training = f"multinli/multinli.train.{language}.tsv"
     return Task(
@@ -222,7 +223,9 @@ def _xnli(*, language: str = "zh") -> Task:
         metrics=("accuracy",),
         splits=(
             Split(
-                *("train", f"{training}|XNLI-MT-1.0/{training}", "train"),
+                "train",
+                f"{training}|XNLI-MT-1.0/{training}",
+                "train",
                 layout=TextColumns(text_a="premise", text_b="hypo", label="label"),
             ),
             Split("dev", "xnli.dev.tsv|XNLI-1.0/xnli.dev.tsv", "validation"),
@@ -292,11 +295,11 @@ class OwnFiles(Options, title="Of your own files (the tasks csv, tsv, jsonl)", a
 
     @property
     def first(self) -> str | None:
-        """The first file that is named."""
+        """The first file that is named; None if none is."""
         return self.train_file or self.dev_file or self.test_file
 
     def names(self, file_format: str) -> tuple[str, str, str]:
-        """The files of train, dev and test, in a format."""
+        """The files of train, dev and test; by default train.csv and so on, by the format."""
         return (
             self.train_file or f"train.{file_format}",
             self.dev_file or f"dev.{file_format}",
@@ -305,64 +308,79 @@ class OwnFiles(Options, title="Of your own files (the tasks csv, tsv, jsonl)", a
 
 
 def _own_files(file_format: str, own: OwnFiles | None = None, **options) -> Task:
-    """A user's own files; columns are names, or in files without a header positions from 0."""
-    own = own or OwnFiles(**options)
-    optional = {"text_b": own.text_b_column, "id": own.id_column}
-    columns: dict[str, Column] = {"text_a": own.text_a_column, "label": own.label_column}
-    columns |= {field: column for field, column in optional.items() if column is not None}
-    kind = heads.LABEL_KINDS[own.label_kind]
-    if kind is Tags and own.sentence_column is not None:
-        columns["sentence"] = own.sentence_column
-    by_name = own.has_header or (file_format == "jsonl" and kind is not Tags)
-    are_numbers = all(column.isascii() and column.isdigit() for column in columns.values())
-    if len({*columns.values()}) < len(columns) or not (by_name or are_numbers):
-        listed = ", ".join(f"{field}={column}" for field, column in columns.items())
-        expected = "different ones: names, or positions from 0 if the files have no header"
-        raise InputError(f"the columns {listed}", expected, "correct the column flags")
-    if not by_name:
-        columns = {field: int(column) for field, column in columns.items()}
-    hint = OWN_HINT + ", --labels all the labels" * (kind is not Scores)
+    """The task of a user's own files."""
+    own_files = own or OwnFiles(**options)
+    kind = heads.LABEL_KINDS[own_files.label_kind]
+    columns = _own_columns(own_files, kind, file_format)
     shared: dict[str, Any] = {
         "file_format": "",
-        "skip_bad_rows": own.skip_bad_rows,
-        "reading": own.reading,
+        "skip_bad_rows": own_files.skip_bad_rows,
+        "reading": own_files.reading,
     }
     layout: Layout
     if kind is Tags:
-        layout = _own_words(own, shared)
+        layout = _own_words(own_files, shared)
     else:
+        hint = OWN_HINT if kind is Scores else f"{OWN_HINT}, --labels all the labels"
         layout = TextColumns(**columns, id_required=True, hint=hint, **shared)
     return Task(
         name=file_format,
         title=f"a user's own {file_format} files: see the column flags",
         layout=layout,
-        labels=kind(names=tuple(own.labels)),
+        labels=kind(names=tuple(own_files.labels)),
         metrics=heads.head_named(kind.head).metrics,
-        splits=splits(*own.names(file_format), labelled=OPTIONAL),
+        splits=splits(*own_files.names(file_format), labelled=OPTIONAL),
     )
 
 
-def _own_words(own: OwnFiles, shared: dict[str, Any]) -> WordColumns:
+def _own_columns(own_files: OwnFiles, kind: type[Labels], file_format: str) -> dict[str, Column]:
+    """The columns of a user's own files by field: names, or positions without a header.
+
+    Raises:
+      InputError: two fields have the same column, or a position is no number.
+    """
+    columns = {"text_a": own_files.text_a_column, "label": own_files.label_column}
+    if own_files.text_b_column is not None:
+        columns["text_b"] = own_files.text_b_column
+    if own_files.id_column is not None:
+        columns["id"] = own_files.id_column
+    if kind is Tags and own_files.sentence_column is not None:
+        columns["sentence"] = own_files.sentence_column
+    are_names = own_files.has_header or (file_format == "jsonl" and kind is not Tags)
+    are_numbers = all(column.isascii() and column.isdigit() for column in columns.values())
+    are_different = len({*columns.values()}) == len(columns)
+    if not are_different or not (are_names or are_numbers):
+        listed = ", ".join(f"{field}={column}" for field, column in columns.items())
+        expected = "different ones: names, or positions from 0 if the files have no header"
+        raise InputError(f"the columns {listed}", expected, "correct the column flags")
+    if are_names:
+        return {**columns}
+    return {field: int(column) for field, column in columns.items()}
+
+
+def _own_words(own_files: OwnFiles, shared: dict[str, Any]) -> WordColumns:
     """The layout of a user's own files of words and tags."""
     defaults = OwnFiles()
     are_chosen = (
-        own.text_a_column != defaults.text_a_column,
-        own.label_column != defaults.label_column,
+        own_files.text_a_column != defaults.text_a_column,
+        own_files.label_column != defaults.label_column,
     )
-    if own.text_b_column is not None:
-        received = f"--text_b_column={own.text_b_column} with --label_kind=tags"
+    if own_files.text_b_column is not None:
+        received = f"--text_b_column={own_files.text_b_column} with --label_kind=tags"
         raise InputError(received, "sentences in words", "leave it out")
     file = WordFile(
-        own.text_a_column,
-        own.label_column,
-        sentence=own.sentence_column,
-        id=own.id_column,
+        own_files.text_a_column,
+        own_files.label_column,
+        sentence=own_files.sentence_column,
+        id=own_files.id_column,
         are_chosen=are_chosen,
-        has_header=own.has_header,
+        has_header=own_files.has_header,
         hint=OWN_HINT,
     )
-    has_id = own.id_column is not None
-    return WordColumns(file=file, id=own.id_column, id_required=has_id, hint=OWN_HINT, **shared)
+    has_id = own_files.id_column is not None
+    return WordColumns(
+        file=file, id=own_files.id_column, id_required=has_id, hint=OWN_HINT, **shared
+    )
 
 
 _ALL: dict[str, Task | Callable[..., Task]] = {
@@ -374,7 +392,7 @@ _BUILT_IN = frozenset(_ALL)
 
 
 def register(task: Task) -> None:
-    """Makes a task of one's own known to the commands by its name.
+    """Makes a task known to the commands by its name.
 
     Raises:
       InputError: a task of this package has that name, or the head of its labels is not registered.
@@ -391,7 +409,7 @@ def list_tasks() -> tuple[str, ...]:
 
 
 def describe_tasks() -> str:
-    """All tasks for --help: what is asked, the metrics, and the files in --data_dir."""
+    """All tasks for --help: title, metrics, and the files in --data_dir."""
     lines = []
     for task in map(get_task, list_tasks()):
         files = " ".join(dict.fromkeys(split.files for split in task.splits))
@@ -400,7 +418,7 @@ def describe_tasks() -> str:
 
 
 def get_task(name: str, **options) -> Task:
-    """The task of a name; case and hyphens are ignored.
+    """The task of that name; case and hyphens are ignored.
 
     Args:
       name: one of `list_tasks()`.
@@ -409,29 +427,31 @@ def get_task(name: str, **options) -> Task:
     Raises:
       InputError: there is no such task, or its columns or labels are invalid.
     """
-    found = _ALL[find_name(name)]
-    if not isinstance(found, Task):
-        return found(**options)
+    task = _ALL[find_name(name)]
+    if not isinstance(task, Task):
+        return task(**options)
     if options:
         raise ValueError(f"the task {name} takes no options, received {options}")
-    return found
+    return task
 
 
 def find_name(name: str) -> str:
-    """The name in `list_tasks()`, case and hyphens ignored; `InputError` if there is none."""
-    known = {_plain(one): one for one in _ALL}
-    if re.fullmatch(r"xnli[a-z]{2}", _plain(name)):
+    """The name as in `list_tasks()`, of any case and hyphens; `InputError` if there is none."""
+    plain_name = _plain(name)
+    if re.fullmatch(r"xnli[a-z]{2}", plain_name):
         return "xnli"
-    if _plain(name) not in known:
+    names = {_plain(task_name): task_name for task_name in _ALL}
+    if plain_name not in names:
         remedy = "correct --task_name; for your own files use csv, tsv or jsonl"
         raise InputError(f"the task {name!r}", f"one of {', '.join(_ALL)}", remedy)
-    return known[_plain(name)]
+    return names[plain_name]
 
 
 def language_of(name: str) -> str:
-    """The language of xnli-de, say; that of xnli is Chinese, as in the original."""
+    """The language in a task's name such as xnli-de; of xnli Chinese, as in the original."""
     return _plain(name).removeprefix("xnli") or "zh"
 
 
 def _plain(name: str) -> str:
+    """A task's name in lower case, without hyphens and underscores."""
     return re.sub("[-_]", "", name.lower())

@@ -1,17 +1,21 @@
-"""What evaluation and prediction give: metrics, and the files of the predictions.
+"""Metrics of an evaluation, and the files of predictions.
 
     eval_accuracy, eval_f1, ...  as GLUE and the tasks' papers define them
     test_results.tsv             probabilities, as the original writes them
     test_results_labeled.tsv     the same with ids, predicted labels and the names of the classes
     CoLA.tsv, MNLI-m.tsv, ...    for GLUE's server
 
-scikit-learn, SciPy and seqeval compute the metrics: extras, imported when a metric is computed.
-Gold labels and predictions are label ids [N], scores [N] of regression, zeros and ones [N, L] of
-multi_label; of token_labels a list of tag sequences. `Labels` make them of label ids and
-probabilities: [N, L], of multiple choice [N, C], of regression the scores [N, 1], of token_labels
-[W, L] for each sentence.
+scikit-learn, SciPy and seqeval compute the metrics. They are extras, imported when a metric is
+computed. N examples, L labels, C choices, W words of a sentence:
 
-N examples, L labels, C choices, W words of a sentence.
+    kind of labels     gold labels and predictions    probabilities
+    classification     label ids [N]                  [N, L]
+    multiple_choice    label ids [N]                  [N, C]
+    multi_label        zeros and ones [N, L]          [N, L]
+    regression         scores [N]                     the scores [N, 1]
+    token_labels       a list of tags a sentence      [W, L] for each sentence
+
+`Labels.for_metrics` returns the former for label ids and probabilities.
 """
 
 import itertools
@@ -32,18 +36,21 @@ from bert_tf.tasks.examples import AnyExample, WordsExample
 # ---------------------------------------------------------------------------- metrics
 
 
-SKLEARN, SCIPY, SEQEVAL = "sklearn.metrics", "scipy.stats", "seqeval.metrics"
+SKLEARN = "sklearn.metrics"
+SCIPY = "scipy.stats"
+SEQEVAL = "seqeval.metrics"
 
 
 def _accuracy(sklearn: Any, gold, predicted) -> float:
-    """Share of the examples that are right, for multi_label in all their labels; of tags each."""
-    if isinstance(gold, list):
-        gold, predicted = (np.concatenate([np.asarray(s) for s in x]) for x in (gold, predicted))
+    """The share of right examples, for multi_label those with all labels right; of right tags."""
+    if isinstance(gold, list):  # of sentences
+        gold = np.concatenate([np.asarray(tags) for tags in gold])
+        predicted = np.concatenate([np.asarray(tags) for tags in predicted])
     return sklearn.accuracy_score(gold, predicted)
 
 
 def _f1(sklearn: Any, gold, predicted) -> float:
-    """F1 of the second label, of MRPC and QQP: the one that says "the same"."""
+    """F1 of the second label; of MRPC and QQP it says "the same"."""
     return sklearn.f1_score(np.equal(gold, 1), np.equal(predicted, 1), zero_division=0)
 
 
@@ -52,7 +59,7 @@ def _f1_over_labels(average: str, sklearn: Any, gold, predicted) -> float:
     labels = None
     if np.ndim(gold) == 2:
         if np.shape(gold)[1] == 1:
-            # Else scikit-learn takes the one label's yes and no for two classes.
+            # scikit-learn would take the yes and no of a single label for two classes.
             return sklearn.f1_score(np.ravel(gold), np.ravel(predicted), zero_division=0)
         if average == "macro":
             labels = np.flatnonzero(np.any(gold, axis=0) | np.any(predicted, axis=0))
@@ -62,28 +69,31 @@ def _f1_over_labels(average: str, sklearn: Any, gold, predicted) -> float:
 
 
 def _correlation(function: str, library: Any, gold, predicted) -> float:
-    """A correlation. Where all values of one side are equal it is undefined.
+    """The correlation that a function of the library computes.
 
-    Then it is 0 for classes, as scikit-learn has it, and NaN for scores.
+    It is undefined if all gold labels or all predictions are equal. Then it is 0 for classes, as in
+    scikit-learn, and NaN for scores.
     """
     if np.ptp(gold) == 0 or np.ptp(predicted) == 0:
         return 0.0 if library.__name__ == SKLEARN else np.nan
-    found = getattr(library, function)(gold, predicted)
-    return getattr(found, "statistic", found)
+    result = getattr(library, function)(gold, predicted)
+    return getattr(result, "statistic", result)
 
 
 def _entity_f1(seqeval: Any, gold: Sequence[Sequence[str]], predicted) -> dict[str, float]:
     """Precision, recall and F1 of whole entities, as CoNLL-2003's own script counts them.
 
-    Of tags without prefixes, words of the same class in a row are an entity; where no word is
-    outside of entities, each word is one.
+    If tags have no prefixes, consecutive words of the same class are an entity. If no tag is O
+    either, each word is an entity.
     """
-    gold, predicted = ([list(map(str, tags)) for tags in side] for side in (gold, predicted))
+    gold = [list(map(str, tags)) for tags in gold]
+    predicted = [list(map(str, tags)) for tags in predicted]
     names = {*itertools.chain(*gold, *predicted)}
     if not have_prefixes(names):
         prefix = "I" if OUTSIDE in names else "B"
-        of = {name: name if name == OUTSIDE else f"{prefix}-{name}" for name in names}
-        gold, predicted = ([[of[x] for x in tags] for tags in side] for side in (gold, predicted))
+        prefixed = {name: f"{prefix}-{name}" for name in names} | {OUTSIDE: OUTSIDE}
+        gold = [list(map(prefixed.__getitem__, tags)) for tags in gold]
+        predicted = [list(map(prefixed.__getitem__, tags)) for tags in predicted]
     return {
         f"entity_{name}": getattr(seqeval, f"{name}_score")(gold, predicted, zero_division=0)
         for name in ("precision", "recall", "f1")
@@ -94,8 +104,9 @@ class Metric(NamedTuple):
     """A metric.
 
     Attributes:
-      function: of the library, gold labels and predictions; gives a number, or several by name.
-      label: of an axis, with the unit.
+      function: takes the library, gold labels and predictions; returns a number, or several by
+        name.
+      label: the label of an axis, with the unit.
       library: the module that computes it.
     """
 
@@ -124,27 +135,28 @@ METRICS = {
 
 
 def compute_metrics(names: Sequence[str], gold, predicted) -> dict[str, float]:
-    """Some metrics with the names of eval_results.txt: eval_accuracy, eval_f1, ...
+    """Metrics by their names in eval_results.txt: eval_accuracy, eval_f1, ...
 
     Args:
       names: keys of METRICS.
-      gold, predicted: of the same length, as `Labels.for_metrics` gives them.
+      gold, predicted: as `Labels.for_metrics` returns them.
 
     Returns:
-      Python floats by name; NaN for a correlation of scores that are all the same: it is undefined.
+      Python floats by name; NaN for a correlation of scores that are all equal.
 
     Raises:
       InputError: a library is not installed.
     """
     results = {}
     for name in names:
-        found = METRICS[name].function(METRICS[name].load_library(), gold, predicted)
-        results |= found if isinstance(found, dict) else {name: found}
+        metric = METRICS[name]
+        value = metric.function(metric.load_library(), gold, predicted)
+        results |= value if isinstance(value, dict) else {name: value}
     return {f"eval_{name}": float(value) for name, value in results.items()}
 
 
 def check_libraries(names: Sequence[str]) -> None:
-    """Raises InputError before any training if a metric's library is not installed."""
+    """Raises `InputError` if a metric's library is not installed; call it before training."""
     for name in names:
         METRICS[name].load_library()
 
@@ -153,15 +165,19 @@ def check_libraries(names: Sequence[str]) -> None:
 
 
 def write_probabilities(path: str, probabilities: Iterable[np.ndarray]) -> None:
-    """test_results.tsv: a row of tab-separated probabilities for each example, nothing else.
+    """Writes test_results.tsv: a row of tab-separated probabilities for each example.
 
     Args:
       path: of the file.
-      probabilities: of each example, as above; after a sentence stands an empty line.
+      probabilities: of each example. A sentence [W, L] has a row for each word, then an empty line.
     """
-    rows = []
-    for row in probabilities:
-        rows += [*map(_numbers, row), []] if np.ndim(row) == 2 else [_numbers(row)]
+    rows: list[list] = []
+    for of_example in probabilities:
+        if np.ndim(of_example) == 2:
+            rows += map(_numbers, of_example)
+            rows.append([])
+        else:
+            rows.append(_numbers(of_example))
     write_table(path, rows)
 
 
@@ -173,28 +189,34 @@ def by_confidence(probabilities: np.ndarray, gold: np.ndarray) -> list[tuple[flo
       gold: label ids [N].
 
     Returns:
-      For each tenth that has any: their mean probability, their number, the share that is right.
+      For each tenth that has predictions: their mean probability, their number, the share of right
+      ones.
     """
-    sure, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == gold
-    tenths = np.minimum((sure * 10).astype(int), 9)
-    members = (tenths == tenth for tenth in range(10))
-    return [(sure[m].mean(), int(m.sum()), right[m].mean()) for m in members if m.any()]
+    confidence = probabilities.max(axis=1)
+    is_right = probabilities.argmax(axis=1) == gold
+    tenths = np.minimum((confidence * 10).astype(int), 9)
+    rows = []
+    for tenth in range(10):
+        members = tenths == tenth
+        count = int(members.sum())
+        if count:
+            rows.append((confidence[members].mean(), count, is_right[members].mean()))
+    return rows
 
 
 def calibration_error(probabilities: np.ndarray, gold: np.ndarray) -> float:
-    """By how much, on average, a prediction's probability is not the share that is right.
+    """The expected calibration error, from 0 to 1, over the tenths of `by_confidence`.
 
-    Over `by_confidence` (Guo et al., 2017, "On Calibration of Modern Neural Networks", ECE).
+    Guo et al. (2017), "On Calibration of Modern Neural Networks", section 2, ECE.
     """
-    found = by_confidence(probabilities, gold)
-    return sum(count * abs(mean - right) for mean, count, right in found) / len(gold)
+    tenths = by_confidence(probabilities, gold)
+    return sum(count * abs(mean - right) for mean, count, right in tenths) / len(gold)
 
 
 def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
-    """The number by which logits [N, L] are to be divided for the least cross entropy.
+    """The number by which to divide logits [N, L] for the least cross entropy with `gold` [N].
 
-    Guo et al., section 4.2. 1 if all predictions are right: then the surest would be the best, and
-    nothing can be learned of how sure they should be.
+    Guo et al., section 4.2. It is 1 if all predictions are right: then less would always be better.
     """
     if (logits.argmax(axis=1) == gold).all():
         return 1.0
@@ -213,18 +235,18 @@ def fit_temperature(logits: np.ndarray, gold: np.ndarray) -> float:
 
 
 def examples_text(examples: Sequence[AnyExample]) -> str:
-    """A line of JSON for each example: id, text_a, text_b, label; to read with jsonl.
+    """A line of JSON for each example: id, text_a, text_b, label; the task jsonl reads it.
 
-    Of a sentence in words, text_a is the list of these.
+    text_a of a sentence is the list of its words.
     """
-    fields = {"guid": "id", "text_a": "text_a", "text_b": "text_b", "label": "label"}
-    of_words = {"guid": "id", "words": "text_a", "label": "label"}
+    keys_of_texts = {"guid": "id", "text_a": "text_a", "text_b": "text_b", "label": "label"}
+    keys_of_words = {"guid": "id", "words": "text_a", "label": "label"}
     lines = []
     for example in examples:
-        names = of_words if isinstance(example, WordsExample) else fields
-        values = {key: getattr(example, name) for name, key in names.items()}
-        known = {key: value for key, value in values.items() if value is not None}
-        lines.append(json.dumps(known, ensure_ascii=False) + "\n")
+        keys = keys_of_words if isinstance(example, WordsExample) else keys_of_texts
+        values = {key: getattr(example, field) for field, key in keys.items()}
+        values = {key: value for key, value in values.items() if value is not None}
+        lines.append(json.dumps(values, ensure_ascii=False) + "\n")
     return "".join(lines)
 
 
@@ -236,55 +258,81 @@ def write_labeled(
     *,
     with_gold: bool = False,
 ) -> None:
-    """test_results_labeled.tsv: id, prediction, and the probability of each label under its name.
+    """Writes test_results_labeled.tsv: id, prediction, and each label's probability by its name.
 
-    Of token_labels a line for each word, and an empty one after each sentence.
+    Of token_labels: a line for each word, and an empty one after each sentence.
 
     Args:
       path: of the file.
       labels: of the task.
       examples: N of them.
-      probabilities: of each example, as above.
-      with_gold: put the right labels in a column `label` beside the predictions.
+      probabilities: of each example.
+      with_gold: whether to add a column `label` with the right labels.
     """
-    per_word = labels.is_per_word
-    rows = [["id", *["word"] * per_word, "prediction", *["label"] * with_gold, *labels.columns]]
+    header = ["id", "prediction", *labels.columns]
+    if with_gold:
+        header.insert(2, "label")
+    if labels.is_per_word:
+        header.insert(1, "word")
+    rows = [header]
     for example, of_example in zip(examples, probabilities, strict=True):
-        words = [[word] for word in example.words] if per_word else [[]]
-        gold = example.label if per_word and example.label else [example.label] * len(words)
-        of_words = of_example if per_word else np.asarray(of_example)[None]  # [W, L]
-        decided = map(labels.spell, labels.decide(of_words))
-        for word, label, said, numbers in zip(words, gold, decided, of_words, strict=True):
-            gold_cell = [labels.spell_label(label)] if with_gold else []
-            rows.append([example.guid, *word, said, *gold_cell, *_numbers(numbers)])
-        rows += [[]] * per_word
+        if labels.is_per_word:
+            rows += _rows_of_words(labels, example, of_example, with_gold=with_gold)
+            rows.append([])
+        else:
+            (decision,) = labels.decide(np.asarray(of_example)[None])
+            row = [example.guid, labels.spell(decision), *_numbers(of_example)]
+            if with_gold:
+                row.insert(2, labels.spell_label(example.label))
+            rows.append(row)
     write_table(path, rows)
+
+
+def _rows_of_words(
+    labels: Labels, example: WordsExample, probabilities: np.ndarray, *, with_gold: bool
+) -> list[list]:
+    """The rows of test_results_labeled.tsv for a sentence, of probabilities [W, L]."""
+    predictions = map(labels.spell, labels.decide(probabilities))
+    tags = example.label or [None] * len(example.words)
+    rows = []
+    for word, prediction, tag, of_word in zip(
+        example.words, predictions, tags, probabilities, strict=True
+    ):
+        row = [example.guid, word, prediction, *_numbers(of_word)]
+        if with_gold:
+            row.insert(3, labels.spell_label(tag))
+        rows.append(row)
+    return rows
 
 
 def write_submission(
     path: str, labels: Labels, guids: Sequence[str], probabilities: np.ndarray
 ) -> None:
-    """The file for GLUE's server: a header, then index and prediction of each example.
+    """Writes the file for GLUE's server: a header, then index and prediction of each example.
 
     Args:
       path: of the file, whose name must be the split's `submission`.
-      labels: of the task. Scores are cut to the limits of the task; STS-B's have three decimals.
+      labels: of the task. Scores are clipped to its limits; STS-B's have three decimals.
       guids: ids of the examples; the server's are the numbers from 0.
       probabilities: [N, L], of regression the scores [N, 1].
     """
-    rows = [*zip(guids, map(labels.spell, labels.decide(probabilities)), strict=True)]
-    if all(guid.isdecimal() for guid in guids):  # a dataset may have them in another order
+    predictions = map(labels.spell, labels.decide(probabilities))
+    rows = list(zip(guids, predictions, strict=True))
+    if all(guid.isdecimal() for guid in guids):  # a dataset may have another order
         rows.sort(key=lambda row: int(row[0]))
     write_table(path, [["index", "prediction"], *rows])
 
 
 def _numbers(row: np.ndarray) -> list[np.float32]:
-    """As float32, which the original has: nine digits at most."""
+    """The cells of probabilities: float32, as in the original, which has nine digits at most."""
     return list(np.atleast_1d(row).astype(np.float32))
 
 
 def write_table(path: str, rows: Iterable[Iterable[Any]]) -> None:
-    """Writes rows of cells with tabs between, the whole file or nothing; [] is an empty line."""
-    # Ids and labels of a CSV or JSON file may hold what would end a cell or a line here.
-    lines = ("\t".join(re.sub(r"[\t\r\n]+", " ", str(cell)) for cell in row) for row in rows)
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    """Writes rows of cells separated by tabs, the whole file or nothing; [] is an empty line."""
+    lines = []
+    for row in rows:
+        # Ids and labels of CSV and JSON files may have tabs and line ends in them.
+        cells = [re.sub(r"[\t\r\n]+", " ", str(cell)) for cell in row]
+        lines.append("\t".join(cells) + "\n")
+    write_text(path, "".join(lines))

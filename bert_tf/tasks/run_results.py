@@ -1,4 +1,4 @@
-"""The results of a run on texts as files: evaluations, predictions, a page about them."""
+"""Writes the results of a `TextRun` to files: evaluations, predictions, a report."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,29 +10,29 @@ from bert_tf.tasks.results import check_libraries, write_probabilities, write_su
 from bert_tf.tasks.text_run import TextData, TextRun
 from bert_tf.training.log import write_final_evaluation
 
-FEWEST_ALIKE = 20  # answers that are all the same, from which on it is said
+FEWEST_ALIKE = 20  # of fewer predictions, all may well be the same
 
 
 def warn_of_one_answer(run: TextRun, data: TextData) -> str:
-    """Warns if all predictions of a split are the same: the model has learned nothing of the texts.
+    """Warns if all predictions of a split are the same, as by a model that ignores the texts.
 
     Args:
       run: whose model has predicted.
       data: with the probabilities of `TextRun.predict`.
 
     Returns:
-      The sentence that was logged, "" if none was.
+      The warning, "" if there was none.
     """
     labels = run.task.labels
-    answers = set()
-    for shares in data.probabilities:
-        rows = shares if labels.is_per_word else np.asarray(shares)[None]  # [W, L] or [1, L]
-        answers.update(map(labels.spell, labels.decide(rows)))
-    if len(answers) != 1 or len(data.probabilities) < FEWEST_ALIKE:
+    predictions = set()
+    for of_example in data.probabilities:
+        rows = of_example if labels.is_per_word else np.asarray(of_example)[None]  # [W, L], [1, L]
+        predictions.update(map(labels.spell, labels.decide(rows)))
+    if len(predictions) != 1 or len(data.probabilities) < FEWEST_ALIKE:
         return ""
-    (answer,) = answers
+    (prediction,) = predictions
     examples = f"{len(data.probabilities)} {data.split.name} examples"
-    sentence = f"All predictions for the {examples} are the same: {answer or 'no label'}."
+    sentence = f"All predictions for the {examples} are the same: {prediction or 'no label'}."
     logging.warning("%s", sentence)
     return sentence
 
@@ -40,13 +40,13 @@ def warn_of_one_answer(run: TextRun, data: TextData) -> str:
 def write_evaluation(
     run: TextRun, dev: Sequence[TextData], calibration: Mapping[str, float], *, report: bool
 ) -> None:
-    """eval_results.txt, and the predictions for each dev example beside its label.
+    """Writes eval_results.txt, and the predictions for each dev example beside its label.
 
     Args:
       run: whose model is evaluated.
-      dev: the data; the names of the results of all but the first have an ending.
-      calibration: results of `TextRun.calibrate`, with which it begins.
-      report: whether report.html shows them.
+      dev: the data; the results of all splits but the first have a suffix in their names.
+      calibration: results of `TextRun.calibrate`, which come first in the file.
+      report: whether to write report.html, too.
     """
     results = {"global_step": run.step, **calibration}
     for data in dev:
@@ -65,10 +65,16 @@ def write_evaluation(
 
 
 def write_predictions(run: TextRun, data: TextData) -> None:
-    """test_results.tsv, the same with names, the submission file; scores if there are labels."""
-    task, split, folder = run.task, data.split, run.output_dir
-    logits = run.predict(data)
+    """Predicts a split and writes the files of it.
+
+    These are test_results.tsv, test_results_labeled.tsv, the file for GLUE's server if the split
+    has one, and test_eval_results.txt if the examples have labels.
+    """
+    task = run.task
+    split = data.split
+    folder = run.output_dir
     ending = task.ending(split)
+    logits = run.predict(data)
     warn_of_one_answer(run, data)
     write_probabilities(f"{folder}/test_results{ending}.tsv", data.probabilities)
     run.write_labeled(data, f"{folder}/test_results_labeled{ending}.tsv")
@@ -80,7 +86,7 @@ def write_predictions(run: TextRun, data: TextData) -> None:
         return
     try:
         check_libraries(task.metrics)
-    except InputError as error:  # predictions alone need none
+    except InputError as error:  # the predictions do not need these libraries
         logging.warning("No scores of the %s data: %s.", split.name, error.received)
         return
     results = {"global_step": run.step, **run.score(data, logits)}

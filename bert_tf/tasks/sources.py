@@ -1,6 +1,6 @@
 """Where the data of a task come from: options -> the task, and the examples of its splits.
 
-Loads no TensorFlow before something is read.
+TensorFlow is loaded only when data are read.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ from bert_tf.tasks.task import Split, Task
 from bert_tf.tasks.word_files import are_words
 
 MOST_TAGS = 5  # in a message
-NER = "ner"  # the task whose files may be one's own
-DEV_FILE = "dev.jsonl"  # in the folder of a run: the rows of --dev_share
+NER = "ner"  # a published task that also reads a user's own files
+DEV_FILE = "dev.jsonl"  # the rows of --dev_share, in the folder of a run
 
 
 class TaskData(Datasets):
@@ -49,8 +49,10 @@ class TaskData(Datasets):
 
     @property
     def folder(self) -> str | None:
-        """The folder of the files: the current one if some are named."""
-        return self.data_dir or ("." if self.own.first and not self.tfds_name else None)
+        """The folder of the files; the current one if files are named, None for a dataset."""
+        if self.data_dir:
+            return self.data_dir
+        return "." if self.own.first and not self.tfds_name else None
 
     @property
     def is_own(self) -> bool:
@@ -59,9 +61,9 @@ class TaskData(Datasets):
         return name in (None, *OWN_FORMATS) or (name == NER and bool(self.own.first))
 
     def check(self) -> None:
-        """Refuses data of no source, or of two."""
-        are_own_named = self.own.first and not self.tfds_name
-        if not self.task_name and not are_own_named:
+        """Refuses options that name no source of data, or two."""
+        has_own_file = self.own.first and not self.tfds_name
+        if not self.task_name and not has_own_file:
             expected = "--task_name=mrpc, say, or a file of your own: --train_file=tickets.csv"
             raise InputError("no --task_name", expected, "add one of the two")
         if not self.folder and not self.tfds_name:
@@ -70,50 +72,63 @@ class TaskData(Datasets):
         self._refuse_unread()
 
     def _refuse_unread(self) -> None:
-        """Refuses files that the task does not read: the scores would be those of other data."""
-        own = self.own
-        unread: dict[str, object] = {}
+        """Refuses options of files that the task does not read: its scores are of other data."""
+        own_files = self.own
         source = f"--task_name={self.task_name}"
-        named = {
-            "train_file": own.train_file,
-            "dev_file": own.dev_file,
-            "test_file": own.test_file,
-        }
         if self.tfds_name:
             source = f"--tfds_name={self.tfds_name}"
-            unread = {**named, "data_dir": self.data_dir}
-        elif not self.is_own:
-            unread = named
-        if own.dev_share and (unread or own.dev_file):
-            other = f"--dev_file={own.dev_file}" if own.dev_file else source
+        reads_own_files = self.is_own and not self.tfds_name
+        if own_files.dev_share and (own_files.dev_file or not reads_own_files):
+            second = f"--dev_file={own_files.dev_file}" if own_files.dev_file else source
             expected = "dev data of one source: a file, or a share of your own training file"
-            raise InputError(f"--dev_share with {other}", expected, "leave out one of the two")
-        if unread:
-            reading = own.reading
-            errors = reading.encoding_errors != type(reading)().encoding_errors
-            unread |= {"encoding": reading.encoding, "skip_bad_rows": own.skip_bad_rows}
-            unread |= {"encoding_errors": reading.encoding_errors if errors else None}
+            raise InputError(f"--dev_share with {second}", expected, "leave out one of the two")
+        if reads_own_files:
+            return
+        unread: dict[str, object] = {
+            "train_file": own_files.train_file,
+            "dev_file": own_files.dev_file,
+            "test_file": own_files.test_file,
+        }
+        if self.tfds_name:
+            unread["data_dir"] = self.data_dir
+        unread["encoding"] = own_files.reading.encoding
+        unread["skip_bad_rows"] = own_files.skip_bad_rows
+        if own_files.reading.encoding_errors != type(own_files.reading)().encoding_errors:
+            unread["encoding_errors"] = own_files.reading.encoding_errors
         for name, value in unread.items():
             if value:
                 received = f"--{name}={value} with {source}, which does not read it"
-                remedy = "leave out one of the two; a file of your own: --task_name=csv, tsv or "
-                raise InputError(received, "data from one source", remedy + "jsonl")
+                remedy = (
+                    "leave out one of the two; a file of your own: --task_name=csv, tsv or jsonl"
+                )
+                raise InputError(received, "data from one source", remedy)
 
     def own_paths(self) -> dict[str, str]:
-        """The paths of the user's own files by split; of no format yet, those that are named."""
+        """The paths of the user's own files by split.
+
+        If the task, and so the format, is not named, only files that are named.
+        """
         if self.tfds_name or not self.is_own:
             return {}
-        own = self.own
-        names: tuple[str | None, ...] = (own.train_file, own.dev_file, own.test_file)
+        own_files = self.own
+        names: tuple[str | None, ...] = (
+            own_files.train_file,
+            own_files.dev_file,
+            own_files.test_file,
+        )
         if self.task_name and registry.find_name(self.task_name) != NER:
-            names = own.names(registry.find_name(self.task_name))
-        given = zip(("train", "dev", "test"), names, strict=True)
-        return {split: os.path.join(self.folder or "", name) for split, name in given if name}
+            names = own_files.names(registry.find_name(self.task_name))
+        paths = {}
+        for split, name in zip(("train", "dev", "test"), names, strict=True):
+            if name:
+                paths[split] = os.path.join(self.folder or "", name)
+        return paths
 
     def refuse_trained_dev_file(self) -> None:
-        """Refuses a file of dev data that is the training file, under whatever name."""
+        """Refuses dev data that are the training file, under whatever name."""
         paths = self.own_paths()
-        train, dev = paths.get("train"), paths.get("dev")
+        train = paths.get("train")
+        dev = paths.get("dev")
         if train and dev and not self.own.dev_share and files.are_same(train, dev):
             received = f"{dev} as the dev data, which is the training file {train}"
             expected = "dev data that the model is not trained on"
@@ -125,8 +140,8 @@ def task_of(data: TaskData, best_metric: str) -> Task:
     """The task of the options.
 
     Args:
-      data: with its name, or with files whose content shows it.
-      best_metric: which it has as well; "" for none.
+      data: has the name of the task, or files whose content shows it.
+      best_metric: a metric to add to the task's; "" for none.
 
     Raises:
       InputError: there is no such task or metric.
@@ -134,8 +149,8 @@ def task_of(data: TaskData, best_metric: str) -> Task:
     name = registry.find_name(data.task_name) if data.task_name else None
     options: dict[str, Any] = {}
     if data.is_own:
-        name, own = _own_files_of(data, name)
-        options = {"own": own}
+        name, own_files = _own_files_of(data, name)
+        options = {"own": own_files}
     elif name == "xnli":
         options = {"language": registry.language_of(data.task_name)}
     task = registry.get_task(name, **options)
@@ -145,21 +160,31 @@ def task_of(data: TaskData, best_metric: str) -> Task:
 
 
 def _own_files_of(data: TaskData, name: str | None) -> tuple[str, OwnFiles]:
-    """The task of one's own files and their options, as is said, or as the first of them shows."""
-    own = data.own
+    """The task of a user's own files, and their options.
+
+    Args:
+      data: the files.
+      name: of the task; None: the content of the first file decides.
+    """
+    own_files = data.own
+    are_tags = own_files.label_kind == Tags.kind or name == NER
     kind = ""
     paths = [*data.own_paths().values()]
-    if own.label_kind != Tags.kind and name != NER and paths and (not name or is_file(paths[0])):
-        is_default = own.label_kind == OwnFiles().label_kind
+    if not are_tags and paths and (not name or is_file(paths[0])):
+        is_default = own_files.label_kind == OwnFiles().label_kind
         texts = Texts(are_tagged=are_words if is_default else None)
-        kind = registry.get_task("csv", own=own).layout.kind_of(paths[0], texts)
-    if kind == CONLL or own.label_kind == Tags.kind or name == NER:
-        return (JSONL if name in (None, NER) else name), replaced(own, label_kind=Tags.kind)
-    return name or (JSONL if kind == JSON else kind), own
+        kind = registry.get_task("csv", own=own_files).layout.kind_of(paths[0], texts)
+    if are_tags or kind == CONLL:
+        if name in (None, NER):
+            name = JSONL
+        return name, replaced(own_files, label_kind=Tags.kind)
+    if not name:
+        name = JSONL if kind == JSON else kind
+    return name, own_files
 
 
 def splits_of(data: TaskData, task: Task, kind: str) -> tuple[Split, ...]:
-    """The splits of a kind that are there; the first is required."""
+    """The splits of a kind (train, dev, test) whose files exist; the first is required."""
     splits = task.splits_of(kind) or (task.split(kind),)
     if data.tfds_name:
         return splits
@@ -174,31 +199,32 @@ def read_examples(data: TaskData, task: Task, split: Split, *, seed: int) -> lis
 
     Args:
       data: where they are.
-      task: whose they are.
-      split: which.
-      seed: of what is dev data, with --dev_share.
+      task: the task.
+      split: the split.
+      seed: decides which examples are dev data, with --dev_share.
 
     Raises:
-      InputError: they are not there, or something cannot be used.
+      InputError: the data are missing, or something in them cannot be used.
     """
-    share = data.own.dev_share
-    is_cut = share and split.kind in ("train", "dev")
     if data.tfds_name:
         return task.read_tfds(data.tfds_name, split.name)
-    rows = task.read(data.folder, "train" if is_cut else split.name)
-    if not is_cut:
-        return rows
-    train, dev = split_by_label(rows, share, seed)
+    share = data.own.dev_share
+    if not share or split.kind not in ("train", "dev"):
+        return task.read(data.folder, split.name)
+    examples = task.read(data.folder, "train")
+    train, dev = split_by_label(examples, share, seed)
     if not dev:
-        received = f"--dev_share={share} of {len(rows)} examples, none of which can be dev data"
-        expected = "two different texts of some label: equal texts stay together, and so does a "
-        expected += "label with one text"
+        received = f"--dev_share={share} of {len(examples)} examples, none of which can be dev data"
+        expected = (
+            "two different texts of some label: equal texts stay together, and so does a "
+            "label with one text"
+        )
         raise InputError(received, expected, "check --label_column, or give a --dev_file")
     chosen = train if split.kind == "train" else dev
     text = "%s data: %d of the %d examples of the training data, by --dev_share and --seed"
-    logging.info(text, split.name, len(chosen), len(rows))
-    if split.kind == "dev":  # which all commands with --dev_share read, once
-        say_copies(rows)
+    logging.info(text, split.name, len(chosen), len(examples))
+    if split.kind == "dev":  # every command with --dev_share reads it, so this is logged once
+        say_copies(examples)
     return chosen
 
 
@@ -211,24 +237,23 @@ def check_dev_rows(
     is_trained: bool,
     written: Collection[str],
 ) -> None:
-    """Compares the dev data with the file of them that is in the folder of the run.
+    """Compares the dev data with the file of dev data in the folder of the run.
 
-    Without training they must be its rows. With training a file of other rows must be one that a
-    command has written there.
+    A command that does not train must have the rows of the file. A command that trains may have
+    others, if the file is an earlier command's, which it then replaces.
 
     Args:
       output_dir: the folder of the run.
-      rows: of the dev data.
+      rows: the dev data.
       share, seed: by which they were chosen, for messages.
       is_trained: whether the command trains.
       written: the SHA-256 of the files that commands have written there.
 
     Raises:
-      InputError: the model was trained with others, or the file is the user's own.
+      InputError: the model was trained with other dev data, or the file is the user's own.
     """
-    path, digest = f"{output_dir}/{DEV_FILE}", None
-    if files.gfile(path).exists(path):
-        digest = files.digest_of(path)
+    path = f"{output_dir}/{DEV_FILE}"
+    digest = files.digest_of(path) if files.gfile(path).exists(path) else None
     if digest == hashlib.sha256(examples_text(rows).encode()).hexdigest():
         return
     if not is_trained:
@@ -243,12 +268,12 @@ def check_dev_rows(
 
 
 def write_dev_rows(output_dir: str, rows: list[AnyExample]) -> None:
-    """Writes the rows that were not trained on into the folder of the run."""
+    """Writes the dev data of --dev_share into the folder of the run."""
     files.write_text(f"{output_dir}/{DEV_FILE}", examples_text(rows))
 
 
 def with_labels(task: Task, train: list[AnyExample] | None, source: Weights) -> Task:
-    """The task with its label names: its own, those of the training data, or of the model.
+    """The task with its label names: those it has, those of the training data, or of the model.
 
     Args:
       task: the task.
@@ -270,9 +295,11 @@ def with_labels(task: Task, train: list[AnyExample] | None, source: Weights) -> 
 
 
 def _doubt_single_words(task: Task, train: list[AnyExample]) -> None:
-    """Warns where every text is a word: with tags as labels these are sentences."""
+    """Warns if every text is a single word: with tags as labels these may be sentences in words."""
     if any(len(text.split()) > 1 for example in train for text in texts_of(example)):
         return
-    says = "Each text is a word, and the labels are tags (%s): --label_kind=tags reads sentences, "
-    says += "in which every word has a tag."
-    logging.warning(says, ", ".join(task.labels.names[:MOST_TAGS]))
+    message = (
+        "Each text is a word, and the labels are tags (%s): --label_kind=tags reads sentences, "
+        "in which every word has a tag."
+    )
+    logging.warning(message, ", ".join(task.labels.names[:MOST_TAGS]))

@@ -1,12 +1,12 @@
-"""A text with spans of characters -> its words and their tags.
+"""Texts with spans of characters -> words with tags.
 
     text     Anna's flat, Rome.
     spans    {"start": 0, "end": 4, "label": "PER"}, {"start": 13, "end": 17, "label": "LOC"}
     words    Anna   '  s  flat  ,  Rome   .
     tags     B-PER  O  O  O     O  B-LOC  O
 
-So doccano, Prodigy and spaCy write annotations. Every punctuation mark is a word: entities end
-before marks that stand in the middle of a chunk, as here.
+doccano, Prodigy and spaCy write annotations in this form. Every punctuation mark is a word, so that
+an entity may end before a mark, as here.
 """
 
 import itertools
@@ -20,7 +20,7 @@ KEYS = ("start", "end", "label")
 
 
 class Span(NamedTuple):
-    """Characters start .. end-1 of a text, counted in code points from 0, and what they are."""
+    """Characters start .. end-1 of a text, in code points from 0, and the label of them."""
 
     start: int
     end: int
@@ -36,29 +36,30 @@ class PlacedWord(NamedTuple):
 
 
 def words_of(texts: Sequence[str]) -> list[list[PlacedWord]]:
-    """The words of each text; every punctuation mark is one."""
+    """The words of each text; every punctuation mark is a word."""
     import tensorflow as tf
 
     from bert_tf.tokenization.words import words_of_texts
 
-    encoded = [text.encode("utf-8", "replace") for text in texts]  # a lone surrogate is a ?
-    found = words_of_texts(tf.constant(encoded, tf.string), every_mark=True)
-    borders = zip(found.starts.numpy().tolist(), found.ends.numpy().tolist(), strict=True)
-    words: list[list[PlacedWord]] = []
-    for text, count in zip(texts, found.counts.numpy().tolist(), strict=True):
-        places = itertools.islice(borders, count)
-        words.append([PlacedWord(text[start:end], start, end) for start, end in places])
-    return words
+    encoded = [text.encode("utf-8", "replace") for text in texts]  # a lone surrogate becomes ?
+    all_words = words_of_texts(tf.constant(encoded, tf.string), every_mark=True)
+    borders = zip(all_words.starts.numpy().tolist(), all_words.ends.numpy().tolist(), strict=True)
+    words_of_each: list[list[PlacedWord]] = []
+    for text, count in zip(texts, all_words.counts.numpy().tolist(), strict=True):
+        borders_of_text = itertools.islice(borders, count)
+        words = [PlacedWord(text[start:end], start, end) for start, end in borders_of_text]
+        words_of_each.append(words)
+    return words_of_each
 
 
 def spans_of(value: Any) -> list[Span]:
-    """The spans in a value of JSON: a list of objects with KEYS, or of such triples.
+    """The spans in a value of JSON: a list of objects with `KEYS`, or of triples of their values.
 
     >>> spans_of([{"start": 0, "end": 4, "label": "PER", "id": 7}, [13, 17, "LOC"]])
     [Span(start=0, end=4, label='PER'), Span(start=13, end=17, label='LOC')]
 
     Raises:
-      ValueError: with what is wrong.
+      ValueError: an item is no span.
     """
     spans = []
     for item in value if isinstance(value, list) else [value]:
@@ -74,7 +75,8 @@ def spans_of(value: Any) -> list[Span]:
 
 
 def _are_of_a_span(start: Any, end: Any, label: Any) -> bool:
-    are_numbers = type(start) is int and type(end) is int  # not False, which is 0
+    """Whether these are two whole numbers and a label with text."""
+    are_numbers = type(start) is int and type(end) is int  # a bool is an int, too
     return are_numbers and isinstance(label, str) and bool(label.strip())
 
 
@@ -101,7 +103,8 @@ def tags_of(words: Sequence[PlacedWord], spans: Sequence[Span], length: int) -> 
         ]
         if not members:
             raise ValueError(f"{shown} has no word in it")
-        first, last = words[members[0]], words[members[-1]]
+        first = words[members[0]]
+        last = words[members[-1]]
         if first.start < span.start:
             raise ValueError(f"{shown} begins inside of the word {quoted(first.text, 40)}")
         if last.end > span.end:

@@ -1,7 +1,7 @@
 """Which column of a file with a word a line has the tags.
 
     CoNLL-2003  word PoS chunk tag      the last column
-    GermEval    number word tag tag     two fit, outer entities and nested ones: asked for
+    GermEval    number word tag tag     two, of outer and of nested entities: the user must choose
     CoNLL-U     number word ... MISC    name=B-PER within MISC (NorNE), or a column by its name
 
 Columns are counted from 0, as they stand in the file.
@@ -18,7 +18,7 @@ MOST_EXAMPLES = 3  # values of a column in a message
 
 
 class TagColumn(NamedTuple):
-    """A column of tags, which are the cells, or stand in them behind `key` and =."""
+    """A column of tags: a cell is a tag, or has it after `key` and =."""
 
     position: int
     key: str = ""
@@ -29,7 +29,9 @@ class TagColumn(NamedTuple):
         >>> TagColumn(9, "name").tag("SpaceAfter=No|name=B-PER")
         'B-PER'
         """
-        return _pairs(cell).get(self.key, "") if self.key else cell
+        if not self.key:
+            return cell
+        return _pairs(cell).get(self.key, "")
 
 
 def _pairs(cell: str) -> dict[str, str]:
@@ -41,14 +43,14 @@ def _pairs(cell: str) -> dict[str, str]:
 def chosen_column(
     source: str, column: str, width: int, *, names: Sequence[str] = (), flag: str = "label_column"
 ) -> TagColumn:
-    """The column of --label_column (or another flag): its number, its name, or a key of MISC.
+    """The column that a flag names: by its number, its name, or a key in MISC.
 
     Args:
       source: the file, for messages.
       column: the value of the flag.
       width: how many columns the file has.
-      names: of the columns; without any, ten columns have those of CoNLL-U.
-      flag: for messages.
+      names: of the columns; by default those of CoNLL-U if there are ten columns.
+      flag: the name of the flag; only --label_column may name a key in MISC.
 
     Raises:
       InputError: there is no such column.
@@ -67,14 +69,15 @@ def chosen_column(
 
 
 def find_tags(source: str, rows: Sequence[Sequence[str]], *, are_counted: bool) -> TagColumn:
-    """The column of tags of a file without header.
+    """The column of tags in a file without a header.
 
-    The last one, as in CoNLL-2003, if it fits or none does. If the first column counts words, the
-    one that fits. A column fits if its values are tags with B- or I- and such as stand for O.
+    A column fits if its values are tags with B- or I-, and O or what stands for O. The last column
+    is taken if it fits, as in CoNLL-2003, or if no column fits. If the first column counts words,
+    exactly one column must fit.
 
     Args:
       source: the file, for messages.
-      rows: the columns of all words, equally many.
+      rows: the columns of each word, equally many.
       are_counted: whether the first column counts the words of each sentence.
 
     Raises:
@@ -88,10 +91,11 @@ def find_tags(source: str, rows: Sequence[Sequence[str]], *, are_counted: bool) 
         return last
     if len(fitting) == 1:
         return fitting[0]
-    what = "none has tags" if not fitting else f"{len(fitting)} have tags"
     if fitting:
+        what = f"{len(fitting)} have tags"
         shown = [_shown(rows, column) for column in fitting]
     else:
+        what = "none has tags"
         shown = [_shown(rows, TagColumn(number)) for number in range(2, width)]
     received = f"{source}, of whose columns {what}: {'; '.join(shown)}"
     remedy = "add --label_column with its number"
@@ -101,11 +105,10 @@ def find_tags(source: str, rows: Sequence[Sequence[str]], *, are_counted: bool) 
 
 
 def _fitting(rows: Sequence[Sequence[str]], *, first: int) -> list[TagColumn]:
-    """The columns from `first` on that fit, of a=1|b=2 each key."""
+    """The columns that fit, and the keys that fit in columns such as a=1|b=2; from `first` on."""
     candidates = [TagColumn(number) for number in range(first, len(rows[0]))]
     for number in range(first, len(rows[0])):
-        keys = _pairs(rows[0][number])
-        candidates += [TagColumn(number, key) for key in keys]
+        candidates += [TagColumn(number, key) for key in _pairs(rows[0][number])]
     fitting = []
     for column in candidates:
         tags = {column.tag(row[column.position]) for row in rows}
@@ -121,4 +124,5 @@ def _shown(rows: Sequence[Sequence[str]], column: TagColumn) -> str:
     """A column's number and first values, for messages."""
     values = dict.fromkeys(column.tag(row[column.position]) for row in rows)
     examples = ", ".join([*values][:MOST_EXAMPLES])
-    return f"{column.position}{f' ({column.key}=)' if column.key else ''}: {examples}"
+    key = f" ({column.key}=)" if column.key else ""
+    return f"{column.position}{key}: {examples}"

@@ -1,13 +1,12 @@
-"""What a task is: where its data are, what its labels are, how it is scored and submitted.
+"""A task: where its data are, what its labels are, how it is scored and submitted.
 
-Split   a part of the data (train, dev, test) and the file that it is in
+Split   a part of the data (train, dev, test) and its file
 Task    layout, labels, metrics and splits; reads its examples from files or datasets
 """
 
 import collections
 import dataclasses
 import difflib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from absl import logging
@@ -21,8 +20,9 @@ from bert_tf.heads.multi_label import BINARY
 from bert_tf.tasks.examples import NONE, REQUIRED, AnyExample, ChoiceColumns, Layout, TextColumns
 from bert_tf.tasks.results import METRICS
 
-MOST_GRADES = 10  # numbers that may well be classes
-MOST_RARE, ENOUGH = 5, 10  # labels of one example that are named, where a label has ten or more
+MOST_GRADES = 10  # so many different numbers may well be classes
+MOST_RARE = 5  # labels with one example that a warning names
+ENOUGH = 10  # examples of a label, on average, from which on a label with one example is rare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Split:
 
     Attributes:
       name: train, dev or test; with a suffix where there are several (dev_mismatched).
-      files: names in the folder of the data, or several with | between: the first that exists is
-        read.
-      tfds_split: its name in tensorflow-datasets, or several with | between.
+      files: the name of its file in the folder of the data; or several separated by |, of which the
+        first that exists is read.
+      tfds_split: its name in tensorflow-datasets, or several separated by |.
       labelled: whether its examples have labels: required, optional or none.
       submission: the name of its file for GLUE's server.
-      layout: its own, where it differs from the task's.
+      layout: where it differs from the task's.
     """
 
     name: str
@@ -54,10 +54,10 @@ class Split:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Task:
-    """One task.
+    """A task.
 
     Attributes:
-      name: of --task_name.
+      name: the value of --task_name.
       title: a line about it.
       layout: where in a file texts and labels are.
       labels: what the labels are, and the head for them.
@@ -85,7 +85,7 @@ class Task:
 
     @property
     def num_choices(self) -> int:
-        """C, sequences of an example: 1 but for multiple choice."""
+        """C, the sequences of an example: 1 except for multiple choice."""
         return len(self.layout.endings) if isinstance(self.layout, ChoiceColumns) else 1
 
     @property
@@ -94,10 +94,10 @@ class Task:
         return isinstance(self.layout, TextColumns) and self.layout.text_b is not None
 
     def with_metric(self, name: str) -> "Task":
-        """This task with one metric more, unless it has it or it is the loss, or "".
+        """This task with a further metric; itself if it has the metric already, or for loss and "".
 
         Raises:
-          InputError: there is none of that name for such labels.
+          InputError: there is no such metric for its labels.
         """
         if name in ("", "loss", *self.metrics):
             return self
@@ -108,10 +108,10 @@ class Task:
         return dataclasses.replace(self, metrics=(*self.metrics, name))
 
     def with_positive_label(self, name: str) -> "Task":
-        """This task with the F1 of one of its two labels, which `check_f1` looks for.
+        """This task with the metric f1, of the label `name`; `check_f1` checks the name.
 
         Raises:
-          InputError: it has no such metric.
+          InputError: its labels have no such metric.
         """
         if "f1" not in (*self.head.metrics, *self.head.further_metrics):
             received = f"--positive_label={name} for the labels of {self.labels.head}"
@@ -120,16 +120,16 @@ class Task:
         return dataclasses.replace(self, labels=labels).with_metric("f1")
 
     def check_f1(self) -> "Task":
-        """This task, whose labels are known, with the name of the one that f1 is of, if it has f1.
+        """This task with the name of the label of f1, which is logged; itself if it has no f1.
 
-        Logs which it is.
+        The labels must be known.
 
         Raises:
-          InputError: f1 is of more than two labels, or its label is none of them.
+          InputError: there are more than two labels, or f1 is of none of them.
         """
-        labels = self.labels
         if "f1" not in self.metrics:
             return self
+        labels = self.labels
         if labels.size > 2:
             received = f"f1, the F1 of one label, for {labels.size} labels"
             remedy = "take macro_f1 or micro_f1: --best_metric=macro_f1; leave out --positive_label"
@@ -143,13 +143,14 @@ class Task:
         return dataclasses.replace(self, labels=dataclasses.replace(labels, positive=positive))
 
     def with_choices_in(self, data_dir: str) -> "Task":
-        """This task with as many endings, if it has such, as its first file in a folder."""
+        """This task with as many endings as its first file in a folder has, if it has endings."""
         paths = (self.find_file(data_dir, split) for split in self.splits)
         path = next(filter(None, paths), None)
         if not isinstance(self.layout, ChoiceColumns) or not path:
             return self
         layout = self.layout.fitted(path)
-        labels = dataclasses.replace(self.labels, names=tuple(map(str, range(len(layout.endings)))))
+        names = tuple(map(str, range(len(layout.endings))))
+        labels = dataclasses.replace(self.labels, names=names)
         return dataclasses.replace(self, layout=layout, labels=labels)
 
     # ------------------------------------------------------------------------ examples
@@ -159,15 +160,15 @@ class Task:
         return tuple(split for split in self.splits if split.kind == kind)
 
     def ending(self, split: Split) -> str:
-        """Of the names of a split's results: "" for the first of its kind, or _mismatched."""
+        """The suffix in the names of a split's results: "" for the first of its kind."""
         is_first = split == self.splits_of(split.kind)[0]
         return "" if is_first else split.name.removeprefix(split.kind)
 
     def split(self, name: str) -> Split:
-        """One split by its name.
+        """The split of that name.
 
         Raises:
-          InputError: the task has no such data.
+          InputError: the task has no such split.
         """
         splits = {split.name: split for split in self.splits}
         if name not in splits:
@@ -192,24 +193,30 @@ class Task:
         path = self.find_file(data_dir, split)
         if path is None:
             received = f"{data_dir}, where there is no {split.files.replace('|', ' or ')}"
-            remedy = "check --data_dir" + bool(self.layout.hint) * f"; --{name}_file names this one"
+            remedy = "check --data_dir"
+            if self.layout.hint:
+                remedy += f"; --{name}_file names this one"
             raise InputError(received, f"the {name} data of the task {self.name}", remedy)
-        return (split.layout or self.layout).read(path, self.labels, labelled=split.labelled)
+        layout = split.layout or self.layout
+        return layout.read(path, self.labels, labelled=split.labelled)
 
     def read_tfds(self, dataset: str, name: str) -> list[AnyExample]:
-        """The examples of a split, from a dataset that is prepared on this machine, or can be.
+        """The examples of a split, from a dataset of tensorflow-datasets, an extra.
+
+        The dataset is downloaded and prepared if need be.
 
         Args:
-          dataset: such as glue/mrpc or glue/mrpc:2.0.0, of tensorflow-datasets, an extra.
+          dataset: such as glue/mrpc or glue/mrpc:2.0.0.
           name: of the task's split; the dataset's is its `tfds_split`.
 
         Raises:
           InputError: there is no such dataset or split, or it has other features.
         """
+        split = self.split(name)
+        layout = self.tfds_layout or self.layout
         purpose = f"the {name} data of the task {self.name}"
-        split, layout = self.split(name), self.tfds_layout or self.layout
         data = read_split(dataset, split.tfds_split, purpose=purpose)
-        has_classes = bool(self.labels.names) or not self.labels.are_fixed  # not scores
+        has_classes = bool(self.labels.names) or not self.labels.are_fixed  # false for scores
         names = data.label_names(layout.label) if has_classes else None
         return layout.from_dicts(data.source, data.rows, self.labels, split.labelled, names or ())
 
@@ -218,65 +225,75 @@ class Task:
     def with_labels_of(self, examples: Iterable[AnyExample]) -> "Task":
         """This task with the label names of its training data, unless its names are fixed.
 
-        Warns of those that look like a mistake.
+        Warns of names that look like a mistake.
 
         Raises:
-          InputError: there are too few to learn anything, 0 and 1 stand for names, or a tag is none
-            of fixed names.
+          InputError: there are fewer names than training needs, they are 0 and 1 of a vector, or a
+            tag is not among fixed names.
         """
-        labels = [example.label for example in examples]
-        found = self.labels.with_names_in(labels)
-        if found.is_per_word and (others := found.names_in(labels) - {*found.names}):
-            received = f"training data of the task {self.name} with the tag {min(others)}"
-            raise InputError(received, found.describe(), "correct the rows")
-        if not self.labels.are_fixed and len(found.names) < self.head.least_names:
-            raise InputError(
-                f"training data of the task {self.name} with the labels "
-                f"{', '.join(found.names) or 'none'}",
-                f"{self.head.least_names} or more different labels",
-                "check which column holds the labels",
-            )
-        if found.may_be_empty and not self.labels.are_fixed and BINARY.issuperset(found.names):
-            names = ",".join(found.names)
-            received = f"training data of the task {self.name} with the labels {names}"
+        examples_labels = [example.label for example in examples]
+        labels = self.labels.with_names_in(examples_labels)
+        self._check_names(labels, examples_labels)
+        if labels.scale:
+            text = "Scores are learned as (score - %g) / %g; predictions are scores again."
+            logging.info(text, *labels.scale)
+        if not self.labels.are_fixed:
+            counts: collections.Counter[str] = collections.Counter()
+            if labels.names:
+                for label in examples_labels:
+                    counts.update([label] if isinstance(label, str) else label)
+            shown = ", ".join(f"{name!r} ({counts[name]})" for name in labels.names)
+            logging.info("The labels of the training data: %s", shown)
+            for doubt in doubts(labels, counts):
+                logging.warning("%s", doubt)
+        return dataclasses.replace(self, labels=labels)
+
+    def _check_names(self, labels: Labels, examples_labels: Sequence) -> None:
+        """Raises `InputError` as `with_labels_of` says; `labels` has the names of the examples."""
+        data = f"training data of the task {self.name}"
+        if labels.is_per_word:
+            unknown = labels.names_in(examples_labels) - {*labels.names}
+            if unknown:
+                received = f"{data} with the tag {min(unknown)}"
+                raise InputError(received, labels.describe(), "correct the rows")
+        if self.labels.are_fixed:
+            return
+        if len(labels.names) < self.head.least_names:
+            received = f"{data} with the labels {', '.join(labels.names) or 'none'}"
+            expected = f"{self.head.least_names} or more different labels"
+            raise InputError(received, expected, "check which column holds the labels")
+        if labels.may_be_empty and BINARY.issuperset(labels.names):
+            names = ",".join(labels.names)
             expected = "names of labels, with commas between, not a vector of 0 and 1"
             remedy = f"write the names; if these are the names, add --labels={names}"
-            raise InputError(received, expected, remedy)
-        if found.scale:
-            text = "Scores are learned as (score - %g) / %g; predictions are scores again."
-            logging.info(text, *found.scale)
-        if not self.labels.are_fixed:
-            parts = ([one] if isinstance(one, str) else one for one in labels)
-            counts = collections.Counter(itertools.chain(*parts) if found.names else ())
-            shown = ", ".join(f"{name!r} ({counts[name]})" for name in found.names)
-            logging.info("The labels of the training data: %s", shown)
-            for doubt in doubts(found, counts):
-                logging.warning("%s", doubt)
-        return dataclasses.replace(self, labels=found)
+            raise InputError(f"{data} with the labels {names}", expected, remedy)
 
     def names_of_model(self, names: Sequence[str]) -> tuple[str, ...]:
-        """A model's names of labels, as this task spells them."""
-        own = self.labels.names
-        known = {**self.labels.synonyms, **{name.lower(): name for name in own}}
-        return tuple(name if name in own else known.get(name.lower(), name) for name in names)
+        """A model's names of labels in the spelling of this task."""
+        names_of_task = self.labels.names
+        spellings = {**self.labels.synonyms, **{name.lower(): name for name in names_of_task}}
+        return tuple(
+            name if name in names_of_task else spellings.get(name.lower(), name) for name in names
+        )
 
     def with_labels_of_model(
         self, names: Sequence[str] | None, *, source: str, is_originals: bool = False
     ) -> "Task":
-        """This task with the labels of a trained model; labels that the task names keep its order.
+        """This task with the labels of a trained model, in the task's order if it names them.
 
         Args:
           names: in the model's files; None if there are none.
           source: where the model is, for messages.
-          is_originals: whether the original may have trained it, which has the task's order.
+          is_originals: whether the original may have trained it, whose models have the task's
+            order.
 
         Raises:
-          InputError: neither model nor task name the labels, or they name different ones.
+          InputError: neither the model nor the task names the labels, or they name different ones.
         """
-        own = self.labels.names
+        names_of_task = self.labels.names
         if not self.head.has_names:
             return self
-        if not names and not own:
+        if not names and not names_of_task:
             received = f"{source}, which does not say the names of its classes"
             expected = "labels in a model_facts.json or config.json beside the weights"
             remedy = f"give the folder that the model was trained in{self.layout.hint}"
@@ -286,55 +303,66 @@ class Task:
                 logging.warning(
                     "%s does not name its classes. They are assumed to be, in this order: %s. If "
                     "they are others, name them in its config.json (id2label).",
-                    *(source, ", ".join(own)),
+                    source,
+                    ", ".join(names_of_task),
                 )
             return self
-        found = self.names_of_model(names)
-        if own and set(found) != set(own):
+        names_of_model = self.names_of_model(names)
+        if names_of_task and set(names_of_model) != set(names_of_task):
             received = f"{source}, a model of the labels {', '.join(names)}"
-            expected = f"one of the task {self.name}: {', '.join(own)}"
+            expected = f"one of the task {self.name}: {', '.join(names_of_task)}"
             raise InputError(received, expected, "give a model that was trained for this task")
-        labels = dataclasses.replace(self.labels, names=own or found)
+        labels = dataclasses.replace(self.labels, names=names_of_task or names_of_model)
         return dataclasses.replace(self, labels=labels)
 
     def with_thresholds(self, thresholds: Mapping[str, float]) -> "Task":
-        """This task, deciding by the thresholds of a model, by its names of the labels.
+        """This task with a model's thresholds, by the model's names of the labels.
 
         Raises:
-          InputError: they are of other labels.
+          InputError: the thresholds are of other labels.
         """
         if not thresholds:
             return self
         names = self.names_of_model([*thresholds])
-        of_task = dict(zip(names, thresholds.values(), strict=True))
-        return dataclasses.replace(self, labels=self.labels.with_thresholds(of_task))
+        thresholds = dict(zip(names, thresholds.values(), strict=True))
+        return dataclasses.replace(self, labels=self.labels.with_thresholds(thresholds))
 
 
-def doubts(found: Labels, counts: Mapping[str, int]) -> Iterator[str]:
-    """What may be wrong with the labels that training data name so often, a sentence each."""
-    are_enough = sum(counts.values()) >= ENOUGH * len(counts)
-    if len(counts) == sum(counts.values()) >= ENOUGH:
+def doubts(labels: Labels, counts: Mapping[str, int]) -> Iterator[str]:
+    """Warnings about the labels of training data, a sentence each.
+
+    Args:
+      labels: with their names.
+      counts: how often each name occurs.
+    """
+    total = sum(counts.values())
+    if len(counts) == total >= ENOUGH:
         yield f"Each of the {len(counts)} examples has a label of its own. Is it the right column?"
-    for name in sorted(MISSING_ELSEWHERE.intersection(found.names)):
+    for name in sorted(MISSING_ELSEWHERE.intersection(labels.names)):
         yield f"The label {name!r} ({counts[name]}) is a missing value to pandas: is it a label?"
-    for name in [n for n in found.names if are_enough and counts[n] == 1][:MOST_RARE]:
-        alike = difflib.get_close_matches(name, [n for n in counts if counts[n] > 1], 1, 0.7)
-        yield f"The label {name!r} has one example." + (f" Is it {alike[0]!r}?" if alike else "")
-    numbers = [float(name) for name in found.names if DECIMAL.fullmatch(name)]
-    spread = max(numbers, default=0) - min(numbers, default=0)  # less for numbers of classes
-    are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(found.names))
-    if are_many and spread >= len(numbers) and not found.may_be_empty:
+    if total >= ENOUGH * len(counts):
+        rare = [name for name in labels.names if counts[name] == 1]
+        frequent = [name for name in counts if counts[name] > 1]
+        for name in rare[:MOST_RARE]:
+            sentence = f"The label {name!r} has one example."
+            if alike := difflib.get_close_matches(name, frequent, n=1, cutoff=0.7):
+                sentence += f" Is it {alike[0]!r}?"
+            yield sentence
+    numbers = [float(name) for name in labels.names if DECIMAL.fullmatch(name)]
+    spread = max(numbers, default=0) - min(numbers, default=0)  # small if they number classes
+    are_many = len(numbers) > max(MOST_GRADES, 0.9 * len(labels.names))
+    if are_many and spread >= len(numbers) and not labels.may_be_empty:
         yield f"{len(numbers)} numbers are a class each. Is it --label_kind=regression?"
-    for alike in look_alikes(found.names):
-        shown = ", ".join(map(repr, alike))  # with characters that have no width as \\u200b
+    for names in look_alikes(labels.names):
+        shown = ", ".join(map(repr, names))  # a character without width is shown as \\u200b
         yield f"These labels look alike, but are different classes: {shown}."
 
 
 def splits(train: str, dev: str, test: str, **options) -> tuple[Split, ...]:
-    """The usual three splits; each argument names a file, or several with | between.
+    """The usual three splits.
 
     Args:
-      train, dev, test: the files.
+      train, dev, test: the file of each, or several names separated by |.
       **options: further attributes of the test split, which has no labels unless they say so.
     """
     return (

@@ -1,41 +1,25 @@
-"""Fine-tuning on texts: the records, the decisions and the scores of a `Task`; a grid of trials.
+"""Fine-tuning on texts: the records, the decisions and the scores of a `Task`.
 
-With windows (`doc_stride`) the logits of a text are the mean of those of its windows; everything
-counted then counts texts: loss, metrics, predictions. Training takes windows as examples.
-
-A grid is the paper's protocol: several learning rates and seeds, the best by the dev data (section
-4.1). Each trial is a run of its own, in a folder of its own, and is resumed if it was killed. Its
-best checkpoint is that of the evaluation with the best first metric, or its last one if it has no
-evaluations during training.
-
-    trial.json            of each trial: its settings and its results
-    trials.tsv            the results of every trial
-    trials_summary.tsv    of each learning rate: mean, deviation, best
+With windows (`doc_stride`) the logits of a text are the mean over its windows, and loss, metrics
+and predictions are of texts. In training each window is an example.
 
 N examples (records of token_labels), S positions, L labels, C choices, W words of a sentence.
 """
 
 import dataclasses
 import itertools
-import json
 import math
 import re
-import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from bert_tf import runtime
-from bert_tf.checkpoints import classes, tf1
+from bert_tf.checkpoints import classes
 from bert_tf.checkpoints.loading import load_weights
-from bert_tf.checkpoints.metadata import (
-    METADATA_FILE,
-    ModelMetadata,
-    Weights,
-)
+from bert_tf.checkpoints.metadata import METADATA_FILE, ModelMetadata, Weights
 from bert_tf.data.records import Record
 from bert_tf.declarations import typed
 from bert_tf.errors import InputError
@@ -44,7 +28,7 @@ from bert_tf.heads import OUTPUT, Head, Labels
 from bert_tf.heads.multi_label import OF_DEV
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import Settings
-from bert_tf.tasks.examples import OWN_FORMATS, WordColumns, texts_of
+from bert_tf.tasks.examples import OWN_FORMATS, AnyExample, WordColumns, texts_of
 from bert_tf.tasks.features import (
     Features,
     classifier_record,
@@ -58,11 +42,9 @@ from bert_tf.tasks.results import (
     compute_metrics,
     fit_temperature,
     write_labeled,
-    write_table,
 )
 from bert_tf.tasks.sources import TaskData, read_examples
 from bert_tf.tasks.task import Split, Task
-from bert_tf.terminal import aligned
 from bert_tf.tokenization.wordpiece import (
     SPECIAL_TOKEN,
     FullTokenizer,
@@ -71,13 +53,10 @@ from bert_tf.tokenization.wordpiece import (
     warn_of_lost_letters,
     warn_of_special_tokens,
 )
-from bert_tf.training.best import REMEDY
 from bert_tf.training.fine_tuning import Run, SplitData, TrainingConfig
-from bert_tf.training.log import with_nan, with_null
 
 RECORD_NAMES = {"train": "train", "dev": "eval", "test": "predict"}  # the original's files
-Point = tuple[float, int]  # learning rate and seed of a trial
-MOST_LOOKED_AT = 2000  # examples, for letters that are lost
+MOST_LOOKED_AT = 2000  # examples that are searched for letters that the tokenizer drops
 HEAD_WEIGHTS = "output_weights"  # [classes, D]
 
 
@@ -86,12 +65,12 @@ class TextData(SplitData):
     """The data of a split of a `Task`.
 
     Attributes:
-      split: which.
-      guids: of each record; the windows of a long text or sentence share one. Of training data
-        there are none, as nothing is compared with them.
-      label_ids: of each record, as in it.
-      lengths: of each record, its longest sequence in tokens; of training data there are none.
-      num_cut: examples that were longer than --max_seq_length, and were cut.
+      split: the split.
+      guids: of each record; the windows of a long text or sentence share one. Empty for training
+        data, whose predictions nobody asks for; as are label_ids and lengths.
+      label_ids: of each record.
+      lengths: the tokens of each record's longest sequence.
+      num_cut: how many examples were longer than --max_seq_length, and were cut.
       probabilities: of each example, set by `TextRun.predict`: [N, L], or [W, L] of each sentence.
     """
 
@@ -109,26 +88,26 @@ class TextData(SplitData):
 
     @property
     def has_labels(self) -> bool:
-        """Whether every example has a label. Sets of labels that are all empty count as none."""
+        """Whether every example has a label; false if all of them are empty sets of labels."""
         labels = [example.label for example in self.examples]
         return None not in labels and any(label != () for label in labels)
 
 
-def read_split(
+def read_text_data(
     source: TaskData, task: Task, split: Split, *, seed: int, batch_size: int, in_documents: bool
 ) -> TextData:
     """The data of a split.
 
     Args:
-      source: where they are.
-      task: whose they are.
-      split: which.
-      seed: of what is dev data, with --dev_share.
+      source: where the data are.
+      task: the task.
+      split: the split.
+      seed: decides which examples are dev data, with --dev_share.
       batch_size: of predictions.
-      in_documents: whether sentences must stand in documents.
+      in_documents: whether all sentences must be of a document.
 
     Raises:
-      InputError: they are not there, or something cannot be used.
+      InputError: the data are missing, or something in them cannot be used.
     """
     examples = read_examples(source, task, split, seed=seed)
     if in_documents and not all(example.document for example in examples):
@@ -145,11 +124,11 @@ class TextRun(Run):
     Attributes:
       task: with its label names.
       doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
-      document_context: whether sentences in words stand in their document.
-      best_metric: as of --best_metric; "": the task's first.
+      document_context: whether sentences get the words around them in their document.
+      best_metric: as --best_metric; "": the task's first.
       class_weights: of each label, in the loss of training; (): all are 1.
-      threshold: from which probability on a label of `LabelSets` applies in a model that is
-        trained: a number, `OF_DEV`, or "" for one half.
+      threshold: the probability from which on a label of `LabelSets` applies in a trained model: a
+        number, `OF_DEV`, or "" for one half.
     """
 
     task: Task
@@ -162,7 +141,8 @@ class TextRun(Run):
     def __post_init__(self):
         self.head = self.task.head.weighted(self.class_weights)
         self.metric = f"eval_{self.best_metric or self.task.metrics[0]}"
-        self.num_classes, self.num_choices = self.task.labels.size, self.task.num_choices
+        self.num_classes = self.task.labels.size
+        self.num_choices = self.task.num_choices
         if self.threshold not in ("", OF_DEV):
             thresholds = dict.fromkeys(self.task.labels.names, float(self.threshold))
             self.task = self.task.with_thresholds(thresholds)
@@ -170,7 +150,7 @@ class TextRun(Run):
     # ------------------------------------------------------------------------ records
 
     def record(self, _: TextData) -> Record:
-        """See `classifier_record`; that of all splits."""
+        """The record of all splits, as of `classifier_record`."""
         config = self.model.config
         return classifier_record(
             max_seq_length=self.batching.max_seq_length,
@@ -182,15 +162,11 @@ class TextRun(Run):
         )
 
     def rows(self, data: TextData) -> Iterator[dict]:
-        """The values of each record; sets guids and label ids of data for predictions."""
+        """The values of each record; sets `num_cut`, and unless they train guids to lengths."""
         length = self.batching.max_seq_length
-        unknown = 0  # examples that the vocabulary does not know
-        texts = (" ".join(texts_of(example)) for example in data.examples)
-        number = sum(SPECIAL_TOKEN.search(text) is not None for text in texts)
-        warn_of_special_tokens(number, len(data.examples))
-        if data.split.kind == "train" and strips_accents(self.model.tokenizer):
-            texts = itertools.chain(*map(texts_of, data.examples[:MOST_LOOKED_AT]))
-            warn_of_lost_letters(texts, "A model that keeps accents, a cased one, can read them")
+        is_train = data.split.kind == "train"
+        self._warn_of_texts(data.examples, is_train=is_train)
+        num_unknown = 0  # examples without a piece of the vocabulary
         for features in make_features(
             data.examples,
             self.task.labels,
@@ -200,42 +176,51 @@ class TextRun(Run):
             document_context=self.document_context,
         ):
             data.num_cut += features.is_cut
-            unknown += self._is_unknown(features)
+            num_unknown += self._is_unknown(features)
             values = features.values(length)
-            if data.split.kind != "train":
+            if not is_train:
                 data.guids.append(features.guid)
                 data.label_ids.append(values["label_ids"])
                 data.lengths.append(max(map(len, features.input_ids)))
             yield values
-        if unknown:
-            says = "%d of %d examples have no token that the vocabulary knows: all are [UNK]."
-            logging.warning(says, unknown, len(data.examples))
+        if num_unknown:
+            message = "%d of %d examples have no token that the vocabulary knows: all are [UNK]."
+            logging.warning(message, num_unknown, len(data.examples))
         if data.num_cut:
-            number = len(data.examples)
-            logging.warning("%s", told_cut(data.num_cut, number, length, "examples"))
+            cut = told_cut(data.num_cut, len(data.examples), length, "examples")
+            logging.warning("%s", cut)
+
+    def _warn_of_texts(self, examples: Sequence[AnyExample], *, is_train: bool) -> None:
+        """Warns of special tokens in texts, and of letters in training texts that are dropped."""
+        texts = (" ".join(texts_of(example)) for example in examples)
+        num_special = sum(SPECIAL_TOKEN.search(text) is not None for text in texts)
+        warn_of_special_tokens(num_special, len(examples))
+        if is_train and strips_accents(self.model.tokenizer):
+            texts = itertools.chain(*map(texts_of, examples[:MOST_LOOKED_AT]))
+            warn_of_lost_letters(texts, "A model that keeps accents, a cased one, can read them")
 
     def _is_unknown(self, features: Features) -> bool:
-        """Whether all tokens of an example, and there are some, are [UNK]."""
-        special = {self.model.tokenizer.vocab[piece] for piece in ("[CLS]", "[SEP]")}
-        ids = set(itertools.chain(*features.input_ids)) - special
-        return ids == {self.model.tokenizer.vocab["[UNK]"]}
+        """Whether an example has tokens, all of them [UNK]."""
+        vocab = self.model.tokenizer.vocab
+        ids = set(itertools.chain(*features.input_ids)) - {vocab["[CLS]"], vocab["[SEP]"]}
+        return ids == {vocab["[UNK]"]}
 
     def settings_of(
         self, config: TrainingConfig, train: TextData, dev: TextData | None
     ) -> Settings:
-        """As of `Run`, with the weights of classes, and what else the selecting metric hangs on."""
+        """As of `Run`, with class weights, and with what affects the metric that selects."""
         settings = super().settings_of(config, train, dev)
-        is_of_decisions = dev is not None and self.metric != "eval_loss"
+        selects_by_decisions = dev is not None and self.metric != "eval_loss"
         return settings.with_values(
             class_weights=[*self.class_weights],
-            threshold=self.threshold if is_of_decisions else "",
+            threshold=self.threshold if selects_by_decisions else "",
             positive_label=self.task.labels.label_of_f1 if self.metric == "eval_f1" else "",
         )
 
     # ------------------------------------------------------------------------ the model
 
     def facts(self) -> dict[str, Any]:
-        """Labels, task, sizes."""
+        """The model's facts: labels, task, sizes."""
         mean, deviation = self.task.labels.scale or (None, None)
         return {
             "labels": self.task.labels.names or None,
@@ -250,7 +235,7 @@ class TextRun(Run):
         }
 
     def metadata(self) -> ModelMetadata:
-        """As of `Run`, with the columns that predict reads as well."""
+        """As of `Run`, with the columns of texts, which `bert-tf predict` reads by default."""
         layout = self.task.layout
         texts = [getattr(layout, field, None) for field in ("text_a", "text_b")]
         if isinstance(layout, WordColumns) and layout.file and layout.file.has_header:
@@ -262,52 +247,62 @@ class TextRun(Run):
         """Loads the model for evaluation and prediction, head included.
 
         Raises:
-          InputError: it has no head, or one for other labels or another kind of task, or was
-            trained on pairs where the task has single texts or the other way round.
+          InputError: it has no head; its head is for other labels or another kind of task; or it
+            was trained on pairs and the task has single texts, or the other way round.
         """
         source = self.model.source
         if purposes := classes.other_purpose(source, self.head.name, self.task.has_pairs):
-            theirs, ours = purposes
-            flags = ", or its --label_kind and --text_b_column" * (self.task.name in OWN_FORMATS)
-            expected = f"{ours}, for the task {self.task.name}"
-            remedy = f"give a model that was trained for such a task{flags}"
-            raise InputError(f"{source.path}, a model with {theirs}", expected, remedy)
+            purpose_of_model, purpose_of_task = purposes
+            received = f"{source.path}, a model with {purpose_of_model}"
+            expected = f"{purpose_of_task}, for the task {self.task.name}"
+            remedy = "give a model that was trained for such a task"
+            if self.task.name in OWN_FORMATS:
+                remedy += ", or its --label_kind and --text_b_column"
+            raise InputError(received, expected, remedy)
         if self.head.has_names:
-            source = classes.with_labels(source, self.task.labels.names, self._own_names())
+            source = classes.with_labels(source, self.task.labels.names, self._names_in_source())
             self.model = dataclasses.replace(self.model, source=source)
         super().restore()
 
     def load_pretrained(self) -> None:
         """Loads the initial weights of training.
 
-        A head for the same labels is kept, with its classes in the task's order. One of another
-        shape, or known to be for other labels or another kind of task, is replaced by a fresh one,
-        and this is logged.
+        A head for the same labels is loaded too, with its classes in the task's order. A head that
+        has another shape, or is known to be for other labels or another kind of task, is replaced
+        by a new one, and this is logged.
         """
-        source, skip = self.model.source, None
+        source = self.model.source
+        skip = None
         if HEAD_WEIGHTS in source.shapes:
-            other = classes.other_purpose(source, self.head.name, self.task.has_pairs)
-            kept = None if other else self._in_order_of_task()
-            if kept is None:
-                skip, why = self.head.weights, other[0] if other else classes.classes_of(source)
-                logging.warning(
-                    "The head of %s is for %s: a new head is initialised.", source.path, why
-                )
-            source = kept or source
+            if purposes := classes.other_purpose(source, self.head.name, self.task.has_pairs):
+                source_in_order = None
+                purpose, _ = purposes
+            else:
+                source_in_order = self._source_in_order()
+                purpose = classes.classes_of(source)
+            if source_in_order is None:
+                skip = self.head.weights
+                message = "The head of %s is for %s: a new head is initialised."
+                logging.warning(message, source.path, purpose)
+            else:
+                source = source_in_order
         logging.info("%s", load_weights(self.trainer.model, source, skip=skip))
 
-    def _in_order_of_task(self) -> Weights | None:
-        """The initial weights, with the classes in the task's order.
+    def _source_in_order(self) -> Weights | None:
+        """The initial weights, with their classes in the task's order.
 
-        None if the classes are others, or if scores are learned in a scale.
+        None if the classes are others, or if scores are scaled for training.
         """
-        source, labels = self.model.source, self.task.labels
+        source = self.model.source
+        labels = self.task.labels
         if self.head.has_names:
-            return classes.in_order_of(source, labels.names, self._own_names())
-        return source if source.num_classes == labels.size and not labels.scale else None
+            return classes.in_order_of(source, labels.names, self._names_in_source())
+        if source.num_classes == labels.size and not labels.scale:
+            return source
+        return None
 
-    def _own_names(self) -> tuple[str, ...]:
-        """The names of the initial weights' classes, as the task spells them."""
+    def _names_in_source(self) -> tuple[str, ...]:
+        """The names of the initial weights' classes, in the task's spelling."""
         return self.task.names_of_model(self.model.source.metadata.labels or ())
 
     # ------------------------------------------------------------------------ predictions
@@ -318,44 +313,51 @@ class TextRun(Run):
         if self.doc_stride:
             logits = join_texts(data.guids, logits)
         labels = self.task.labels
-        data.probabilities = labels.unscaled(labels.probabilities(logits))
+        probabilities = labels.unscaled(labels.probabilities(logits))
         if labels.is_per_word:
-            data.probabilities = join_words(data.guids, data.label_ids, data.probabilities)
+            probabilities = join_words(data.guids, data.label_ids, probabilities)
+        data.probabilities = probabilities
         return logits
 
     def calibrate(self, data: TextData) -> dict[str, float]:
         """Divides the head's weights by the temperature that is best for labelled data.
 
-        After `train`, with the weights as they are in checkpoints; and only if the probabilities
-        then are closer to how often predictions are right. The folder's metadata say it, and what
-        loads the model does the same.
+        Call it after `train`. The head stays as it is if the calibration error does not fall. The
+        weights in the checkpoints stay, too: the temperature is recorded in the folder's metadata,
+        and applied where the model is loaded.
 
         Returns:
           eval_calibration_error before and after.
         """
+        labels = self.task.labels
         logits = self.predict(data)
-        gold = np.array([self.task.labels.numbers[one.label] for one in data.examples])
-        found, shares = fit_temperature(logits, gold), self.task.labels.probabilities
-        before, after = (calibration_error(shares(logits / t), gold) for t in (1.0, found))
-        results = {"eval_calibration_error_before": before, "eval_calibration_error": before}
-        self.record_metadata(temperature=found if after < before else None)
-        if after < before:
-            results |= {"eval_calibration_error": after}
+        gold = np.array([labels.numbers[example.label] for example in data.examples])
+        temperature = fit_temperature(logits, gold)
+        before = calibration_error(labels.probabilities(logits / 1.0), gold)
+        after = calibration_error(labels.probabilities(logits / temperature), gold)
+        is_better = after < before
+        self.record_metadata(temperature=temperature if is_better else None)
+        if is_better:
             for variable in self.trainer.model.weights:
                 if re.fullmatch(OUTPUT, checkpoint_name(variable)):
-                    variable.assign(variable / found)
-        says = "Calibration by %d %s examples: temperature %.3f, their error %.4f, before %.4f%s."
-        kept = "" if after < before else "; left as it is"
+                    variable.assign(variable / temperature)
+        message = (
+            "Calibration by %d %s examples: temperature %.3f, their error %.4f, before %.4f%s."
+        )
+        remark = "" if is_better else "; left as it is"
         if (logits.argmax(axis=1) == gold).all():
-            kept += ", as every prediction is right and nothing can be learned of wrong ones"
-        logging.info(says, len(gold), data.split.name, found, after, before, kept)
-        return results
+            remark += ", as every prediction is right and nothing can be learned of wrong ones"
+        logging.info(message, len(gold), data.split.name, temperature, after, before, remark)
+        return {
+            "eval_calibration_error_before": before,
+            "eval_calibration_error": after if is_better else before,
+        }
 
     def choose_thresholds(self, dev: TextData | None) -> None:
-        """Records from which probability on each label applies, as `threshold` says.
+        """Records the probability from which on each label applies, as `threshold` says.
 
-        After `train`. Thresholds of the dev data are chosen once, for the model that was kept;
-        evaluations during training have each their own.
+        Call it after `train`. With `OF_DEV` the thresholds are chosen for the trained model; each
+        evaluation during training has chosen its own.
 
         Args:
           dev: the dev data; None if there are none.
@@ -364,16 +366,15 @@ class TextRun(Run):
             return
         if self.threshold == OF_DEV:
             self.predict(dev)
-            labels = self._deciding(dev)
-            self.task = dataclasses.replace(self.task, labels=labels)
+            self.task = dataclasses.replace(self.task, labels=self._labels_deciding(dev))
             self.threshold = ""
         thresholds = self.task.labels.thresholds_by_name
         shown = ", ".join(f"{name} {threshold:.4g}" for name, threshold in thresholds.items())
         logging.info("A label applies from this probability on: %s", shown)
         self.record_metadata(thresholds=thresholds)
 
-    def _deciding(self, data: TextData) -> Labels:
-        """The labels that decide: of dev data those with the best thresholds, if asked for."""
+    def _labels_deciding(self, data: TextData) -> Labels:
+        """The task's labels; for dev data with the best thresholds, if `threshold` is `OF_DEV`."""
         labels = self.task.labels
         if self.threshold != OF_DEV or data.split.kind != "dev":
             return labels
@@ -381,13 +382,13 @@ class TextRun(Run):
         return labels.with_best_thresholds(gold, data.probabilities)
 
     def record_metadata(self, **values: Any) -> None:
-        """Writes values into the metadata of the run's checkpoints, the best one's too."""
+        """Writes values into the metadata of the run's checkpoints, including the best one."""
         for folder in (self.output_dir, f"{self.output_dir}/{BEST}"):
             path = f"{folder}/{METADATA_FILE}"
-            known = ModelMetadata.from_json_file(path)
-            recorded = dataclasses.replace(known, **values)
-            if tf.io.gfile.exists(path) and recorded != known:
-                write_text(path, recorded.to_json_string())
+            before = ModelMetadata.from_json_file(path)
+            after = dataclasses.replace(before, **values)
+            if tf.io.gfile.exists(path) and after != before:
+                write_text(path, after.to_json_string())
 
     def evaluate(self, data: TextData) -> dict[str, float]:
         """Loss and metrics of the model on a split.
@@ -405,20 +406,33 @@ class TextRun(Run):
         return self.score(data, self.predict(data))
 
     def score(self, data: TextData, logits: np.ndarray) -> dict[str, float]:
-        """Loss and metrics of the predictions for labelled data, as `evaluate`."""
-        task, ids = self.task, data.label_ids
+        """Loss and metrics of the predictions for labelled data, as `evaluate` returns them.
+
+        Args:
+          data: labelled, with the probabilities of `predict`.
+          logits: as `predict` returns them.
+        """
+        labels = self.task.labels
+        label_ids = data.label_ids
         if self.doc_stride:
-            ids = [ids[first] for first in first_windows(data.guids)]
-        loss = mean_loss(task.head, *map(task.labels.unscaled, (logits, ids)))
-        if task.labels.is_per_word:
-            ids = [example.label for example in data.examples]  # of the words, as probabilities
-        compared = self._deciding(data).for_metrics(ids, data.probabilities)
-        return {"loss": loss, "eval_loss": loss, **compute_metrics(task.metrics, *compared)}
+            label_ids = [label_ids[first] for first in first_windows(data.guids)]
+        loss = mean_loss(self.task.head, labels.unscaled(logits), labels.unscaled(label_ids))
+        if labels.is_per_word:
+            label_ids = [example.label for example in data.examples]  # by word, not by position
+        deciding = self._labels_deciding(data)
+        gold, predicted = deciding.for_metrics(label_ids, data.probabilities)
+        metrics = compute_metrics(self.task.metrics, gold, predicted)
+        return {"loss": loss, "eval_loss": loss, **metrics}
 
     def write_labeled(self, data: TextData, path: str) -> None:
-        """The predictions of a split with ids and names, beside the labels if it has them."""
-        shown = (self.task.labels, data.examples, data.probabilities)
-        write_labeled(path, *shown, with_gold=data.has_labels)
+        """Writes the predictions of a split with ids and names, and its labels if it has them."""
+        write_labeled(
+            path,
+            self.task.labels,
+            data.examples,
+            data.probabilities,
+            with_gold=data.has_labels,
+        )
 
 
 def mean_loss(head: Head, logits: np.ndarray, label_ids: Sequence[Sequence]) -> float:
@@ -426,163 +440,20 @@ def mean_loss(head: Head, logits: np.ndarray, label_ids: Sequence[Sequence]) -> 
 
     Args:
       head: of the task.
-      logits: float32 [N, ...] as the model gives them.
+      logits: float32 [N, ...], the model's.
       label_ids: of each example, as in its record.
     """
-    labels, real = np.asarray(label_ids), np.ones(len(logits), np.float32)
-    labels = labels[:, : logits.shape[1]] if logits.ndim == 3 else labels  # of words
+    labels = np.asarray(label_ids)
+    if logits.ndim == 3:  # of words: without the padding after the longest sentence
+        labels = labels[:, : logits.shape[1]]
     labels = labels.astype(np.float32 if labels.dtype.kind == "f" else np.int32)
-    batch = {"label_ids": labels, "is_real_example": real}
+    batch = {"label_ids": labels, "is_real_example": np.ones(len(logits), np.float32)}
     sums = head.loss_sums({"logits": tf.constant(logits)}, batch)
     return float(head.loss(sums, head.denominators(batch)))
 
 
-# ---------------------------------------------------------------------------- a grid
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrialFile:
-    """What a trial.json holds."""
-
-    facts: dict[str, Any]  # the settings that affect its weights
-    results: dict[str, float | None]  # None: undefined
-
-
-def train_trials(
-    run: TextRun, config: TrainingConfig, train: TextData, dev: TextData, points: Iterable[Point]
-) -> None:
-    """Trains at every point; the best model is then in the run and its folder.
-
-    Args:
-      run: the task, the initial weights and the folder.
-      config: of all trials, but for learning rate and seed.
-      train: the training data.
-      dev: what selects the best model.
-      points: learning rate and seed of each trial.
-    """
-    run.check_folder(keeps_best=False)
-    results = {}
-    for rate, seed in points:
-        schedule = dataclasses.replace(config.schedule, learning_rate=rate)
-        trial = dataclasses.replace(config, schedule=schedule, seed=seed)
-        results[rate, seed] = train_or_read(run, trial, train, dev)
-    write_sweep(results, run=run)
-    keep_best(run, results)
-    for point in results:
-        for folder in (trial_folder(run, *point), f"{trial_folder(run, *point)}/{BEST}"):
-            tf1.CheckpointFolder(folder).clear()
-
-
-def trial_folder(run: TextRun, learning_rate: float, seed: int) -> str:
-    """The folder of a trial."""
-    return f"{run.output_dir}/learning_rate_{learning_rate!r}_seed_{seed}"
-
-
-def train_or_read(
-    run: TextRun, config: TrainingConfig, train: TextData, dev: TextData
-) -> dict[str, float]:
-    """The results of a trial; one that is finished is not trained again.
-
-    Raises:
-      InputError: it was begun with other settings.
-    """
-    folder = trial_folder(run, config.schedule.learning_rate, config.seed)
-    path, latest = f"{folder}/trial.json", tf1.CheckpointFolder(folder).latest()
-    settings = run.settings_of(config, run.prepare(train), dev)
-    is_finished = tf.io.gfile.exists(path)
-    old = read_trial(path).facts if is_finished else run_settings_of(latest)
-    if other := tf1.changed_settings(old, settings):
-        received = f"{folder}, a trial with another {', '.join(other)}"
-        raise InputError(received, "the trials of this command, or an empty folder", REMEDY)
-    if not is_finished:
-        logging.info("Trial: learning rate %g, seed %d", config.schedule.learning_rate, config.seed)
-        run.train(config, train, dev, folder=folder)
-        results = {"global_step": run.step, **run.evaluate(dev)}
-        content = {"facts": settings, "results": with_null(results)}
-        write_text(path, json.dumps(content, indent=2) + "\n")
-        runtime.barrier()
-    results = with_nan(read_trial(path).results)
-    if run.metric not in results:
-        raise InputError(f"{path} without {run.metric}", "the results of a trial", REMEDY)
-    return results
-
-
-def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> None:
-    """Copies the best trial's checkpoint into the run's folder, and loads it.
-
-    Of equal ones it is that whose model is already kept, otherwise the first.
-
-    Args:
-      run: of all trials.
-      results: of each trial by learning rate and seed.
-
-    Raises:
-      InputError: its checkpoints are gone, and the folder keeps another trial's.
-    """
-    own = tf1.CheckpointFolder(run.output_dir)
-    saved = own.latest()
-    settings = run_settings_of(saved)
-    kept = settings.get("learning_rate"), settings.get("seed")
-    ranks = {point: run.rank(results[point][run.metric]) for point in results}
-    best = max(ranks, key=lambda point: (ranks[point], point == kept))
-    folder = trial_folder(run, *best)
-    logging.info("The best trial: learning rate %g, seed %d", *best)
-    if best != kept or tf1.CheckpointFolder(folder).latest():
-        if saved and not tf1.CheckpointFolder(folder).latest():  # all was done before
-            raise InputError(
-                f"{folder}, the best trial, whose model was not kept; kept was that of {kept}",
-                "a grid with the trial whose model was kept, as the best one",
-                f"give the earlier trials again, or remove {folder} to train it again",
-            )
-        reader = tf1.CheckpointReader(folder)
-        tensors = {name: reader.read(name) for name in reader.shapes}
-        run.write_model_files(own.path)
-        saved = own.save(tf1.step_of(reader.prefix), tensors)
-    run.model = dataclasses.replace(run.model, source=tf1.open_tf1(saved))
-    run.restore()
-
-
-def run_settings_of(prefix: str | None) -> dict[str, Any]:
-    """The settings of the run that wrote a checkpoint; of none nothing."""
-    return tf1.CheckpointReader(prefix).run_settings() if prefix else {}
-
-
-def read_trial(path: str) -> TrialFile:
-    """The content of a trial.json."""
-    return typed(TrialFile, read_json(path, remedy=REMEDY), source=path)
-
-
-def write_sweep(results: Mapping[Point, Mapping[str, float]], *, run: TextRun) -> None:
-    """Writes trials.tsv and trials_summary.tsv.
-
-    Args:
-      results: of every trial, by learning rate and seed.
-      run: of all; its metric is shown.
-    """
-    metric, output_dir = run.metric.removeprefix("eval_"), run.output_dir
-    names = sorted(set.intersection(*map(set, results.values())))
-    rows = [["learning_rate", "seed", *names]]
-    scores: dict[float, list[float]] = {}
-    for (rate, seed), found in results.items():
-        rows.append([f"{rate:g}", seed, *(found[name] for name in names)])
-        scores.setdefault(rate, []).append(found[run.metric])
-    write_table(f"{output_dir}/trials.tsv", rows)
-    rows = [["learning_rate", "trials", f"mean_{metric}", "deviation", "best"]]
-    for rate, values in scores.items():
-        best = max(values, key=run.rank)
-        numbers = (statistics.fmean(values), _deviation(values), best)
-        rows.append([f"{rate:g}", len(values), *(f"{number:.4f}" for number in numbers)])
-    write_table(f"{output_dir}/trials_summary.tsv", rows)
-    logging.info("eval_%s over the trials:\n%s", metric, "\n".join(aligned(rows)))
-
-
-def _deviation(values: Sequence[float]) -> float:
-    """The standard deviation of a sample; 0 for one value."""
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
 def class_weights(
-    given: str | None,
+    option: str | None,
     labels: Labels,
     train: TextData | None,
     tokenizer: FullTokenizer | None = None,
@@ -590,37 +461,43 @@ def class_weights(
     max_seq_length: int = 0,
     doc_stride: int = 0,
 ) -> tuple[float, ...]:
-    """The weight of each label, as of `TextRun`.
+    """The weight of each label in training, as of `TextRun`.
 
     Args:
-      given: --class_weights: "balanced", as of `Labels.balanced_weights`; or the path of a JSON
-        file with the weight of each label; None for none.
+      option: --class_weights: "balanced", as of `Labels.balanced_weights`; the path of a JSON file
+        with the weight of each label; or None for no weights.
       labels: with their names.
       train: the training data; None if nothing is trained.
-      tokenizer, max_seq_length, doc_stride: as for `make_features`; with a stride the windows that
-        are trained on are counted.
+      tokenizer, max_seq_length, doc_stride: as for `make_features`; with a stride, balanced weights
+        count windows.
 
     Raises:
-      InputError: the labels have no names, or the file lacks one or has another.
+      InputError: the labels have no names, or the file has other names.
     """
-    if not given or not train:
+    if not option or not train:
         return ()
     if not labels.takes_weights:
-        received = f"--class_weights={given} for the labels of {labels.head}"
+        received = f"--class_weights={option} for the labels of {labels.head}"
         raise InputError(received, "labels with names", "leave it out")
-    if given != "balanced":
-        found = typed(dict[str, float], read_json(given), source=given)
-        if found.keys() != {*labels.names} or not all(0 < w < math.inf for w in found.values()):
+    if option != "balanced":
+        by_name = typed(dict[str, float], read_json(option), source=option)
+        are_positive = all(0 < weight < math.inf for weight in by_name.values())
+        if by_name.keys() != {*labels.names} or not are_positive:
             expected = f"a weight above 0 for each of {', '.join(labels.names)}"
-            raise InputError(f"{given} with {found}", expected, "correct the file")
-        return tuple(found[name] for name in labels.names)
-    trained = [example.label for example in train.examples]
+            raise InputError(f"{option} with {by_name}", expected, "correct the file")
+        return tuple(by_name[name] for name in labels.names)
+    counted = [example.label for example in train.examples]
     if doc_stride:
         label_of = {example.guid: example.label for example in train.examples}
-        sizes = {"max_seq_length": max_seq_length, "doc_stride": doc_stride}
-        windows = make_features(train.examples, labels, tokenizer, **sizes)
-        trained = [label_of[window.guid] for window in windows]
-    weights = labels.balanced_weights(trained)
+        windows = make_features(
+            train.examples,
+            labels,
+            tokenizer,
+            max_seq_length=max_seq_length,
+            doc_stride=doc_stride,
+        )
+        counted = [label_of[window.guid] for window in windows]
+    weights = labels.balanced_weights(counted)
     named = zip(labels.names, weights, strict=True)
     shown = ", ".join(f"{name} {weight:.3g}" for name, weight in named)
     logging.info("Weights of the labels in training: %s", shown)

@@ -1,11 +1,11 @@
-"""A user's own files of sentences in words, of any form -> a row for each sentence.
+"""Files of sentences in words, of any form -> a row for each sentence.
 
     CoNLL    EU B-ORG              a word a line, an empty line between sentences
     a table  word,tag / EU,B-ORG   a word a row; empty rows or a column part sentences
     JSON     {"text_a": ["EU"], "label": ["B-ORG"]}
              {"text_a": "EU.", "spans": [{"start": 0, "end": 2, "label": "ORG"}]}
 
-A row has the cells `words`, `label` (its tags, or None) and `document`, as of `tables.conll`.
+A row has the cells `words`, `label` (the tags, or None) and `document`, as in `tables.conll`.
 """
 
 import dataclasses
@@ -25,8 +25,8 @@ from bert_tf.tasks import spans
 from bert_tf.tasks.tag_columns import CONLL_U, chosen_column, find_tags
 
 SPANS = "spans"  # the key of annotations by characters
-MOST_WORDS = 100  # of a sentence, where nothing parts sentences
-ENOUGH = 0.9  # of the lines that a separator cuts, to be a table's
+MOST_WORDS = 100  # a file without sentence borders with more words is refused
+ENOUGH = 0.9  # the share of lines with a separator that makes a file a table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +34,12 @@ class WordFile:
     """Where the words and tags of a file are.
 
     Attributes:
-      words, label: the columns; of CoNLL's format by their number, or their name in CoNLL-U.
-      sentence: a column that numbers sentences, or has something at the first word of each; None:
-        empty rows part sentences.
+      words, label: the columns; in CoNLL's format their numbers, or their names in CoNLL-U.
+      sentence: a column that numbers sentences, or is not empty at the first word of each; None:
+        empty rows separate sentences.
       id: the column of ids in JSON; None: there are none.
-      are_chosen: whether the user named the columns: else those of CoNLL's format are found.
+      are_chosen: whether the user named words, and label; otherwise CoNLL's columns are found by
+        their content.
       has_header: whether a table's first row names the columns.
       hint: the end of a remedy.
     """
@@ -65,7 +66,7 @@ class WordFile:
 def read_words(
     path: str, file: WordFile, reading: Reading | None = None, *, may_lack_tags: bool = True
 ) -> Iterator[Row]:
-    """The sentences of a file, whose content shows its form.
+    """The sentences of a file, whose form is found by its content.
 
     Args:
       path: of the file.
@@ -74,10 +75,10 @@ def read_words(
       may_lack_tags: whether a table may have no column of tags.
 
     Yields:
-      A row for each sentence; one that cannot be read has its fault.
+      A row for each sentence; one that cannot be read has a `flaw`.
 
     Raises:
-      InputError: a column is missing, or nothing parts sentences.
+      InputError: a column is missing, or nothing separates sentences.
     """
     lines = lines_in(path, reading)
     form = _form_of(lines, file)
@@ -98,30 +99,36 @@ def read_conll(path: str, reading: Reading | None = None) -> Iterator[Row]:
 
 
 def _form_of(lines: Lines, file: WordFile) -> Format:
-    """JSON, a table with the columns (or clearly a table without them), else CoNLL's format."""
+    """The form of a file: JSON, a table, or CoNLL's format.
+
+    A file is a table if its header has the columns, or if nearly all lines have a separator that is
+    no tab. Tabs alone also separate the columns of CoNLL's format.
+    """
     columns = file.columns(may_lack_tags=True)
-    is_table = file.has_header or file.sentence is not None
-    names_alone = columns if is_table else Columns({})
-    form = format_of(lines, names_alone)
+    can_find_columns = file.has_header or file.sentence is not None
+    form = format_of(lines, columns if can_find_columns else Columns({}))
     if not form.is_table or file.sentence is not None:
         return form
     head = [without_end(line) for line in lines.head() if line.strip()]
-    first = {cell.strip().strip('"') for cell in head[0].split(form.separator)} if head else set()
-    is_named = file.has_header and {*map(str, columns.needed)} <= first
-    cut = [line for line in head if form.separator in line]
-    is_cut = form.kind == CSV and len(cut) >= ENOUGH * max(len(head), 1)
-    return form if is_named or is_cut else Format(CONLL)
+    header: set[str] = set()
+    if head:
+        header = {cell.strip().strip('"') for cell in head[0].split(form.separator)}
+    has_columns = file.has_header and {*map(str, columns.needed)} <= header
+    num_separated = sum(form.separator in line for line in head)
+    is_separated = form.kind == CSV and num_separated >= ENOUGH * max(len(head), 1)
+    return form if has_columns or is_separated else Format(CONLL)
 
 
 def are_words(lines: Sequence[str], names: Collection[str] = ()) -> bool:
     """Whether a file's first lines are words with tags, in CoNLL's format.
 
-    All have as many columns; these are those of CoNLL-U, or the last one has tags, or the one
-    before: in a scheme, for a word in no entity, or of a model's names.
+    They are if all have the same number of columns, which are those of CoNLL-U, or of which the
+    last or the last but one has tags: tags of a scheme, tags for words outside of entities, or a
+    model's.
 
     Args:
       lines: without empty ones.
-      names: of a model's tags; then lines that all have one of these are words, too.
+      names: of a model's tags; then a column of these alone is enough.
     """
     rows = [line.split() for line in lines if not line.startswith(("#", DOCUMENT_MARK))]
     widths = {len(cells) for cells in rows}
@@ -130,25 +137,30 @@ def are_words(lines: Sequence[str], names: Collection[str] = ()) -> bool:
     if widths == {len(CONLL_U)}:
         return all(cells[0][0].isdecimal() for cells in rows)
     columns = (-1, -2) if min(widths) > 2 else (-1,)
-    return any(_are_tags({cells[at] for cells in rows}, names) for at in columns)
+    for column in columns:
+        cells = {row[column] for row in rows}
+        if _are_tags(cells, names):
+            return True
+    return False
 
 
 def _are_tags(cells: Collection[str], names: Collection[str]) -> bool:
-    """Whether the cells of a column are tags of words, those of a model among them."""
+    """Whether the cells of a column are tags of words; those in `names` are."""
     outside = {OUTSIDE, *OUTSIDE_ELSEWHERE}
-    others = {*cells} - outside - {*names}
-    typed = {tag for tag in others if (match := TAG.fullmatch(tag)) and match[2]}
-    if others > typed:
-        return False
-    return bool(names) or (bool(typed) and not outside.isdisjoint(cells))
+    entities = {*cells} - outside - {*names}
+    for tag in entities:
+        match = TAG.fullmatch(tag)
+        if not match or not match[2]:  # without B- or I- and a class
+            return False
+    return bool(names) or (bool(entities) and not outside.isdisjoint(cells))
 
 
 # ---------------------------------------------------------------------------- forms
 
 
 def _of_conll(lines: Lines, file: WordFile) -> Iterator[Row]:
-    """The sentences of CoNLL's format, in the columns that are named, or those that are found."""
-    numbered = ((lines.place(n), without_end(line)) for n, line in enumerate(lines, 1))
+    """The sentences of CoNLL's format, in columns that are named or found by their content."""
+    numbered = ((lines.place(number), without_end(line)) for number, line in enumerate(lines, 1))
     choose = functools.partial(choice_of, lines.name, file)
     for cells, places in read_sentences(lines.name, numbered, choose):
         yield Row(places[0], cells, places)
@@ -157,15 +169,23 @@ def _of_conll(lines: Lines, file: WordFile) -> Iterator[Row]:
 def choice_of(
     source: str, file: WordFile, rows: Sequence[Sequence[str]], are_counted: bool
 ) -> Choice:
-    """Which columns of CoNLL's format are the words and the tags."""
+    """Which columns of CoNLL's format have the words and the tags.
+
+    Args:
+      source: the file, for messages.
+      file: the columns that the user named.
+      rows: the columns of each word.
+      are_counted: whether the first column counts words.
+    """
     width = len(rows[0])
-    has_words, has_tags = file.are_chosen
-    words = 1 if are_counted else 0
-    if has_words:
+    words_are_chosen, tags_are_chosen = file.are_chosen
+    first = 1 if are_counted else 0
+    words = first
+    if words_are_chosen:
         words = chosen_column(source, file.words, width, flag="text_a_column").position
-    if has_tags:
+    if tags_are_chosen:
         column = chosen_column(source, file.label, width)
-    elif width - (1 if are_counted else 0) == 1:
+    elif width - first == 1:
         return Choice(words, None)
     else:
         column = find_tags(source, rows, are_counted=are_counted)
@@ -175,7 +195,7 @@ def choice_of(
 def sentences_of(rows: Iterable[Row], file: WordFile, path: str) -> Iterator[Row]:
     """The sentences of a table with a word a row."""
     words: list[Row] = []
-    sentence = ""
+    sentence = ""  # the last value in the column of sentences
     are_parted = file.sentence is not None
     for row in rows:
         cells = row.cells
@@ -197,7 +217,7 @@ def sentences_of(rows: Iterable[Row], file: WordFile, path: str) -> Iterator[Row
 
 
 def _sentence(rows: Sequence[Row]) -> Iterator[Row]:
-    """The row of a sentence, from those of its words; or the faults of those that are bad."""
+    """The row of a sentence, from the rows of its words; or those of them that have a flaw."""
     flaws = [row for row in rows if row.flaw]
     if flaws or not rows:
         yield from flaws
@@ -225,7 +245,7 @@ def _of_json(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _of_text(row: Row, text: str, words: Sequence[spans.PlacedWord]) -> Row:
-    """The words and tags of a text with spans; without any, the words alone."""
+    """The row of a text with spans: its words and tags; without spans, the words alone."""
     value = row.value.get(SPANS, row.cells.get("label"))
     tags = None
     if value is not None:

@@ -23,7 +23,7 @@ from bert_tf.checkpoints.metadata import ModelMetadata, Weights
 from bert_tf.checkpoints.tf1 import changed_settings, check_finished_run, is_finished
 from bert_tf.config import BertConfig
 from bert_tf.serving import predictor, rows
-from bert_tf.tasks import text_run
+from bert_tf.tasks import trials
 from bert_tf.tokenization.wordpiece import FullTokenizer
 from bert_tf.training import best
 
@@ -174,7 +174,7 @@ def run_settings(folder: pathlib.Path) -> Reader:
         is_finished(prefix)
         with contextlib.suppress(KeyError):  # a setting that the run did not have
             check_finished_run(prefix, RUN)
-        found = text_run.read_trial(str(folder / "trial.json"))
+        found = trials.read_trial(str(folder / "trial.json"))
         changed_settings(found.facts, RUN)
         assert all(math.isfinite(value) for value in found.results.values())
         for step, value in best.read_evaluations(str(folder / "evaluations.json")).items():

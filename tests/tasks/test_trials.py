@@ -11,20 +11,20 @@ from scripted_run import DEV, TRAIN, ScriptedRun, make_config, saved_settings
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.tf1 import changed_settings
 from bert_tf.errors import InputError
-from bert_tf.tasks import text_run
+from bert_tf.tasks import text_run, trials
 
 
 @pytest.mark.parametrize("other", ["train_data", "hidden_dropout_prob"])
 def test_an_unfinished_trial_of_other_data_or_configuration_is_refused(tmp_path, other):
     run, config, train = ScriptedRun(tmp_path), make_config(), TRAIN
-    folder = tf1.CheckpointFolder(text_run.trial_folder(run, 3e-5, 5))
+    folder = tf1.CheckpointFolder(trials.trial_folder(run, 3e-5, 5))
     folder.save(4, run.state(4, run.settings_of(config, TRAIN, DEV)))
     if other == "train_data":
         train = types.SimpleNamespace(**vars(TRAIN) | {"digest": "t2"})
     else:
         config = make_config(run_settings={"hidden_dropout_prob": 0.4})
     with pytest.raises(InputError, match=f"a trial with another {other}"):
-        text_run.train_or_read(run, config, train, DEV)
+        trials.train_or_read(run, config, train, DEV)
 
 
 def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
@@ -48,21 +48,21 @@ def test_elsewhere_the_first_weights_may_lie_at_another_place(monkeypatch):
 )
 def test_the_best_trial_is_kept(tmp_path, monkeypatch, scores, kept, best):
     run, opened = ScriptedRun(tmp_path), []
-    monkeypatch.setattr(text_run.tf1, "open_tf1", opened.append)
-    monkeypatch.setattr(text_run.dataclasses, "replace", lambda model, **_: model)
+    monkeypatch.setattr(trials.tf1, "open_tf1", opened.append)
+    monkeypatch.setattr(trials.dataclasses, "replace", lambda model, **_: model)
     monkeypatch.setattr(run, "restore", lambda: None)
     if kept:
         settings = {"learning_rate": kept, "seed": 5}
         tf1.CheckpointFolder(tmp_path).save(9, run.state(9, settings))
     for rate in scores if best else ():
-        folder = tf1.CheckpointFolder(text_run.trial_folder(run, rate, 5))
+        folder = tf1.CheckpointFolder(trials.trial_folder(run, rate, 5))
         folder.save(10, run.state(10, {"learning_rate": rate, "seed": 5}))
     results = {(rate, 5): {"eval_accuracy": score} for rate, score in scores.items()}
     if best is None:
         with pytest.raises(InputError, match=r"whose model was not kept; kept .*\(3e-05, 5\)"):
-            text_run.keep_best(run, results)
+            trials.keep_best(run, results)
         return
-    text_run.keep_best(run, results)
+    trials.keep_best(run, results)
     assert saved_settings(tmp_path)["learning_rate"] == best
     assert opened == [f"{tmp_path}/model.ckpt-10"]
 
@@ -81,7 +81,7 @@ def test_results_of_a_trial_that_are_damaged(tmp_path, content):
     path.parent.mkdir()
     path.write_text(content)
     with pytest.raises(InputError, match=str(path)):
-        text_run.train_or_read(run, make_config(), TRAIN, DEV)
+        trials.train_or_read(run, make_config(), TRAIN, DEV)
 
 
 def test_tables_of_a_sweep(tmp_path):
@@ -90,7 +90,7 @@ def test_tables_of_a_sweep(tmp_path):
         point: {"eval_f1": score, "global_step": 30, "loss": 1 - score}
         for point, score in scores.items()
     }
-    text_run.write_sweep(results, run=run_of("eval_f1", tmp_path))
+    trials.write_sweep(results, run=run_of("eval_f1", tmp_path))
     assert (tmp_path / "trials.tsv").read_text() == (
         "learning_rate\tseed\teval_f1\tglobal_step\tloss\n"
         "5e-05\t7\t0.5\t30\t0.5\n"
@@ -114,7 +114,7 @@ def run_of(metric: str, folder) -> Any:
 
 def test_the_least_loss_is_the_best(tmp_path):
     results = {(5e-5, seed): {"eval_loss": loss} for seed, loss in ((1, 0.5), (2, 0.25))}
-    text_run.write_sweep(results, run=run_of("eval_loss", tmp_path))
+    trials.write_sweep(results, run=run_of("eval_loss", tmp_path))
     last = (tmp_path / "trials_summary.tsv").read_text().splitlines()[-1]
     assert last.endswith("\t0.2500")
     assert run_of("eval_loss", "").rank(math.nan) == -math.inf
@@ -123,7 +123,7 @@ def test_the_least_loss_is_the_best(tmp_path):
 def test_tables_with_undefined_scores(tmp_path):
     scores = {(5e-5, 7): math.nan, (5e-5, 8): -0.25, (5e-5, 9): math.nan, (2e-5, 7): math.nan}
     results = {point: {"eval_spearman": score} for point, score in scores.items()}
-    text_run.write_sweep(results, run=run_of("eval_spearman", tmp_path))
+    trials.write_sweep(results, run=run_of("eval_spearman", tmp_path))
     rows = [row.split("\t") for row in (tmp_path / "trials_summary.tsv").read_text().splitlines()]
     assert rows[1:] == [
         ["5e-05", "3", "nan", "nan", "-0.2500"], ["2e-05", "1", "nan", "0.0000", "nan"],

@@ -8,7 +8,7 @@ from scripted_run import DEV, TRAIN, ScriptedRun, make_config, saved_settings
 from bert_tf.checkpoints import tf1
 from bert_tf.checkpoints.metadata import ModelMetadata
 from bert_tf.errors import InputError
-from bert_tf.tasks import text_run
+from bert_tf.tasks import trials
 from bert_tf.training.best import BestCheckpoint
 from bert_tf.training.evaluation import StopTraining
 from bert_tf.training.fine_tuning import optimizer_of
@@ -216,4 +216,4 @@ def test_the_best_checkpoint_of_another_run_is_not_taken_over(tmp_path):
     with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
         run.train(make_config(intervals=Intervals()), TRAIN, DEV)
     with pytest.raises(InputError, match="best checkpoint of a single run with --eval_steps"):
-        text_run.train_trials(run, make_config(), TRAIN, DEV, [(3e-5, 5)])
+        trials.train_trials(run, make_config(), TRAIN, DEV, [(3e-5, 5)])
