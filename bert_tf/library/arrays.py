@@ -14,7 +14,7 @@ from absl import logging
 
 from bert_tf.data.grouping import LENGTHS
 from bert_tf.errors import InputError
-from bert_tf.library.text_models import Arrays, column_of
+from bert_tf.library.arguments import FitArrays, items_of
 from bert_tf.squad.data import article_of_row, parse_squad, training_examples
 from bert_tf.squad.windows import WindowSizes, record_values, training_windows
 from bert_tf.tokenization.layer import Tokenizer
@@ -172,7 +172,7 @@ def of_words(
     x: Any,
     y: Any,
     sample_weight: Any,
-) -> Arrays:
+) -> FitArrays:
     """Lists of words as ids [B, S] and word_positions [B, W]; tags and weights, [B, W] each.
 
     Args:
@@ -186,7 +186,7 @@ def of_words(
       InputError: as `WordModel.read`.
     """
     sentences: list[Any] = []
-    for row, sentence in enumerate(column_of(x) or ()):
+    for row, sentence in enumerate(items_of(x) or ()):
         sentences.append(_words(row, sentence))
     if not any(sentences):
         received = f"{shown(x)}, of type {type(x).__name__}, as sentences"
@@ -194,7 +194,7 @@ def of_words(
     inputs, is_word = _inputs_of_words(tokenizer, sentences)
     if y is None:
         return inputs, None, sample_weight
-    tags = column_of(y)
+    tags = items_of(y)
     if tags is None or len(tags) != len(sentences):
         received = f"{len(sentences)} sentences and {shown(y)} as tags"
         if tags is not None:
@@ -215,7 +215,7 @@ def _numbers_of_tags(
       InputError: they are not a list of one for each word, or a tag is unknown.
     """
     received = f"the tags {shown(tags)} of sentence {row}, {shown(words)}"
-    names = None if isinstance(tags, str | bytes) else column_of(tags)
+    names = None if isinstance(tags, str | bytes) else items_of(tags)
     if names is None or len(names) != len(words):
         raise InputError(received, "one for each word", "correct the tags")
     try:
@@ -226,7 +226,7 @@ def _numbers_of_tags(
 
 def _words(row: int, sentence: Any) -> list[str | bytes]:
     """The words of a sentence; raises `InputError` if it is not a list of words."""
-    words = None if isinstance(sentence, str | bytes) else column_of(sentence)
+    words = None if isinstance(sentence, str | bytes) else items_of(sentence)
     if words is None or not all(isinstance(word, str | bytes) for word in words):
         received = f"{shown(sentence)} as sentence {row}, counted from 0"
         raise InputError(received, "a list of words", "split it into words: text.split()")
@@ -288,7 +288,7 @@ def _weights_of_words(
 
 def of_questions(
     tokenizer: FullTokenizer, sizes: Mapping[str, int], x: Any, y: Any, sample_weight: Any
-) -> Arrays:
+) -> FitArrays:
     """Windows of (questions, contexts) [B, S], and where their answers begin and end [B].
 
     Raises:
@@ -302,7 +302,7 @@ def of_questions(
         received = "questions without answers" if y is None else "questions with weights"
         remedy = "save the model and ask bert_tf.Predictor(path), which joins windows"
         raise InputError(received, "answers to train on", remedy)
-    answers = column_of(y)
+    answers = items_of(y)
     if answers is None or not 0 < len(answers) == len(questions):
         received = f"{len(questions)} questions and {shown(y)} as answers"
         raise InputError(received, "a list with an answer for each", "correct one of them")

@@ -20,7 +20,7 @@ import importlib
 import re
 import reprlib
 import types
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import keras
@@ -28,12 +28,18 @@ import numpy as np
 from absl import logging
 
 from bert_tf.errors import InputError
+from bert_tf.library.arguments import (
+    FitArrays,
+    is_of_ids,
+    is_of_numbers,
+    is_stream,
+    items_of,
+)
 from bert_tf.modeling.inputs import check_inputs
 from bert_tf.modeling.models import BertModel
 from bert_tf.training.plan import steps_of_fit
 
 OF_FIT = "_use_cached_eval_dataset"  # an argument that only Keras's `fit` gives to `evaluate`
-Arrays = tuple[Any, Any, Any]  # x, y, sample_weight
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")
@@ -167,7 +173,7 @@ class TextModel(BertModel):
 
     # ------------------------------------------------------------------------ texts and labels
 
-    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
+    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> FitArrays:
         """Texts as ids, labels as numbers (without labels None), and the weights.
 
         Raises:
@@ -181,9 +187,9 @@ class TextModel(BertModel):
         """The argument of `predict` as arrays that the model takes, or as a dataset of them."""
         if hasattr(x, "element_spec"):
             return self._dataset(x)
-        if _is_stream(x):
+        if is_stream(x):
             return x
-        if not _is_of_ids(x):
+        if not is_of_ids(x):
             x = self.read(x)[0]
         named = check_inputs(self, x)
         if not isinstance(x, Mapping):
@@ -193,11 +199,11 @@ class TextModel(BertModel):
             arrays[name] = value if hasattr(value, "shape") else np.asarray(value)
         return arrays
 
-    def _arrays(self, x: Any, y: Any, sample_weight: Any, class_weight: Any = None) -> Arrays:
+    def _arrays(self, x: Any, y: Any, sample_weight: Any, class_weight: Any = None) -> FitArrays:
         """The arguments of `fit` as arrays: inputs, labels, and a weight for each label."""
         if hasattr(x, "element_spec"):
             return self._dataset(x, class_weight), y, sample_weight
-        if _is_stream(x):
+        if is_stream(x):
             if class_weight is not None:
                 received = f"class_weight with a {type(x).__name__}"
                 remedy = "give a weight for each row in the batches, or a tf.data dataset"
@@ -205,7 +211,7 @@ class TextModel(BertModel):
             return x, y, sample_weight
         if y is None and not (self.compiled and self.loss is None):
             raise InputError("y=None", "labels, or a dataset that has them", "give y")
-        if _is_of_ids(x):
+        if is_of_ids(x):
             y = None if y is None else self._numbers(y)
         else:
             x, y, sample_weight = self.read(x, y, sample_weight)
@@ -219,7 +225,7 @@ class TextModel(BertModel):
         """validation_data as arrays."""
         if hasattr(data, "element_spec"):
             return self._dataset(data)
-        if _is_stream(data):
+        if is_stream(data):
             return data
         if not isinstance(data, tuple | list) or not 2 <= len(data) <= 3:
             received = f"validation_data={reprlib.repr(data)}"
@@ -315,7 +321,7 @@ class TextModel(BertModel):
 
     def _array_of_labels(self, y: Any) -> np.ndarray:
         """Labels in a list or a column, by name or number, as an array of numbers."""
-        labels = column_of(y)
+        labels = items_of(y)
         if labels is None:
             received = f"labels of type {type(y).__name__}: {reprlib.repr(y)}"
             raise InputError(received, "a list, an array or a column", "give one label a row")
@@ -483,7 +489,7 @@ class WordModel(TextModel):
         )
         return {"loss": loss, "weighted_metrics": ["accuracy"]}
 
-    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
+    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> FitArrays:
         """Lists of words as ids [B, S] and word_positions [B, W], tags and weights [B, W].
 
         Raises:
@@ -525,45 +531,13 @@ class QuestionModel(TextModel):
             losses[name] = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         return {"loss": losses, "loss_weights": dict.fromkeys(losses, 0.5)}
 
-    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> Arrays:
+    def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> FitArrays:
         """Windows of (questions, contexts), and where their answers are.
 
         Raises:
           InputError: an answer is not as in SQuAD's files, or no answer is in its context.
         """
         return _arrays_module().of_questions(self.tokenizer, self.sizes, x, y, sample_weight)
-
-
-# ---------------------------------------------------------------------------- kinds of arguments
-
-
-def is_of_numbers(x: Any) -> bool:
-    """Whether x is an array, a tensor or a column of numbers."""
-    kind = str(getattr(x, "dtype", ""))
-    return hasattr(x, "shape") and re.search("int|float|bool", kind, re.IGNORECASE) is not None
-
-
-def column_of(x: Any) -> list[Any] | None:
-    """The items of a list, an array or a column; [x] of a single text; None of anything else."""
-    if isinstance(x, str | bytes):
-        return [x]
-    if isinstance(x, Mapping) or not (hasattr(x, "__len__") and hasattr(x, "__getitem__")):
-        return None
-    return list(x.numpy()) if hasattr(x, "numpy") else list(x)
-
-
-def _is_of_ids(x: Any) -> bool:
-    """Whether x is the inputs of a model: ids, or inputs by name or in a list."""
-    if isinstance(x, Mapping):
-        return "input_ids" in x
-    parts = keras.tree.flatten(x)
-    return bool(parts) and all(map(is_of_numbers, parts))
-
-
-def _is_stream(x: Any) -> bool:
-    """Whether x yields batches: a generator, a PyDataset, a loader of PyTorch."""
-    is_iterable = isinstance(x, Iterable) and not hasattr(x, "__getitem__")
-    return isinstance(x, keras.utils.PyDataset) or (is_iterable and not isinstance(x, Collection))
 
 
 def _refuse_setting_rates(callbacks: Any, optimizer: keras.Optimizer) -> None:
