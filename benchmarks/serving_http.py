@@ -353,7 +353,7 @@ def contender(options) -> None:
     message = f"served at {url_of(listener, address)}v1"
     tell = functools.partial(print, message, file=sys.stderr, flush=True)
     application = Application(model, "m", callers=Callers(address))
-    HttpServer(application, listener, started=tell).serve_to_end()
+    HttpServer(application, listener, on_started=tell).serve_to_end()
 
 
 if __name__ == "__main__":

@@ -62,15 +62,15 @@ def text_lines_of(
       blocks: the bytes of the text.
       name: the text's name, for messages.
       limit: the most bytes of a line.
-      encoding: see `bert_tf.options.Reading`. None: the user has no such option. "": the user has
-        not set it; NUL bytes are then refused, for the text may be in UTF-16.
+      encoding: see `bert_tf.options.Reading`. With "" NUL bytes are refused, for the text may be in
+        UTF-16: the user has the option, and has not set it. None: there is no such option.
       encoding_errors: see `Reading`.
       counts: gets the numbers of `replaced_characters` and `lines_with_replaced_characters`.
         Without it a warning after the last line gives them.
 
     Raises:
       InputError: the file is a binary one, the encoding is unknown, or a line is longer than
-        `limit`, cannot be decoded, or has a control character that shows another encoding.
+        `limit`, cannot be decoded, or has a control character that is typical of another encoding.
     """
     blocks = iter(blocks)
     beginning = _beginning(blocks)
@@ -80,16 +80,16 @@ def text_lines_of(
     parts: list[bytes] = []  # of a line whose end has not arrived
     number = 1
     for block in decoder.with_plain_line_feeds(blocks):
-        pieces = block.split(b"\n")
-        num_ended = len(pieces) - 1  # the last piece is the beginning of a line
-        for place, piece in enumerate(pieces):
-            parts.append(piece)
+        segments = block.split(b"\n")
+        num_ended = len(segments) - 1  # the last segment is the beginning of a line
+        for index, segment in enumerate(segments):
+            parts.append(segment)
             if sum(map(len, parts)) > limit:
                 received = f"{name}, line {number}, which is longer than {limit} bytes"
                 raise InputError(received, "lines of text", "split the line, or correct the path")
-            if place < num_ended:
+            if index < num_ended:
                 line = b"".join([*parts, b"\n"])
-                following = itertools.islice(pieces, place + 1, num_ended)
+                following = itertools.islice(segments, index + 1, num_ended)  # for an error
                 yield decoder.decode(line, number, following)
                 parts.clear()
                 number += 1

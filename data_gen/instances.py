@@ -225,32 +225,33 @@ class InstanceMaker:
         return np.frombuffer(b"".join(rows), TOKEN_TYPE).reshape(len(pairs), -1) & ID_BITS
 
     def make_rows(self, pairs: Sequence[Pair], masked: Sequence[Masked]) -> np.ndarray:
-        """Rows [B] of B pairs and of how `mask` has masked each.
+        """A row for each of B pairs and what `mask` drew for it: an array of `row_type` [B].
 
-        In the comments M is the number of masked tokens of all pairs.
+        M is the number of masked tokens of all pairs.
         """
         settings = self._settings
         input_ids = self.input_ids(pairs)  # [B, S]
-        position = np.fromiter(_chained(drawn.positions for drawn in masked), np.int64)  # [M]
-        choice = np.fromiter(_chained(drawn.choices for drawn in masked), np.int64)  # [M]
+        all_positions = np.fromiter(_chained(drawn.positions for drawn in masked), np.int64)  # [M]
+        choices = np.fromiter(_chained(drawn.choices for drawn in masked), np.int64)  # [M]
         num_masked = np.array([len(drawn.choices) for drawn in masked])  # [B]
-        first = np.cumsum(num_masked) - num_masked  # each pair's first masked token, [B]
+        offsets = np.cumsum(num_masked) - num_masked  # each pair's first masked token, [B]
         pair_number = np.repeat(np.arange(len(pairs)), num_masked)  # [M]
-        number_in_pair = np.arange(len(pair_number)) - np.repeat(first, num_masked)  # [M]
+        number_in_pair = np.arange(len(pair_number)) - np.repeat(offsets, num_masked)  # [M]
 
         absent = settings.max_seq_length  # is sorted last, and becomes 0
         positions = np.full((len(pairs), settings.max_predictions_per_seq), absent)  # [B, P]
-        positions[pair_number, number_in_pair] = position
+        positions[pair_number, number_in_pair] = all_positions
         positions.sort(axis=1)
         is_position = positions < absent
         positions *= is_position
 
         rows = np.zeros(len(pairs), self.row_type)
         rows["positions"] = positions
+        # The labels are the ids before any is replaced.
         rows["labels"] = np.take_along_axis(input_ids, positions, 1) * is_position
-        is_changed = choice != UNCHANGED
-        shown = np.where(choice == MASKED, self._mask_id, self._vocab_ids[choice])
-        input_ids[pair_number[is_changed], position[is_changed]] = shown[is_changed]
+        is_changed = choices != UNCHANGED
+        shown = np.where(choices == MASKED, self._mask_id, self._vocab_ids[choices])
+        input_ids[pair_number[is_changed], all_positions[is_changed]] = shown[is_changed]
         rows["input_ids"] = input_ids
         rows["lengths"] = [pair.lengths for pair in pairs]
         rows["num_masked"] = num_masked

@@ -56,27 +56,27 @@ def mask(
     draws for itself, in whole-word masking too.
 
     Args:
-      pair: the tokens between [CLS], [SEP] and [SEP], which are never masked.
+      pair: the tokens of both texts; [CLS] and [SEP], which are never masked, stand around them.
       settings: how many tokens are masked, whole words or not, and the shares.
       is_continuation: bool [ids], whether the piece with this id begins with ##.
       num_pieces: V, from which random pieces are drawn.
       rng: the source of all random numbers.
     """
     length_a, length_b = pair.lengths
-    number = number_to_mask(length_a + length_b + NUM_SPECIAL_TOKENS, settings)
+    num_to_mask = number_to_mask(length_a + length_b + NUM_SPECIAL_TOKENS, settings)
     positions = maskable_positions(length_a, length_b)
     if not settings.do_whole_word_mask:
         shuffle(positions, rng)
-        positions = positions[:number]
+        positions = positions[:num_to_mask]
         return Masked(positions, [choose(settings, num_pieces, rng) for _ in positions])
     tokens = np.frombuffer(pair.tokens_a + pair.tokens_b, TOKEN_TYPE)
     if settings.words_from_spaces:
-        continues = tokens & CONTINUES_WORD != 0
+        continues = (tokens & CONTINUES_WORD) != 0  # a bit of the id
     else:
         continues = is_continuation[tokens]
     words = words_of(positions, continues)
     shuffle(words, rng)
-    positions = [*itertools.chain.from_iterable(choose_words(words, number))]
+    positions = [*itertools.chain.from_iterable(choose_words(words, num_to_mask))]
     return Masked(positions, [choose(settings, num_pieces, rng) for _ in positions])
 
 

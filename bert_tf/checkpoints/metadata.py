@@ -69,10 +69,10 @@ class ModelMetadata:
     """Facts about a model beside its sizes and weights; None means unknown.
 
     Roles of fields:
-      of_part: a layer, the labels or the tokenizer of a Keras model has the value.
+      of_part: a Keras model stores the value in its tokenizer, its labels or a layer.
       of_weights: the value belongs to these weights, and does not hold after further training.
-      of_sequences: it says how texts become sequences.
-      of_windows: it says how long texts become several sequences.
+      of_sequences: it says how a text is made a sequence.
+      of_windows: it says how a long text is split into windows.
 
     Raises:
       InputError: a value has the wrong type or is out of range.
@@ -84,7 +84,7 @@ class ModelMetadata:
     strip_accents: bool | None = declared(None, of_part=True)
     # Pieces that the tokenizer keeps whole wherever a text has them; None: none is known.
     never_split: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
-    # Pieces that it keeps whole wherever a normalized text has them; None: as far as known, none.
+    # The same in normalized text: without capitals and accents, if the model has none.
     added_words: tuple[str, ...] | None = declared(None, filled=True, distinct=True, of_part=True)
     # The class in transformers, such as BertForMaskedLM.
     architecture: str | None = declared(None, filled=True, of_part=True)
@@ -99,8 +99,8 @@ class ModelMetadata:
     origin: str | None = declared(None, filled=True)  # hf:OWNER/NAME@COMMIT of the first weights
     # Which task, where an architecture is used for several.
     task: str | None = declared(None, choices=NAMES, remedy=_OWN_HEAD)
-    # As the model was trained:
-    pairs: bool | None = None  # on pairs of texts
+    # What follows is as the model was trained.
+    pairs: bool | None = None  # whether on pairs of texts
     # The columns of its texts: names, or positions in files without a header.
     columns: tuple[str | int, ...] | None = declared(None, filled=True, distinct=True)
     score_mean: float | None = None  # regression: the weights give (score - mean) / deviation

@@ -188,22 +188,23 @@ def add_pieces(weights: Weights, pieces: Sequence[str], *, seed: int = 12345) ->
     Raises:
       InputError: there is no vocabulary, it already has a piece, or a piece is given twice.
     """
-    known = weights.pieces or ()
-    if not known:
+    old_pieces = weights.pieces or ()
+    if not old_pieces:
         received = f"--extra_tokens for {weights.path} without a vocabulary"
         raise InputError(received, "the vocabulary to add to", "name it with --vocab_file")
-    if wrong := [piece for piece in pieces if piece in known or pieces.count(piece) > 1]:
-        received = f"--extra_tokens with {', '.join(map(repr, wrong))}"
+    not_new = [piece for piece in pieces if piece in old_pieces or pieces.count(piece) > 1]
+    if not_new:
+        received = f"--extra_tokens with {', '.join(map(repr, not_new))}"
         raise InputError(received, "tokens that are new, each once", "leave them out")
     old_rows, width = weights.shapes[WORD_TABLE]
     stddev = weights.config.initializer_range if weights.config else 0.02
-    # Other pieces, of a later call say, get other vectors.
+    # The seed depends on the pieces, so that a second call does not draw the same vectors.
     seed_of_pieces = zlib.crc32("\n".join(pieces).encode(), seed % 2**32)
     draw = keras.initializers.TruncatedNormal(stddev=stddev, seed=seed_of_pieces)
     vectors = np.asarray(draw((len(pieces), width)))
-    num_rows = max(old_rows, len(known) + len(pieces))
-    longer = _with_rows(weights, num_rows, dict(enumerate(vectors, len(known))))
-    return dataclasses.replace(longer, pieces=(*known, *pieces))
+    num_rows = max(old_rows, len(old_pieces) + len(pieces))
+    extended = _with_rows(weights, num_rows, dict(enumerate(vectors, len(old_pieces))))
+    return dataclasses.replace(extended, pieces=(*old_pieces, *pieces))
 
 
 def extend_positions(weights: Weights, positions: int) -> Weights:

@@ -39,12 +39,12 @@ def run(main: Callable[[Any], None]) -> None:
         remedy = "leave >&- out; >/dev/null discards what is printed"
         raise InputError("a closed standard output", "one that can be written", remedy)
     cls = options_class(main)
-    asked = {word.partition("=")[0] for word in sys.argv[1:]}
-    if asked & (HELP | ALL_HELP):
+    flags = {word.partition("=")[0] for word in sys.argv[1:]}
+    if flags & (HELP | ALL_HELP):
         from bert_tf.cli.command_line import further_flags, page  # only --help needs them
 
         print(page(about(main), cls), flush=True)
-        if asked & ALL_HELP:
+        if flags & ALL_HELP:
             print(further_flags(), flush=True)
         return
     from bert_tf.cli.flags import parse
@@ -53,6 +53,7 @@ def run(main: Callable[[Any], None]) -> None:
     options.prepare()
     if getattr(sys.modules[main.__module__], "LOADS_TENSORFLOW", True):
         runtime.load_tensorflow()
+    # absl gets the program's name alone: the options are parsed already.
     app.run(lambda _: run_to_end(main, options), flags_parser=lambda words: words[:1])
 
 

@@ -73,7 +73,7 @@ def main(options: Serve) -> None:
     where = f", with a page at {root}" if page else ""
     message = f"{options.path} is served at {url}{where} (Ctrl-C stops it)"
     tell = functools.partial(print, message, file=sys.stderr, flush=True)
-    Server(application, listener, limits=options.limits, started=tell).serve_to_end()
+    Server(application, listener, limits=options.limits, on_started=tell).serve_to_end()
 
 
 def require_packages() -> None:

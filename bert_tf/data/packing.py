@@ -57,7 +57,7 @@ ATTENTION = 400
 
 
 class DealtSampler:
-    """Another sampler's rows, dealt to the batches of a window so that their lengths sum alike.
+    """Another sampler's rows, dealt to the batches of a window so that all have similar lengths.
 
     A window has the rows that the other sampler has there, in another order. It ends at the latest
     with the last whole batch of an epoch, so that a run may end after any epoch:
@@ -78,9 +78,9 @@ class DealtSampler:
 
         Args:
           sampler: decides which rows a window has.
-          lengths: of each row, int [rows].
-          batch_size: B.
-          window: batches of a window.
+          lengths: the length of each row, int [rows].
+          batch_size: the rows of a batch.
+          window: the batches of a window.
           once: whether there is one epoch; its last batch, if short, is left as it is.
         """
         self._sampler = sampler
@@ -88,7 +88,7 @@ class DealtSampler:
         self._batch_size = batch_size
         self._window_batches = window
         self._once = once
-        self._window = functools.lru_cache(maxsize=1)(self._make_window)
+        self._latest_window = functools.lru_cache(maxsize=1)(self._make_window)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """As of `Sampler`."""
@@ -107,7 +107,7 @@ class DealtSampler:
             end = begin + 1
         else:
             end = min(begin + self._window_batches, end_batch)
-        return self._window(begin, end)[position - begin * batch_size :]
+        return self._latest_window(begin, end)[position - begin * batch_size :]
 
     def _make_window(self, begin: int, end: int) -> np.ndarray:
         """The rows of batches `begin` to `end` - 1, dealt."""

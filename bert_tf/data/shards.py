@@ -390,19 +390,19 @@ def find_blocks(file: BinaryIO, num_bytes: int) -> BlockIndex | None:
     """
     builder = record_files.IndexBuilder()
     position = 0  # where the next record begins
-    data = b""  # what was read last,
-    data_begin = 0  # and the position where it begins
-    last_length = -LENGTH_BYTES  # the last position whose length is in `data`
+    data = b""  # what was read last
+    data_position = 0  # where it begins in the file
+    last_position = -LENGTH_BYTES  # the last position at which `data` has a whole length
     while position < num_bytes:
-        if position > last_length:
+        if position > last_position:
             file.seek(position)
             data = file.read(files.READ_BYTES)
-            data_begin = position
-            last_length = data_begin + len(data) - LENGTH_BYTES
-            if position > last_length:
+            data_position = position
+            last_position = data_position + len(data) - LENGTH_BYTES
+            if position > last_position:  # the file ends within a length
                 return None
-        begin = position - data_begin
-        record_bytes = int.from_bytes(data[begin : begin + LENGTH_BYTES], "little")
+        offset = position - data_position
+        record_bytes = int.from_bytes(data[offset : offset + LENGTH_BYTES], "little")
         if record_bytes > LONGEST_RECORD:
             return None
         builder.add(record_bytes)

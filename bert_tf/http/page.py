@@ -54,7 +54,7 @@ class Page:
         return {name: self._metadata[name] for name in shown} | {
             "name": self._model.path.rstrip("/").rsplit("/", 2)[-2:],
             "texts": [
-                {"name": name, "what": what, "isList": self._rows.is_list[name]}
+                {"name": name, "what": what, "isList": self._rows.is_list_by_name[name]}
                 for name, what in self._metadata["texts"].items()
             ],
             "mostBytes": MOST_BYTES,

@@ -80,20 +80,20 @@ class Server(uvicorn.Server):
         listener: socket.socket,
         *,
         limits: Limits | None = None,
-        started: Callable[[], None] = lambda: None,
+        on_started: Callable[[], None] = lambda: None,
     ):
         """Configures uvicorn.
 
         Args:
           application: answers requests.
           listener: a bound socket, as from `bound`.
-          limits: of connections and of the end; None: the defaults.
-          started: is called once the port is open.
+          limits: on connections and on the time to shut down; None: the defaults.
+          on_started: is called once the port is open.
         """
         self._limits = limits or Limits()
         self._application = application
         self._listener = listener
-        self._started = started
+        self._on_started = on_started
         config = uvicorn.Config(
             application,
             loop="asyncio",
@@ -103,7 +103,7 @@ class Server(uvicorn.Server):
             log_config=None,
             log_level="error",  # mistakes of clients are not logged
             access_log=False,
-            proxy_headers=False,  # any client could write them
+            proxy_headers=False,  # any client could forge them
             server_header=False,
             timeout_keep_alive=self._limits.keep_alive_seconds,
             timeout_graceful_shutdown=self._limits.drain_seconds + SECONDS_TO_REFUSE,
@@ -130,7 +130,7 @@ class Server(uvicorn.Server):
         """Opens the port."""
         await super().startup(sockets)
         self._watching = asyncio.create_task(self._end_stalled())
-        self._started()
+        self._on_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the server once all requests are answered."""

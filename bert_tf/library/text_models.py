@@ -483,14 +483,14 @@ class WordModel(TextModel):
     """A model that `fit` trains on lists of words and of tags: logits [B, W, C] of each word."""
 
     def compile_options(self) -> dict[str, Any]:
-        """Loss and metrics, as arguments of `compile`: means over words."""
+        """Loss and metrics, as arguments of `compile`: averaged over words."""
         loss = keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction="mean_with_sample_weight"
         )
         return {"loss": loss, "weighted_metrics": ["accuracy"]}
 
     def read(self, x: Any, y: Any = None, sample_weight: Any = None) -> FitArrays:
-        """Lists of words as ids [B, S] and word_positions [B, W], tags and weights [B, W].
+        """Lists of words as ids [B, S] and word_positions [B, W]; tags and weights as [B, W].
 
         Raises:
           InputError: a sentence is not a list of words or is too long, or the number of its tags

@@ -214,8 +214,8 @@ def tied_cross_entropy(x: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -
 
     The logits [M, V] are the largest tensor of pre-training, so the soft-max is never made. The
     forward pass keeps e = exp(logits - shift) and z, the sum of each row of e; the soft-max is e/z.
-    For the gradients one element of each row of e changes, that of the label: w is e with e - z
-    there. The factor 1/z goes to the small matrices, x and g:
+    Let w be e with z subtracted at each row's label: w / z is the soft-max minus the one-hot label.
+    g [M] is the incoming gradient; to divide it by z is cheaper than to divide w:
 
         d x      = (g / z) (w table)
         d table  = wᵀ (x g / z)
@@ -246,12 +246,12 @@ def tied_cross_entropy(x: Tensor, table: Tensor, bias: Tensor, labels: Tensor) -
         label_logits = label_logits + ops.take(bias32, labels, axis=0)  # [M]
 
         def gradient(*arguments: Tensor, upstream: Tensor = None) -> Tensor:
-            # TensorFlow passes it by name, other backends by position.
+            # TensorFlow passes the gradient by name, other backends by position.
             g = arguments[0] if upstream is None else upstream  # [M]
             rows = ops.arange(ops.shape(labels)[0], dtype=labels.dtype)
             cells = ops.stack([rows, labels], axis=1)  # [M, 2]
-            at_label = ops.exp(label_logits - shift[:, 0]) - z  # [M]
-            w = ops.cast(ops.scatter_update(e, cells, at_label), x.dtype)  # [M, V]
+            label_weights = ops.exp(label_logits - shift[:, 0]) - z  # [M]
+            w = ops.cast(ops.scatter_update(e, cells, label_weights), x.dtype)  # [M, V]
             scale = ops.cast(g / z, x.dtype)[:, None]  # [M, 1]
             d_x = scale * ops.matmul(w, table)  # [M, D]
             d_table = ops.matmul(ops.transpose(w), scale * x)  # [V, D]

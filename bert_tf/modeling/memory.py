@@ -275,20 +275,20 @@ def in_training_step(training: bool | None) -> bool:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dropout) -> Tensor:
-    """dropout(softmax(Q Kᵀ / √H + bias)) V in a training step, with a gradient that keeps less.
+    """dropout(softmax(Q Kᵀ / √H + bias)) V in a training step; its gradient keeps less.
 
-    P are the probabilities, O the context, dX is the gradient of the loss by X:
+    P are the probabilities, O the context, dX is the gradient of the loss with respect to X:
 
         dV = dropout(P)ᵀ dO
         dP = dropout(dO Vᵀ), with the mask of the forward pass
-        dS = P * (dP - rowsum(O * dO)), the gradient by the scores
+        dS = P * (dP - rowsum(O * dO)), of the scores
         dQ = dS K / √H
         dK = dSᵀ Q / √H
 
     rowsum(O * dO) equals rowsum(P * dP) without a tensor [S, S] (Dao et al., 2022, appendix B.2).
-    The gradient computes P again from query and key. The compiler sees that it is the P of the
-    forward pass and keeps that one, unless the step recomputes attention: then one of attention's
-    six products is made twice.
+    The gradient computes P again from query and key. The compiler merges it with the P of the
+    forward pass. Where the step recomputes attention it cannot, and one of six products, Q Kᵀ, is
+    made twice.
 
     Args:
       query, key, value: [B, N, S, H].
@@ -333,7 +333,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dro
                 step_again = step.again(ops.cast(zero[0, 0, 0, 0], "int32"))
             q, k, v = inputs
             p = ops.exp(scores_of(q, k) - row_max) * inverse_sum  # [B, N, S, S]
-            with step_again:
+            with step_again:  # draws the dropout of the forward pass again
                 d_value = ops.matmul(_transposed(dropped(p)), d_context)  # [B, N, S, H]
                 d_p = dropped(ops.matmul(d_context, _transposed(v)))  # [B, N, S, S]
             d_scores = p * (ops.cast(d_p, "float32") - row_sums)  # [B, N, S, S]

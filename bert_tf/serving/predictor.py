@@ -242,7 +242,9 @@ def warm_up(model: ServedModel) -> None:
     """Runs a model and its tokenizer once, so that the first request is as fast as later ones."""
     list(model.tokenizer.iter_ids(["a"]))
     reader = RowReader(model.metadata)
-    texts = {name: ["a", "b"] if is_list else "a" for name, is_list in reader.is_list.items()}
+    texts = {}
+    for name, is_list in reader.is_list_by_name.items():
+        texts[name] = ["a", "b"] if is_list else "a"
     model.run(arrays_of([reader.read(texts, "a text")]))
 
 

@@ -366,19 +366,19 @@ def write_npz(path: str, vectors: Iterable[Vectors], layers: Sequence[int | str]
     pooling: embeddings float32 [T, L * D] of all tokens of all texts, tokens [T], and row_splits
     int64 [N + 1]: text i has the tokens row_splits[i] to row_splits[i + 1].
     """
-    del layers  # their order is that of the columns
-    rows: list[np.ndarray] = []
+    del layers  # an argument of every writer; the columns are in this order
+    tables: list[np.ndarray] = []  # of each text
     tokens: list[str] = []
     splits = [0]
-    for line in vectors:
-        if line.layers.ndim == 2:
-            rows.append(line.layers.reshape(1, -1))
+    for text in vectors:
+        if text.layers.ndim == 2:  # pooled
+            tables.append(text.layers.reshape(1, -1))
         else:
-            rows.append(line.layers.swapaxes(0, 1).reshape(len(line.tokens), -1))  # [T, L * D]
-            tokens += line.tokens
-        splits.append(splits[-1] + len(rows[-1]))
-    table = np.concatenate(rows) if rows else np.zeros([0, 0], np.float32)
-    arrays: dict[str, Any] = {"embeddings": table}
+            tables.append(text.layers.swapaxes(0, 1).reshape(len(text.tokens), -1))  # [T, L * D]
+            tokens += text.tokens
+        splits.append(splits[-1] + len(tables[-1]))
+    embeddings = np.concatenate(tables) if tables else np.zeros([0, 0], np.float32)
+    arrays: dict[str, Any] = {"embeddings": embeddings}
     if tokens:
         arrays |= {"tokens": np.array(tokens), "row_splits": np.array(splits, np.int64)}
     archive = io.BytesIO()  # np.savez seeks, which remote files cannot

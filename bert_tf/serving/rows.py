@@ -110,23 +110,23 @@ class RowReader:
     """Reads the texts of one model from items.
 
     Attributes:
-      is_list: the names of the texts, in order, and whether each is a list of texts.
+      is_list_by_name: the names of the texts, in order, and whether each is a list of texts.
     """
 
     def __init__(self, metadata: Mapping[str, Any]):
         """Takes the names and shapes of the texts from `metadata`, as in export.json."""
-        self.is_list = text_inputs(metadata)
+        self.is_list_by_name = text_inputs(metadata)
 
     def read(self, item: Any, place: str) -> Row:
         """Reads the texts of an item.
 
         Args:
-          item: a text for a model of single texts; otherwise texts in the order of `is_list`, or a
-            mapping with these names. Its other keys are ignored, unless they hold another text.
+          item: a text for a model of single texts; otherwise texts in the model's order, or a
+            mapping with their names. Its other keys are ignored, unless they hold another text.
           place: names the item in messages.
 
         Raises:
-          InputError: it is something else.
+          InputError: the item has another form, lacks a text or has one too many.
         """
         if isinstance(item, Mapping):
             values = self._values_of(item, place)
@@ -136,40 +136,43 @@ class RowReader:
             values = [item]
             if not isinstance(item, str | bytes):
                 raise self._error(f"{place}: {_shown(item)}")
-        if len(values) != len(self.is_list):
+        if len(values) != len(self.is_list_by_name):
             raise self._error(f"{place}: {_shown(item)}")
         row: Row = {}
-        for (name, is_list), value in zip(self.is_list.items(), values, strict=True):
+        for (name, is_list), value in zip(self.is_list_by_name.items(), values, strict=True):
             texts = value if is_list and isinstance(value, list | tuple) else [value]
             are_texts = texts and all(isinstance(text, str | bytes) for text in texts)
-            if isinstance(value, str | bytes) == is_list or not are_texts:
+            if isinstance(value, str | bytes) == is_list or not are_texts:  # no text for a list
                 raise self._error(f"{place}, {name}: {_shown(value)}")
             row[name] = [utf8(text) for text in texts] if is_list else utf8(value)
         return row
 
     def _values_of(self, item: Mapping[Any, Any], place: str) -> list[Any]:
         """The values of a mapping under the names of the texts; raises `InputError` for others."""
-        if missing := [name for name in self.is_list if name not in item]:
+        if missing := [name for name in self.is_list_by_name if name not in item]:
             keys = ", ".join(map(str, item)) or "no key"
             raise self._error(f"{place} without {' and '.join(missing)}, with {keys}")
         further_texts = []
-        for key in item.keys() - self.is_list:
+        for key in item.keys() - self.is_list_by_name:
             if isinstance(key, str) and _TEXT_KEY.fullmatch(key.lower()) and item[key]:
                 further_texts.append(key)
         if further_texts:
             listed = " and ".join(sorted(further_texts))
             raise self._error(f"{place} with {listed}, another text")
-        return [item[name] for name in self.is_list]
+        return [item[name] for name in self.is_list_by_name]
 
     def empty_row(self) -> Row:
         """A row whose texts are all empty."""
-        return {name: [b"", b""] if is_list else b"" for name, is_list in self.is_list.items()}
+        row: Row = {}
+        for name, is_list in self.is_list_by_name.items():
+            row[name] = [b"", b""] if is_list else b""  # a list is a pair
+        return row
 
     def _error(self, received: str) -> InputError:
         remedy = "give the model's texts alone, as strings, under these names or in this order"
-        if [*self.is_list] == ["text"]:
+        if [*self.is_list_by_name] == ["text"]:
             remedy += "; a model of pairs is opened with pairs=True (--pairs)"
-        return InputError(received, _object(self.is_list), remedy)
+        return InputError(received, _object(self.is_list_by_name), remedy)
 
 
 _TEXT, _LIST = '"..."', '["...", "..."]'  # in messages

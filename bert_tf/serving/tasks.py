@@ -41,15 +41,18 @@ class EmbeddingTask(ServingTask):
         return answers
 
     def further_signatures(self) -> dict[str, Signature]:
-        """The signature `tokens`: a vector for each token, too much data for the default."""
+        """The signature `tokens`: a vector for each token.
+
+        It is not the default one, whose answers would be too large.
+        """
 
         def tokens(text: tf.Tensor) -> Answers:
             features = self.sequences.of_texts(text)
-            names = tf.constant(self.sequences.piece_names())  # [V]
+            piece_names = tf.constant(self.sequences.piece_names())  # [V]
             mask = features["input_mask"]  # [B, S]
             vectors = self.outputs_of(features)["sequence_output"]  # [B, S, D]
             return {
-                "pieces": tf.where(mask != 0, tf.gather(names, features["input_ids"]), ""),
+                "pieces": tf.where(mask != 0, tf.gather(piece_names, features["input_ids"]), ""),
                 "vectors": vectors * tf.cast(mask, tf.float32)[:, :, tf.newaxis],
                 "num_pieces": tf.reduce_sum(mask, 1),
             }

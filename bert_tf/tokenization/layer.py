@@ -72,7 +72,7 @@ class Tokenizer(keras.layers.Layer):
             or what `FullTokenizer.get_config` gives.
           length: S: of longer texts the end is cut off, of pairs that of the longer, and shorter
             ones are padded with 0. None: cut to `max_length`, padded to the longest of the batch.
-          max_length: the ids of a sequence at most, without a `length`; None: `longest` of the
+          max_length: the most ids of a sequence, without a `length`; None: `longest` of the
             tokenizer, else 512.
           do_lower_case: of a path or pieces, None: as these show; a tokenizer has its own.
           **kwargs: as of Keras's layers: name, dtype, trainable.
@@ -131,7 +131,7 @@ class Tokenizer(keras.layers.Layer):
           input_ids, input_mask, segment_ids, int32 [..., S] each.
 
         Raises:
-          InputError: something is no text, or there are pairs among texts; the message names it.
+          InputError: an item is not a text, or there are pairs among texts; the message names it.
             Or the process was forked after TensorFlow had run.
         """
         refuse_forked("a tokenizer")  # before any operation
@@ -158,7 +158,7 @@ class Tokenizer(keras.layers.Layer):
 
     @property
     def _most(self) -> int:
-        """The ids of a sequence at most; the tokenizer may have been given to a model since."""
+        """The most ids of a sequence; the tokenizer may have been given to a model since."""
         most = self.length or self.max_length
         return min(most, self.tokenizer.positions or most)
 

@@ -79,9 +79,9 @@ class FullTokenizer:
       splitter: finds them; None without any.
       added_words: pieces that are found in the normalized text, in any case if it is lower-cased.
       word_finder: finds them; None without any.
-      max_length: the ids of a sequence at most, where a call does not say it; None: any number.
+      max_length: the most ids of a sequence, where a call does not say it; None: any number.
       positions: those of its model, which no sequence exceeds; None: unknown.
-      longest: the ids of a sequence at most: the smaller of `max_length` and `positions`; None: any
+      longest: the most ids of a sequence: the smaller of `max_length` and `positions`; None: any
         number.
     """
 
@@ -110,7 +110,7 @@ class FullTokenizer:
           added_words: pieces that are kept whole wherever a text has them after it is normalized,
             such as ("Covid-19",): for uncased models in any case and with any accents. Hugging
             Face's `tokenizer.add_tokens` adds such words; see `AddedWords`.
-          max_length: the ids of a sequence at most, of a model's tokenizer that of its positions.
+          max_length: the most ids of a sequence, of a model's tokenizer that of its positions.
           strip_accents: remove accents, whatever the case; None: as do_lower_case.
 
         Raises:
@@ -173,15 +173,15 @@ class FullTokenizer:
             of NumPy, a string tensor [B]. Or a list of pairs, each a tuple of two strings.
           text_pairs: the second text of each, "" for none; None: there are none, or `texts` has
             them.
-          max_length: the ids of a sequence at most; by default `longest`. Of a longer text the end
-            is left out, of a pair that of the longer, piece by piece, of the second if both are
-            equal.
+          max_length: the most ids of a sequence; by default `longest`. A longer text loses its end.
+            In a pair the longer text loses its last piece, again and again until the pair fits; of
+            equally long texts the second does.
 
         Returns:
           input_ids, input_mask and segment_ids, int32 [B, S] each, padded with 0 to the longest.
 
         Raises:
-          InputError: something is no text, which the message names; there are more or fewer second
+          InputError: an item is not a text, which the message names; there are more or fewer second
             texts, or pairs among texts; max_length is below 5 or above the model's positions; the
             vocabulary lacks [CLS] or [SEP]; or the process was forked after TensorFlow had run.
         """
@@ -211,7 +211,7 @@ class FullTokenizer:
 
     @property
     def longest(self) -> int | None:
-        """The ids of a sequence at most, where a call does not say it."""
+        """The most ids of a sequence, where a call does not say it."""
         return min(filter(None, (self.max_length, self.positions)), default=None)
 
     @property
@@ -266,7 +266,7 @@ class FullTokenizer:
           a call for each text.
 
         Raises:
-          InputError: something is no text, or the process was forked after TensorFlow had run.
+          InputError: an item is not a text, or the process was forked after TensorFlow had run.
         """
         if isinstance(text, str | bytes):
             return self.tokenize([text])[0]

@@ -81,26 +81,30 @@ class BestCheckpoint:
           InputError: its best checkpoint is of another model, dev data or metric.
         """
         latest = self.checkpoints.latest()
-        last_step = tf1.step_of(latest or "")
+        latest_step = tf1.step_of(latest) if latest else 0
         self.folder = tf1.CheckpointFolder(f"{self.checkpoints.path}/{BEST}", keep_max=1)
         self._path = f"{self.folder.path}/evaluations.json"
         self.values = {}
         if tf.io.gfile.exists(self._path):
             for step, value in read_evaluations(self._path).items():
-                if step <= last_step:
+                if step <= latest_step:
                     self.values[step] = value
         best_step = tf1.step_of(self.folder.latest() or "")
-        if best_step > last_step and self.values:  # later checkpoints of the run were removed
-            message = "%s is of step %d, which this run has not made: the best is looked for anew."
-            logging.warning(message, self.folder.path, best_step)
+        if best_step > latest_step and self.values:  # later checkpoints of the run were removed
+            message = (
+                "%s is of step %d, after the run's last checkpoint, of step %d: the search for the "
+                "best starts again."
+            )
+            logging.warning(message, self.folder.path, best_step, latest_step)
             self.values = {}
         if self.values:  # otherwise the first evaluation replaces the best checkpoint
             model = self.run.model
             refuse_other_model(
                 self.folder, model.config, model.tokenizer.pieces, self.run.metadata()
             )
-        # The evaluation of the last step is repeated on resume, the others are not.
-        if any(step < last_step for step in self.values):
+        # Values of earlier steps are kept, so they need the same dev data and metric. That of the
+        # latest step is computed again.
+        if any(step < latest_step for step in self.values):
             self._check_settings(tf1.CheckpointReader(latest).run_settings())
 
     def _check_settings(self, saved: Mapping[str, Any]) -> None:

@@ -200,24 +200,24 @@ class Run:
     def make_trainer(
         self, optimizer: optimization.AdamWeightDecay, *, seed: int, freeze: Sequence[str] = ()
     ) -> Trainer:
-        """Makes the run's trainer, with a new head.
+        """Makes the run's trainer, with a new head; no packing if the head cannot do it.
 
-        The head is drawn by the seed and the initial weights. By the seed alone it would be the
-        same head that an earlier run with this seed trained these weights with.
+        The head is drawn by the seed and the initial weights. Drawn by the seed alone, it would
+        equal the head with which an earlier run of the same seed trained these weights.
         """
         self.trainer = None  # so that there are never two models in memory
         gc.collect()
-        sizes = {"num_classes": self.num_classes, "num_choices": self.num_choices}
+        model_arguments = {"num_classes": self.num_classes, "num_choices": self.num_choices}
         if self.batching.bucket_by_length:
             if "num_sequences" in inspect.signature(self.head.model).parameters:
-                sizes["num_sequences"] = self.batching.num_sequences(self.num_choices)
+                model_arguments["num_sequences"] = self.batching.num_sequences(self.num_choices)
             else:  # a user's head
                 logging.info("The model of %s takes no num_sequences: no packing.", self.head.name)
                 self.batching = dataclasses.replace(self.batching, bucket_by_length=False)
 
         def make_model() -> keras.Model:
             keras.utils.set_random_seed(self._head_seed(seed))
-            return self.head.model(self.model.config, **sizes)
+            return self.head.model(self.model.config, **model_arguments)
 
         self.trainer = Trainer(
             make_model,

@@ -355,15 +355,19 @@ def _number(value: Any) -> Any:
 def layer_scales(names: Iterable[str], decay: float) -> dict[str, float]:
     """The factor of each variable's learning rate: `decay` for every level below the head.
 
-    The levels of L layers are those of ELECTRA's fine-tuning (Clark et al., 2020), with the pooler
-    as another one:
+    The levels of L layers are those of ELECTRA's fine-tuning (Clark et al., 2020), plus one for the
+    pooler, which ELECTRA lacks:
 
-        head 1    pooler decay    layer L-1 decay^2    ...    layer 0 decay^(L+1)
-        embeddings decay^(L+2)
+        head          1
+        pooler        decay
+        layer L - 1   decay^2
+        ...
+        layer 0       decay^(L + 1)
+        embeddings    decay^(L + 2)
 
     Args:
-      names: of variables, as in checkpoints; L is counted from them.
-      decay: above 0; 1 for one rate for all.
+      names: the variables, as in checkpoints; L is counted from them.
+      decay: above 0; with 1 all rates are the same.
     """
     names = list(names)
     layer_numbers = {}  # of variables in encoder blocks

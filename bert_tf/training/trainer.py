@@ -122,13 +122,14 @@ class Trainer(Evaluator):
                 first = step
                 with batches.record_errors():
                     step, losses = self.run_steps(iterator, first, stop, progress)
-                losses, num_steps = self._checked(losses, first, step, folder)
-                log.add(losses, num_steps)
+                checked_losses, num_steps = self._checked(losses, first, step, folder)
+                log.add(checked_losses, num_steps)
                 if plan.is_to_log(step):
                     log.write(step, self.optimizer.schedule.rate(step - 1), self.programs.timed)
                 if plan.is_to_save(step):
                     save(step)
-                self._end_if_signalled(step, save)  # the resumed run evaluates
+                # Before an evaluation, which may take long: the resumed run makes it.
+                self._end_if_signalled(step, save)
                 ends = evaluations.end_at(step)
                 self._end_if_signalled(step, save)
                 if ends:

@@ -118,7 +118,7 @@ def serving(
         loops.append(asyncio.get_running_loop())
         is_open.set()
 
-    server = Server(application, listener, limits=chosen, started=note)
+    server = Server(application, listener, limits=chosen, on_started=note)
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.serve_to_end)
     thread.start()
