@@ -450,8 +450,8 @@ def published(
       path: the file, or a new folder, whose parents are made.
       prove: called with the temporary path when everything is written; what it raises is raised.
       folder: whether to make a folder. The temporary folder exists when its path is given.
-      last: in a remote folder, which is copied file by file, the name of the file that marks it
-        as complete.
+      last: in a remote folder, which is copied file by file, the name of the file that
+        marks it as complete.
 
     Raises:
       InputError: nothing can be made there, the folder exists, or another process is making it.

@@ -71,7 +71,7 @@ def check_archive(path: str, archive: zipfile.ZipFile, *, size: int) -> None:
     Args:
       path: the file, for messages.
       archive: the opened file; no member is unpacked.
-      size: of the file, in bytes.
+      size: the size of the file, in bytes.
 
     Raises:
       InputError: the unpacked size is more than `MOST_UNPACKED` times the file.
@@ -125,7 +125,7 @@ def check_encoder(weights: Weights, config: BertConfig, *, required: str | None 
 
     Args:
       weights: of which no tensor is read.
-      config: of the model.
+      config: the configuration of the model.
       required: a pattern of the names of the encoder's weights that must be there; None for none.
 
     Raises:
@@ -162,7 +162,7 @@ def lacking_weights(
     """The error for weights that a model needs and a file lacks.
 
     Args:
-      path: of the file.
+      path: the path of the file.
       lacking: names of these weights.
       unused: names of other weights in the file.
       count: the word for their number; "": the number of names in `lacking`.

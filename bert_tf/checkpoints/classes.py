@@ -45,9 +45,9 @@ def in_order_of(
     """The weights with their classes in the order of `labels`; None if they have other labels.
 
     Args:
-      weights: of a head of several classes.
+      weights: the weights of a head of several classes.
       labels: the wanted order of the classes; if the weights have no names, their order and names.
-      names: of the weights' classes, if spelled differently than in the metadata.
+      names: the names of the weights' classes, if spelled differently than in the metadata.
     """
     names = tuple(names or weights.metadata.labels or labels)
     is_each_once = len({*labels}) == len(labels) == weights.num_classes

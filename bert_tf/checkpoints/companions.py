@@ -75,8 +75,8 @@ def of_data(
     """The companions of the model that data will train, as far as they are known.
 
     Args:
-      paths: of the record files.
-      config: of the model.
+      paths: the paths of the record files.
+      config: the configuration of the model.
       vocab_file: the vocabulary that is given, if any.
       do_lower_case: the case that is given, if any.
       output_dir: the folder of the run, which may be resumed.
@@ -147,7 +147,7 @@ def _case_of_data(
       data: describes the files that have a description.
       undescribed: a file that has none.
       given: the case that the flags say.
-      recorded_file: of the model's facts; it need not be there.
+      recorded_file: the file of the model's facts; it need not be there.
       is_needed: whether it must be known: a text is tokenized, or a model begun with a vocabulary.
 
     Raises:
@@ -227,10 +227,10 @@ def refuse_other_model(
     """Refuses a folder whose checkpoints are of another model than a run's, in every command.
 
     Args:
-      folder: of the run; one without checkpoints is right for any. Nothing is written.
-      config: of the run's model.
-      pieces: of its vocabulary, if it is known.
-      metadata: of the model that it will write.
+      folder: the folder of the run; one without checkpoints is right for any. Nothing is written.
+      config: the configuration of the run's model.
+      pieces: the word pieces of its vocabulary, if it is known.
+      metadata: the metadata of the model that it will write.
 
     Raises:
       InputError: configuration (but what training alone depends on), vocabulary, case, head,
@@ -273,7 +273,7 @@ def check_companions(weights: Weights, given: Companions, bert_config_file: str 
 
     Args:
       weights: that the training begins with or goes on from.
-      given: of the training; `of_data` has compared vocabulary and data.
+      given: the companions of the training; `of_data` has compared vocabulary and data.
       bert_config_file: the file of its configuration.
     """
     _, facts, tokenizer, data = given
@@ -300,8 +300,8 @@ def check_kept_pieces(weights: Weights, facts: ModelMetadata) -> None:
     Data may keep more pieces whole than the model did before: those are learned.
 
     Args:
-      weights: of the model.
-      facts: of the data's tokenizer.
+      weights: the weights of the model.
+      facts: the facts of the data's tokenizer.
     """
     for name in KEPT_WHOLE:
         of_model = getattr(weights.metadata, name) or ()

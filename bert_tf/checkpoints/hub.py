@@ -48,7 +48,8 @@ def pinned(path: str, folder: str | None = None) -> str:
 
     Args:
       path: as for `open_hub`.
-      folder: of a run. A path without a revision gets the commit that the run began with.
+      folder: the folder of a run. A path without a revision gets the commit that the run began
+        with.
 
     Raises:
       InputError: as `open_hub`.

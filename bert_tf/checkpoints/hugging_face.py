@@ -153,9 +153,9 @@ def write_config(
     """The values of a config.json.
 
     Args:
-      config: of the model.
+      config: the configuration of the model.
       metadata: its architecture, labels and task.
-      shapes: of the weights, by original name.
+      shapes: the shapes of the weights, by original name.
     """
     values = config.to_dict() | {
         "architectures": [metadata.architecture],
@@ -197,7 +197,7 @@ def _read_metadata(
       config: their config.json.
       source: its path.
       tokenizer: the one in the folder.
-      positions: of the model.
+      positions: the positions of the model.
 
     Raises:
       InputError: a file is damaged, or they contradict each other.
@@ -236,8 +236,8 @@ def _check_modules(folder: str, weight_file: str) -> None:
     Warns if its vectors are those of [CLS].
 
     Args:
-      folder: of any model; one of sentence-transformers has a modules.json or a pooling.
-      weight_file: of the encoder, for messages.
+      folder: the folder of any model; one of sentence-transformers has a modules.json or a pooling.
+      weight_file: the weight file of the encoder, for messages.
 
     Raises:
       InputError: there is a module that we do not compute.
@@ -344,8 +344,8 @@ def _names(tensors: Tensors, path: str) -> tuple[dict[str, str], tuple[str, ...]
     """The name in the file for each original name; and the names in the file that are ignored.
 
     Args:
-      tensors: of the file.
-      path: of the file, for messages.
+      tensors: the tensors of the file.
+      path: the path of the file, for messages.
 
     Raises:
       InputError: two tensors have one original name, or a copy differs.

@@ -119,7 +119,7 @@ def read_tokenizer(folder: str, *, model_class: str | None = None) -> Tokenizer:
     """Reads the files of a folder.
 
     Args:
-      folder: of the files.
+      folder: the folder of the files.
       model_class: the tokenizer_class in config.json, for folders whose tokenizer has none.
 
     Raises:
@@ -272,10 +272,10 @@ def _read_pieces(
     """The vocabulary in the order of its ids, and the file it is from.
 
     Args:
-      folder: of the files.
+      folder: the folder of the files.
       fast: its tokenizer.json, if there is one.
       added: the added tokens, each with its file: they stand behind the vocabulary or are in it.
-      case: of the text.
+      case: the case of the text.
       added_words: those that are found in normalized text.
 
     Raises:

@@ -84,9 +84,9 @@ def _fields_beside(
 
     Args:
       model: may have the attributes `tokenizer`, `labels` and `metadata`.
-      path: of its file, for messages.
+      path: the path of its file, for messages.
       beside: the fields beside the file.
-      positions: of the model.
+      positions: the positions of the model.
     """
     fields = {
         name: value for name, value in beside.items() if name != "config" and value is not None

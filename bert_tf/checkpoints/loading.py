@@ -132,7 +132,7 @@ def pinned(path: str | None, folder: str) -> str | None:
 
     Args:
       path: as for `open_weights`, or None.
-      folder: of a run. The commit is the one that the run began with, else the newest.
+      folder: the folder of a run. The commit is the one that the run began with, else the newest.
 
     Raises:
       InputError: the commit cannot be looked up.
@@ -150,7 +150,7 @@ class LoadReport:
     """The variables that were loaded from a checkpoint, and those that were not.
 
     Attributes:
-      path: of the checkpoint.
+      path: the path of the checkpoint.
       matched: original names of the loaded variables.
       missing: names in the model that are not taken from the file; they keep their fresh values.
       unused: names in the file that are not taken.
@@ -177,7 +177,7 @@ def load_weights(
 ) -> LoadReport:
     """Puts weights into a model without labels and a tokenizer of its own, by name.
 
-    Arguments, result and errors as of `matching.load_checkpoint`, which is for models with them.
+    Arguments, result and errors as in `matching.load_checkpoint`, which is for models with them.
     """
     return assign(model, weights, report_on(model, weights, required=required, skip=skip))
 
@@ -267,7 +267,7 @@ def config_of(
     """The configuration of weights: the caller's, else the one beside them; checked with them.
 
     Args:
-      weights: of the model.
+      weights: the weights of the model.
       bert_config_file: the caller's configuration; None for the one beside the weights.
       required: a pattern of the encoder's weights that must be there; None if no model is made.
 
@@ -345,8 +345,8 @@ def tokenizer_of(
     """The tokenizer of weights: with the caller's vocabulary, else the one beside them.
 
     Args:
-      weights: of the model.
-      config: of the model; the size of its table must fit the vocabulary.
+      weights: the weights of the model.
+      config: the configuration of the model; the size of its table must fit the vocabulary.
       vocab_file: the vocabulary; None for the one beside the weights.
       do_lower_case: the case that the user chose; None for that of the model, else the one that
         the vocabulary shows.
@@ -392,7 +392,7 @@ def refuse_other_pieces(weights: Weights, pieces: Sequence[str], source: str) ->
 
     Args:
       weights: they may have no vocabulary.
-      pieces: of the vocabulary to compare.
+      pieces: the word pieces of the vocabulary to compare.
       source: its file, for messages.
     """
     given = tuple(pieces)

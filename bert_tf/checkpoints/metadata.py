@@ -142,13 +142,13 @@ class Weights:
     """Weights by their names in the original's checkpoints, and what belongs to them.
 
     Attributes:
-      path: of the weights, for messages.
+      path: the path of the weights, for messages.
       format: tf1, tf2, keras or hugging_face.
-      shapes: of all tensors by name, the optimizer's included.
+      shapes: the shapes of all tensors by name, the optimizer's included.
       read: reads the tensor of a name from the file.
       config: sizes of the model, if the files have them.
       pieces: the vocabulary in order, if there is one beside the weights.
-      vocab_file: of the vocabulary, for messages.
+      vocab_file: the path of the vocabulary, for messages.
       metadata: further facts about the model.
       ignored: names in the file that are no weights, or are copies of others.
       file_names: the names in the file by the original's names, where they differ.

@@ -63,7 +63,7 @@ def save_weights(
     Args:
       model: a model, or what `open_weights` returned. Of a model, the factors of LoRA are merged
         into its kernels, and its attributes `tokenizer`, `labels` and `metadata` are written too.
-      path: of the folder, which must not exist.
+      path: the path of the folder, which must not exist.
       format: hugging_face; tf1, which the original reads; or bert_tf, the same file format with
         configurations that the original does not know.
 
@@ -92,7 +92,7 @@ def write_weights(
 
     Args:
       weights: with their configuration, vocabulary and metadata.
-      path: of the folder, which must not exist.
+      path: the path of the folder, which must not exist.
       file_format: one of `WRITTEN`.
       prove: is called with the complete folder under a temporary name. If it raises an error, the
         folder is removed.
@@ -245,7 +245,7 @@ def _with_rows(weights: Weights, rows: int, vectors: Mapping[int, np.ndarray]) -
 
     Args:
       weights: with fewer rows, or as many.
-      rows: of the new table.
+      rows: the rows of the new table.
       vectors: rows of new word pieces. Other new rows are 0, and the head never predicts them.
     """
 
@@ -299,7 +299,7 @@ def difference_of_outputs(
     """The greatest absolute difference of each output.
 
     Args:
-      outputs: of a model, by name.
+      outputs: the outputs of a model, by name.
       others: the same of another model.
       rows: the number of compared word pieces; None for those that both models have.
     """
@@ -348,9 +348,9 @@ def random_inputs(
     """Random inputs of a model, of several lengths; the same at every call.
 
     Args:
-      config: of the model.
+      config: the configuration of the model.
       rows: token ids are below this; None: below the vocabulary size.
-      length: of the longest example; at most the model's positions.
+      length: the length of the longest example; at most the model's positions.
     """
     random = np.random.default_rng(1)
     batch = 3

@@ -22,9 +22,9 @@ def unwrapped(names: Iterable[str], path: str, *, separator: str) -> dict[str, s
     """The names of a file's tensors without their wrappers, by the names in the file.
 
     Args:
-      names: of all tensors of the file.
-      path: of the file, for messages.
-      separator: of the parts of a name, "/" or ".".
+      names: the names of all tensors of the file.
+      path: the path of the file, for messages.
+      separator: the separator of the parts of a name, "/" or ".".
 
     Returns:
       New names in the order of the old ones. Those of the encoder begin with `bert` and the

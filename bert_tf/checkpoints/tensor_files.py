@@ -47,7 +47,7 @@ def open_tensors(path: str, *, copies: Collection[str] = ()) -> Tensors:
     Floating-point numbers of any width are read as float32.
 
     Args:
-      path: of a .safetensors file, a pickle, or an index.
+      path: the path of a .safetensors file, a pickle, or an index.
       copies: names of tensors that may share their bytes with others.
 
     Raises:

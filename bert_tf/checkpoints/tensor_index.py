@@ -41,7 +41,7 @@ def check_index(prefix: str) -> None:
     """Compares every entry of a checkpoint's index with the data files.
 
     Args:
-      prefix: of the checkpoint, without .index.
+      prefix: the prefix of the checkpoint, without .index.
 
     Raises:
       InputError: the index is damaged, or an entry is not what TensorFlow writes.
@@ -80,8 +80,8 @@ def flaw_of(entry: Entry, sizes: Sequence[int]) -> str:
     """The flaw of an entry, for a message; "" if it has none.
 
     Args:
-      entry: of the index.
-      sizes: of the data files, in bytes.
+      entry: the entry of the index.
+      sizes: the sizes of the data files, in bytes.
     """
     shape = [dimension.size for dimension in entry.shape.dim]
     try:

@@ -99,7 +99,7 @@ class CheckpointReader:
 
     Attributes:
       prefix: its path, without .index.
-      shapes: of all tensors, by name.
+      shapes: the shapes of all tensors, by name.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -197,7 +197,7 @@ class CheckpointFolder:
     A thread writes, one checkpoint at a time; `latest` waits for it.
 
     Attributes:
-      path: of the folder.
+      path: the path of the folder.
     """
 
     def __init__(self, output_dir: str | os.PathLike, *, keep_max: int = 5):
@@ -429,7 +429,7 @@ def check_finished_run(
     weights that are not given or are the run's own.
 
     Args:
-      prefix: of the run's last checkpoint.
+      prefix: the prefix of the run's last checkpoint.
       given: the settings of the new run.
       besides: names of settings that may differ.
     """

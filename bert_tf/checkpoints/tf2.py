@@ -118,9 +118,9 @@ def _check_heads(shapes: Mapping[str, Sequence[int]], config: BertConfig, path: 
     In no other format do the shapes show this number.
 
     Args:
-      shapes: in the file, by original name; kernels of queries are [D, N, H] or [D, D].
+      shapes: the shapes in the file, by original name; kernels of queries are [D, N, H] or [D, D].
       config: beside the weights.
-      path: of the weights, for messages.
+      path: the path of the weights, for messages.
     """
     for name, shape in shapes.items():
         if not name.endswith("/query/kernel") or len(shape) != 3:

@@ -52,7 +52,7 @@ class SequentialSampler:
         self._num_rows = num_rows
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """As of `Sampler`."""
+        """As in `Sampler`."""
         return np.arange(start, stop) % self._num_rows
 
 
@@ -88,7 +88,7 @@ class ShuffledSampler:
         Args:
           block_records: how many records each block has, in the order of the files.
           batch_size: B.
-          seed: of the order.
+          seed: the seed of the order.
         """
         self._sizes = np.asarray(block_records, np.int64)
         self.batch_size = batch_size
@@ -102,7 +102,7 @@ class ShuffledSampler:
         self._window = functools.lru_cache(maxsize=2 * self._num_lanes)(self._mix_window)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """As of `Sampler`."""
+        """As in `Sampler`."""
         size = self.batch_size // self._num_lanes  # rows of a batch from one lane
         first_batch = start // self.batch_size
         end_batch = -(-stop // self.batch_size)
@@ -240,7 +240,7 @@ class Batches:
         return self.packing.num_rows(batch) if self.packing else self.batch_size
 
     def fingerprint(self) -> int:
-        """A checksum of the files, as of `RecordFiles`."""
+        """A checksum of the files, as in `RecordFiles`."""
         return self._files.fingerprint()
 
     def batch_rows(self, batch: int) -> np.ndarray:
@@ -404,8 +404,8 @@ class Batches:
         """The packed rows of each batch for each replica of this host.
 
         Args:
-          rows: of this host, of one batch after the other, [n].
-          values: of these rows, [n, ...].
+          rows: the rows of this host, of one batch after the other, [n].
+          values: the values of these rows, [n, ...].
           packed_rows: for each batch, as `Packing.fill` returns them.
           rows_here: this host's part of a batch.
           size: examples of a replica.

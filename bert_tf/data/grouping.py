@@ -12,7 +12,7 @@ def order_by_length(lengths: Sequence[int], groups: Sequence[int]) -> np.ndarray
     """The rows sorted by group and within each by length, int64 [rows].
 
     Args:
-      lengths: of the rows.
+      lengths: the lengths of the rows.
       groups: the group of each row, a number. Even groups ascend in length and odd ones descend, so
         that rows are similar where two groups meet.
     """
@@ -32,7 +32,7 @@ def batches_by_length(
     """Batches of rows of similar length; every row once.
 
     Args:
-      lengths: of the rows.
+      lengths: the lengths of the rows.
       batch_size: rows of a batch, at most.
       groups: the group of each row, a number; a batch is of one group. None: all are of one.
       most: the rows of a batch times their greatest length, at most; a row alone may exceed it.

@@ -91,7 +91,7 @@ class DealtSampler:
         self._latest_window = functools.lru_cache(maxsize=1)(self._make_window)
 
     def rows(self, start: int, stop: int) -> np.ndarray:
-        """As of `Sampler`."""
+        """As in `Sampler`."""
         return joined(start, stop, self._rows_from)
 
     def _rows_from(self, position: int) -> np.ndarray:
@@ -128,7 +128,7 @@ def deal(lengths: np.ndarray, num_batches: int) -> np.ndarray:
     [[4, 2, 7, 1], [0, 6, 3, 5]]
 
     Args:
-      lengths: of all rows, [num_batches * B].
+      lengths: the lengths of all rows, [num_batches * B].
       num_batches: how many batches.
 
     Returns:
@@ -267,7 +267,7 @@ class Packing:
         """Which examples of a batch stand in which row.
 
         Args:
-          examples: of the batch, [B]; -1 is padding.
+          examples: the examples of the batch, [B]; -1 is padding.
 
         Returns:
           The places of a row's examples in the batch, ascending, 0 to B - 1, then -1 where there is
@@ -302,10 +302,10 @@ class Packing:
         """Packs examples of a batch into rows.
 
         Args:
-          values: of n examples: features [n, size], and is_real_example [n].
+          values: the values of n examples: features [n, size], and is_real_example [n].
           features: the features of `values` to pack.
           examples: the numbers of these examples, [n].
-          filled: their rows, as of `fill`, [R, K / C].
+          filled: their rows, as in `fill`, [R, K / C].
           first: the place in the batch of the first example.
 
         Returns:
@@ -361,8 +361,8 @@ def in_order(outputs: Mapping[str, np.ndarray]) -> dict[str, Sequence[np.ndarray
     """A model's outputs for a packed batch, by example, in the order of the batch.
 
     Args:
-      outputs: of examples [R * K / C, ...] or of tokens [R, W, ...]; and of the batch input_mask
-        [R, W] and sequences [R, K].
+      outputs: the outputs of examples [R * K / C, ...] or of tokens [R, W, ...]; and of the batch
+        input_mask [R, W] and sequences [R, K].
 
     Returns:
       By name: outputs of examples [B, ...]; for outputs of tokens an array for each example, of its
@@ -428,7 +428,7 @@ class BatchingConfig(Batching):
     ) -> Batches:
         """Shuffled batches for `num_train_steps`; a longer run begins with the same ones.
 
-        **packing_options: parts and one_shape, as of `Packing`.
+        **packing_options: parts and one_shape, as in `Packing`.
         """
         lengths = real_lengths(files)
         sampler = ShuffledSampler(files.block_records, batch_size=batch_size, seed=seed)
@@ -437,7 +437,7 @@ class BatchingConfig(Batching):
         return self._batches(files, sampler, lengths, batch_size, num_examples, packing_options)
 
     def once(self, files: RecordFiles, *, batch_size: int, **packing_options: Any) -> Batches:
-        """Batches of every record once; **packing_options as of `training`."""
+        """Batches of every record once; **packing_options as in `training`."""
         sampler: Sampler = SequentialSampler(len(files))
         lengths = None
         if self.bucket_by_length:

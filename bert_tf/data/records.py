@@ -118,7 +118,7 @@ def input_features(
     Args:
       max_seq_length: S.
       vocab_size: V of the model that reads them; None where they are only written.
-      type_vocab_size: of that model.
+      type_vocab_size: the number of segment types of that model.
       sequences: C, how many sequences an example has.
     """
 
@@ -197,10 +197,10 @@ def fill_rows(
 
     Args:
       lengths: tokens of each sequence, [B].
-      most_tokens: of a row.
-      predictions: of each sequence, [B].
-      most_sequences: of a row.
-      most_predictions: of a row.
+      most_tokens: the most tokens of a row.
+      predictions: the number of predictions of each sequence, [B].
+      most_sequences: the most sequences of a row.
+      most_predictions: the most predictions of a row.
 
     Returns:
       For each row the numbers of its sequences; rows in the order of their longest ones.

@@ -97,7 +97,7 @@ class RecordFiles:
         """The records at `rows`, checked: arrays int32 or float32 [len(rows), size], by name.
 
         Args:
-          rows: in any order.
+          rows: row numbers, in any order.
           block: returns the serialized records of a block; `read_block` if None.
 
         Raises:

@@ -13,8 +13,8 @@ class DatasetSplit(NamedTuple):
     """A split of a dataset.
 
     Attributes:
-      rows: in the dataset's order; each has a value for every feature: a NumPy scalar or array, a
-        text as bytes.
+      rows: the rows in the dataset's order; each has a value for every feature: a NumPy scalar or
+        array, a text as bytes.
       features: the package's description of each feature.
       source: names the dataset and the split, for messages.
     """
@@ -34,7 +34,7 @@ def read_split(name: str, split: str, *, purpose: str, data_dir: str | None = No
     """A split of a dataset, downloaded and prepared if need be.
 
     Args:
-      name: of the dataset, such as glue/mrpc or squad/v2.0:3.0.0.
+      name: the name of the dataset, such as glue/mrpc or squad/v2.0:3.0.0.
       split: the name of the split; or several separated by |, of which the dataset's first is read.
       purpose: what the split is for, in messages.
       data_dir: where datasets are stored; None for the package's own folder.

@@ -138,9 +138,10 @@ def make_model(
     Args:
       head: a name in `NAMES`.
       config: the sizes of the model: a `BertConfig`, or a dict as in bert_config.json.
-      tokenizer: of the model's vocabulary; it is saved with the model.
-      name: of the model; None: that of its head.
-      dtype: of its layers, a policy of Keras such as "mixed_bfloat16"; None: the global one.
+      tokenizer: the tokenizer of the model's vocabulary; it is saved with the model.
+      name: the name of the model; None: that of its head.
+      dtype: the type of its layers, a policy of Keras such as "mixed_bfloat16"; None: the global
+        one.
       **options: num_classes and num_choices, as for `Head.model`; for pre-training with_losses and
         num_sequences.
 

@@ -26,9 +26,10 @@ class Labels:
     """Labels of which each example has one; the base of the other kinds.
 
     Attributes:
-      names: in the order of the label ids; empty until the training data are read.
+      names: the names in the order of the label ids; empty until the training data are read.
       synonyms: the name by each other spelling.
-      positive: of two names, the one whose F1 is reported; "": the last by code points.
+      positive: the one of two names whose F1 is reported; "": the last by code
+        points.
       head: the name of the head that learns them, in `heads.NAMES`.
       kind: the name in --label_kind; "": a user's files cannot have them.
       may_be_empty: whether an empty cell is a label.
@@ -127,7 +128,7 @@ class Labels:
         """These labels with the names of the training data, in an order that these do not decide.
 
         Args:
-          labels: of all training examples.
+          labels: the labels of all training examples.
         """
         if self.are_fixed:
             return self
@@ -200,8 +201,9 @@ class Labels:
         `label_of_f1` has rank 1.
 
         Args:
-          label_ids: of each example, as `ids` gives them; for words the tags of each sentence.
-          probabilities: of each example.
+          label_ids: the label ids of each example, as `ids` gives them; for words the tags of each
+            sentence.
+          probabilities: the probabilities of each example.
         """
         gold = np.asarray(label_ids)
         gold = gold.reshape(len(gold))

@@ -210,7 +210,7 @@ def times_class_weights(
     Args:
       weights: float32, of any shape.
       labels: label_ids int32, as many as weights; negative only where the weight is 0.
-      class_weights: of each label.
+      class_weights: the class weights of each label.
     """
     import tensorflow as tf
 

@@ -51,8 +51,8 @@ class LabelSets(Labels):
     Attributes:
       thresholds: the least probability at which each label applies, in the order of the names; ():
         one half.
-      separators: of the labels in a cell, as `separators_of` gives them for its column. Those in a
-        label's name do not separate.
+      separators: the separators of the labels in a cell, as `separators_of` gives them for its
+        column. Those in a label's name do not separate.
     """
 
     thresholds: tuple[float, ...] = ()
@@ -192,7 +192,7 @@ def check_threshold(threshold: str, labels: Labels, *, has_dev: bool) -> None:
 
     Args:
       threshold: the value of the flag.
-      labels: of the task.
+      labels: the labels of the task.
       has_dev: whether there are dev data to choose thresholds by.
 
     Raises:

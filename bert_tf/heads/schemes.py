@@ -127,7 +127,7 @@ def outside_of(tags: Iterable[str], names: Collection[str] = ()) -> str:
     ('0', 'O', 'O')
 
     Args:
-      tags: of all words.
+      tags: the tags of all words.
       names: the tags of a model, which keep their meaning.
     """
     tags = set(tags)

@@ -83,7 +83,7 @@ class Tags(Labels):
         return ordered if kinds else [OUTSIDE, "B", "I"]
 
     def balanced_weights(self, labels: Iterable[Label]) -> tuple[float, ...]:
-        """As of `Labels`; the items are words."""
+        """As in `Labels`; the items are words."""
         return super().balanced_weights(itertools.chain.from_iterable(labels))
 
     def ids(self, label: Label | None) -> list[int]:

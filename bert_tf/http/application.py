@@ -90,9 +90,9 @@ class Application:
 
         Args:
           model: computes the answers.
-          name: of the model, in paths.
+          name: the name of the model, in paths.
           callers: the callers that are answered.
-          limits: of requests; None: the defaults.
+          limits: the limits of requests; None: the defaults.
           page: is shown at the root; None: there is no page.
           has_log: whether each request is logged.
         """

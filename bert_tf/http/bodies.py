@@ -28,7 +28,7 @@ class Deadlines:
 
         Args:
           seconds: until the deadline.
-          status: of the refusal.
+          status: the status of the refusal.
           says: its message.
 
         Raises:

@@ -29,8 +29,8 @@ class Callers:
         """Collects the names of hosts.
 
         Args:
-          address: of the server. On a loopback address its names are accepted; on others any name
-            is, unless `allowed` has some.
+          address: the address of the server. On a loopback address its names are accepted; on
+            others any name is, unless `allowed` has some.
           allowed: further names.
 
         Raises:

@@ -47,7 +47,7 @@ def load(
       path: a checkpoint, a Hugging Face folder, or a .keras file; or hf:OWNER/NAME[@REVISION],
         which is fetched from Hugging Face's hub.
       head: a name in `bert_tf.heads.NAMES`; None: the head of the files. A task's head that the
-        files lack is initialised, and this is logged. Outputs are by name, as of `make_model`,
+        files lack is initialised, and this is logged. Outputs are by name, as in `make_model`,
         also for a .keras file of a `classifier`, whose only output has no name. So `compile` takes
         losses by name too, loss={"logits": ...}; to give one loss use `classifier`.
       labels: the names of the classes, in the order of the logits. A head for the same labels is
@@ -217,7 +217,7 @@ def _match_labels(
       weights: the weights that are loaded.
       head: the model's head.
       saved_head: the name of the head of the files.
-      labels: as of `load`.
+      labels: as in `load`.
 
     Returns:
       The weights, the labels, and whether the head of the files is loaded.

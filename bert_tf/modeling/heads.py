@@ -285,7 +285,7 @@ class SequenceClassifier(BertLayer):
         """Stores the sizes; `build` makes the weights.
 
         Args:
-          num_classes: of the task.
+          num_classes: the number of classes of the task.
           initializer_range: see `Embeddings`.
           dtype: the dtype policy, as for Keras's layers.
           **kwargs: passed to keras.layers.Layer.

@@ -157,7 +157,7 @@ def _check_kind(name: str, value: Any, array: Any) -> None:
     """Refuses an input that does not hold whole numbers; a mask may hold any numbers.
 
     Args:
-      name: of the input.
+      name: the name of the input.
       value: as it was passed.
       array: the same as `_array_if_known`.
     """

@@ -179,7 +179,7 @@ class Dropout(keras.layers.Layer):
 
         Args:
           rate: the share of elements that become 0, at least 0 and below 1.
-          seed: of the masks outside of a `TrainingStep`; None: drawn by Keras.
+          seed: the seed of the masks outside of a `TrainingStep`; None: drawn by Keras.
           **kwargs: passed to keras.layers.Layer.
 
         Raises:
@@ -293,7 +293,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, dropout: Dro
     Args:
       query, key, value: [B, N, S, H].
       bias: float32, broadcast to [B, N, S, S].
-      dropout: of the probabilities.
+      dropout: the dropout of the probabilities.
 
     Returns:
       The context, [B, S, N, H].

@@ -265,7 +265,7 @@ class BertModel(keras.Model):
         Args:
           inputs: a `BertConfig`, or the inputs of a functional model by name.
           outputs: with inputs, the outputs by name.
-          name: of the model; None: one of Keras's.
+          name: the name of the model; None: one of Keras's.
           config: the `BertConfig`, instead of as the first argument.
           all_layers: with a configuration, also give embedding_output and layer_0, layer_1, ...,
             each [B, S, D].
@@ -377,7 +377,7 @@ class BertModel(keras.Model):
         # A backbone has none: Keras saves all attributes, and would follow these without end.
         if self.config is None or self._is_backbone or not self._is_encoded():
             received = (
-                f"the backbone of {self.name}, which has no encoder as of `encode`, or is one"
+                f"the backbone of {self.name}, which has no encoder made by `encode`, or is one"
             )
             remedy = "make it of the model's tensors: BertModel(model.input, layer.output)"
             raise AttributeError(InputError(received, "a model with a head", remedy))

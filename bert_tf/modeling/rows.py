@@ -82,8 +82,9 @@ def tokens_before(sequence_numbers: Tensor, numbers: Tensor) -> Tensor:
     """How many tokens of its row come before a sequence, which is its first token's position.
 
     Args:
-      sequence_numbers: of the tokens, int [B, S].
-      numbers: of sequences, int [B, n] or [1, n]; the result is 0 for number 0, the padding.
+      sequence_numbers: the sequence numbers of the tokens, int [B, S].
+      numbers: the numbers of sequences, int [B, n] or [1, n]; the result is 0 for number 0, the
+        padding.
 
     Returns:
       int32 [B, n].

@@ -62,8 +62,8 @@ def read_texts(
     """The texts of a file, or of standard input; an empty line is an empty text.
 
     Args:
-      path: of the file, a text a line, or a table or JSON lines; None: standard input.
-      column: of the texts; None: "text", if the file has such a column.
+      path: the path of the file, a text a line, or a table or JSON lines; None: standard input.
+      column: the column of the texts; None: "text", if the file has such a column.
       input_format: one of `tables.KINDS`; None: what the content shows.
       reading: how its bytes are decoded; None where the user has no such options.
       skip_bad_rows: whether rows that cannot be read are empty texts, with a warning.
@@ -143,7 +143,7 @@ def answered(
       predictor: the model.
       questions: the rows of a file.
       min_probability: the label of an answer with a lower probability is UNSURE.
-      id_key: of the id in objects that are not rows of a table.
+      id_key: the key of the id in objects that are not rows of a table.
       skip_bad_rows: whether rows that cannot be read have an empty answer, with a warning.
 
     Raises:
@@ -225,7 +225,7 @@ def open_output(path: str | None, source: str | None, model: str) -> Iterator[Bi
     """Opens a file that appears when it is complete; without a path, standard output.
 
     Args:
-      path: of the file.
+      path: the path of the file.
       source: the file that is read; None: standard input, which may be a file too.
       model: the path of the model.
 

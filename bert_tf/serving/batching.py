@@ -59,8 +59,8 @@ def batches(
     """Yields the row numbers of each batch: rows of one shape and similar size.
 
     Args:
-      sizes: of the rows, in bytes of text.
-      shapes: of the rows; all rows of a batch have one shape. Empty: all rows are alike.
+      sizes: the sizes of the rows, in bytes of text.
+      shapes: the shapes of the rows; all rows of a batch have one shape. Empty: all rows are alike.
       batch_size: maximum number of rows in a batch.
       most_bytes: maximum of a batch's rows times their greatest size, unless a single row has more.
     """
@@ -88,7 +88,7 @@ def joined(parts: Sequence[tuple[Sequence[int], Arrays]], num_rows: int) -> Arra
 
     Args:
       parts: for each batch its row numbers and its answers.
-      num_rows: of the request.
+      num_rows: the number of rows of the request.
     """
     if len(parts) == 1:
         rows, outputs = parts[0]
@@ -117,8 +117,8 @@ class Job:
       arrays: inputs of the signature, [B, ...].
       signature: its name.
       batches: row numbers of each batch that is not computed yet.
-      sizes: of the rows, as from `sizes_of`.
-      answers: of the signature, [B, ...], once all rows are computed.
+      sizes: the sizes of the rows, as from `sizes_of`.
+      answers: the answers of the signature, [B, ...], once all rows are computed.
       parts: row numbers and answers of each computed batch.
     """
 

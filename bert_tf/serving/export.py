@@ -118,7 +118,7 @@ def export_checkpoint(
 
     Args:
       source: the checkpoint; its metrics are in the eval_results.txt of its folder.
-      config: of its model.
+      config: the configuration of its model.
       tokenizer: with its vocabulary.
       export_dir: the folder of all versions of this model; TF Serving's base path.
       options: what is not in the checkpoint.
@@ -292,7 +292,7 @@ def _prove(folder: str, answered: Sequence[Answered]) -> None:
     """Loads a SavedModel and compares its answers.
 
     Args:
-      folder: of the SavedModel.
+      folder: the folder of the SavedModel.
       answered: requests, with the answers of the model that it was made of. Empty: the folder has
         a file of another format, which was compared when it was converted.
 
@@ -359,7 +359,7 @@ def warm_up_record(inputs: Mapping[str, np.ndarray], *, model_name: str) -> byte
                         inputs = 2 {key = 1, value = 2}
 
     Args:
-      inputs: of the default signature.
+      inputs: the inputs of the default signature.
       model_name: TF Serving's name of the model.
     """
     request = _field(1, _field(1, model_name.encode()) + _field(3, DEFAULT.encode()))
@@ -390,7 +390,7 @@ def metadata_of(
     Args:
       task: that is exported.
       source: its checkpoint.
-      signatures: of the export.
+      signatures: the signatures of the export.
       **facts: figures of the comparison with the model; of a file of another format also what
         `portable.write_portable` returns.
     """

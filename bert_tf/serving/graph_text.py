@@ -23,7 +23,7 @@ class Sequences:
 
         Args:
           tokenizer: with [CLS] and [SEP] in its vocabulary.
-          config: of the model.
+          config: the configuration of the model.
           max_seq_length: maximum sequence length in tokens; longer sequences are cut.
 
         Raises:
@@ -147,7 +147,7 @@ def in_chunks(
     Args:
       compute: features [n, S] -> tensors [n, ...].
       features: int32 [N, S].
-      dtypes: of the computed tensors.
+      dtypes: the dtypes of the computed tensors.
 
     Returns:
       The tensors [N, ...].

@@ -148,7 +148,7 @@ def encode(
 
     Args:
       weights: an `InferenceModel`, or the `model` of a loaded export.
-      config: of the model.
+      config: the configuration of the model.
       features: input_ids, input_mask, segment_ids int32 [B, S].
       activations: by name.
 
@@ -219,8 +219,8 @@ class InferenceModel(tf.Module):
         """Copies the weights of the encoder, and uses the model's layers on top of it.
 
         Args:
-          model: of a head, with its weights.
-          config: of the model.
+          model: the model of a head, with its weights.
+          config: the configuration of the model.
           outputs: the names of the model's outputs that are computed.
           activations: by name, in the form that a converter recognizes.
           precision: float32 or bfloat16; norms are always float32.
@@ -254,8 +254,8 @@ class InferenceModel(tf.Module):
         Sets `_taken` and `_reads_all`, by which `__call__` makes its inputs.
 
         Args:
-          model: of a head.
-          names: of its encoder blocks.
+          model: the model of a head.
+          names: the names of its encoder blocks.
         """
         outputs = {name: model.output[name] for name in self.outputs if name != "sequence_output"}
         if not outputs:

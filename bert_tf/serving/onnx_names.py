@@ -16,8 +16,9 @@ def write_named(path: str, dimensions: Dimensions) -> None:
     """Renames everything in an ONNX file, in place.
 
     Args:
-      path: of the file.
-      dimensions: of each input and output, a name for each dimension; used where the size is free.
+      path: the path of the file.
+      dimensions: the dimensions of each input and output, a name for each dimension; used where the
+        size is free.
     """
     import onnx
 

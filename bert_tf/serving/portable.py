@@ -60,7 +60,7 @@ class PortableFormat(NamedTuple):
     """A file format.
 
     Attributes:
-      file_name: in the folder of the export.
+      file_name: the file name in the folder of the export.
       fixed: whether shapes are fixed.
       modules: what converting and running import.
       load: the file's path, number of threads -> a function from features to answers.
@@ -154,9 +154,9 @@ def convert(
 
     Args:
       model: to write.
-      path: of the file.
-      specs: of the model's inputs, by name.
-      name: of the format, one of FORMATS.
+      path: the path of the file.
+      specs: the specs of the model's inputs, by name.
+      name: the name of the format, one of FORMATS.
       int8: whether weights are int8.
     """
     options = {}

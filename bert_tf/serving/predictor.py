@@ -128,8 +128,8 @@ def open_model(
     """Loads an export or a checkpoint.
 
     Args:
-      path: of an export, of the folder of its versions, or of weights; local or remote.
-      version: of the export; None: the greatest.
+      path: the path of an export, of the folder of its versions, or of weights; local or remote.
+      version: the version of the export; None: the greatest.
       **options: what the files of a checkpoint do not say: bert_config_file, vocab_file,
         do_lower_case, and fields of `ServingOptions`. None means not given.
 
@@ -223,7 +223,7 @@ def of_weights(
 
     Args:
       source: the checkpoint.
-      config: of its model.
+      config: the configuration of its model.
       tokenizer: with its vocabulary.
       options: what is not in the checkpoint.
 
@@ -270,9 +270,9 @@ class Predictor:
         """Loads a model.
 
         Args:
-          path: of an export (one version, or the folder of all), or of weights, as for
+          path: the path of an export (one version, or the folder of all), or of weights, as for
             `bert_tf.load`; or a `ServedModel`, such as another Predictor's `model`.
-          version: of the export; None: the greatest.
+          version: the version of the export; None: the greatest.
           batch_size: maximum number of rows in a batch.
           **options: for a checkpoint, what its files do not say: bert_config_file, vocab_file,
             do_lower_case, and fields of `bert_tf.serving.options.ServingOptions`: task, labels,

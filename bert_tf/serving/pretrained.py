@@ -158,7 +158,7 @@ class Extractor:
     """Computes the vectors of lines.
 
     Attributes:
-      load_report: of the weights.
+      load_report: the report on loading the weights.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Extractor:
         """Builds the encoder and loads the weights.
 
         Args:
-          weights: of an encoder; heads are ignored.
+          weights: the weights of an encoder; heads are ignored.
           config: sizes of the model.
           tokenizer: with its vocabulary.
           layers: as from `parse_layers`.
@@ -446,7 +446,7 @@ class Scorer:
         """Compiles the model at its first use.
 
         Args:
-          model: of a head that has masked_lm_logits, such as "fill_mask".
+          model: the model of a head that has masked_lm_logits, such as "fill_mask".
           tokenizer: the one that the model was trained with.
           max_seq_length: maximum number of tokens, [CLS] and [SEP] included. Each token of a longer
             text is predicted from that many around it, nearer tokens first.

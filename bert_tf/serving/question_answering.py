@@ -174,7 +174,7 @@ def find_answers(
     """The n-best answers to each question.
 
     Args:
-      contexts: of Q questions.
+      contexts: the contexts of Q questions.
       windows: W, of all questions.
       start_logits, end_logits: float32 [W, S].
       sizes: the number of answers that compete, and their maximum length.

@@ -63,10 +63,10 @@ class Question:
     """A row of a file as a question to a model.
 
     Attributes:
-      place: of the row.
+      place: the place of the row.
       item: as for `RowReader.read`; None where the row cannot be read.
       flaw: why it cannot be read.
-      cells: of all columns, if the file is a table.
+      cells: the cells of all columns, if the file is a table.
     """
 
     place: str
@@ -100,7 +100,7 @@ def text_inputs(metadata: Mapping[str, Any]) -> dict[str, bool]:
     """The names of a model's texts, in order, and whether each is a list of texts.
 
     Args:
-      metadata: of the model, as in export.json.
+      metadata: the metadata of the model, as in export.json.
     """
     specs = metadata["signatures"][DEFAULT]
     return {name: len(specs[name]["shape"]) > 1 for name in metadata["texts"]}
@@ -263,13 +263,13 @@ def read_questions(
     """The rows of a file or of standard input, each as it is read.
 
     Args:
-      path: of the file; None: standard input.
-      metadata: of the model, as in export.json.
+      path: the path of the file; None: standard input.
+      metadata: the metadata of the model, as in export.json.
       input_format: one of `tables.KINDS`; None: what the content shows.
       given: columns of the model's texts, as for `columns_of`.
       id_column: the column whose cells are passed on as `id`.
-      sentence_column: in a table with a word a row, the column that says where a sentence begins;
-        None: empty rows separate sentences.
+      sentence_column: in a table with a word a row, the column that says where
+        a sentence begins; None: empty rows separate sentences.
       reading: how its bytes are decoded; None where the user has no such options.
 
     Raises:
@@ -330,8 +330,8 @@ def _question(
     """The question of a row; one with a flaw if the row cannot be read.
 
     Args:
-      row: of a file.
-      kind: of the file, one of `tables.KINDS`.
+      row: the row of a file.
+      kind: the kind of the file, one of `tables.KINDS`.
       inputs: the names of the texts, and whether each is a list.
       columns: the column of each text.
     """
@@ -347,7 +347,7 @@ def _question(
 def _item(
     row: TableRow, kind: str, inputs: Mapping[str, bool], columns: Mapping[str, str | int]
 ) -> Any:
-    """The item of a row of a file; arguments as of `_question`."""
+    """The item of a row of a file; arguments as for `_question`."""
     if kind in (JSONL, JSON):
         item = _of_json(columns, row.value)
         return _with_words_joined(item, inputs)

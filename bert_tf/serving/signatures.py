@@ -97,7 +97,7 @@ class ServingTask:
     """A model with the texts it takes and the answers it gives: single texts or pairs.
 
     Attributes:
-      head: of the model.
+      head: the head of the model.
       model: what computes the head's outputs.
       options: with a value in every field of `own_options`.
       outputs_of: features -> the model's outputs.
@@ -137,7 +137,7 @@ class ServingTask:
           head: whose signatures these are.
           model: with this head; None if only `features` is called.
           tokenizer: the one that the model was trained with.
-          config: of the model.
+          config: the configuration of the model.
           options: with a value in every field of `own_options`.
 
         Raises:
@@ -261,7 +261,7 @@ def make_task(
 
     Args:
       source: the checkpoint.
-      config: of its model.
+      config: the configuration of its model.
       tokenizer: with its vocabulary.
       options: what is not in the checkpoint.
       activations: as for `InferenceModel`.

@@ -72,7 +72,7 @@ class Prediction:
     """The answers to a question, best first.
 
     Attributes:
-      qas_id: of the question.
+      qas_id: the id of the question.
       nbest: one or more.
       null_odds: the score of no answer minus that of the best answer; None in v1.1.
     """
@@ -102,7 +102,7 @@ def make_alignment(
     into several, and if a letter's accent is a character of its own.
 
     Args:
-      windows: of all questions.
+      windows: the windows of all questions.
       tokenizer: the one that made the windows.
       config: has `legacy_alignment`.
     """
@@ -271,7 +271,7 @@ def window_candidates(
       window: T pieces.
       start_logits, end_logits: [S], S at least T.
       sizes: how many starts and ends to look at, and how long an answer may be.
-      number: of the window among those of the question.
+      number: the number of the window among those of the question.
     """
     start_logits = np.float64(start_logits)
     end_logits = np.float64(end_logits)
@@ -347,8 +347,9 @@ def n_best(
     No answer, if it is a candidate, is in the result even if it is not among the best.
 
     Args:
-      candidates_of_windows: of each window, and no answer if a question may have none.
-      windows: of the question.
+      candidates_of_windows: the candidates of each window, and no answer if a question
+        may have none.
+      windows: the windows of the question.
       align: returns the text of pieces.
       n_best_size: how many, not counting no answer.
     """

@@ -66,7 +66,7 @@ class SquadExample:
       answers: the annotators' answers for which `is_answer` holds; none if it is unanswerable.
       is_impossible: as in the file; without the field, whether there is no answer. In any case true
         if the file has answers but `is_answer` holds for none of them.
-      title: of the article.
+      title: the title of the article.
     """
 
     qas_id: str
@@ -103,7 +103,7 @@ def read_squad(path: str) -> SquadFile:
     """Reads a file in SQuAD's format (original: `read_squad_examples`).
 
     Args:
-      path: of a JSON file in UTF-8, with or without byte order mark; local or remote.
+      path: the path of a JSON file in UTF-8, with or without byte order mark; local or remote.
 
     Raises:
       InputError: the file cannot be read, is not JSON, or a question in it lacks a field.
@@ -190,7 +190,7 @@ def _log_unanswered(
       questions: all of the file.
       source: the path, for messages.
       version_2: whether the file has that version.
-      has_golds: as of `SquadFile`.
+      has_golds: as in `SquadFile`.
     """
     num_empty = 0  # questions with answers that are none
     num_unmarked = 0  # questions without any mark that they have no answer
@@ -258,7 +258,7 @@ def read_squad_tfds(name: str, split: str) -> SquadFile:
     """The questions of a split of a dataset from tensorflow-datasets, downloaded if need be.
 
     Args:
-      name: of the dataset, such as squad or squad/v2.0.
+      name: the name of the dataset, such as squad or squad/v2.0.
       split: its name, such as train or validation.
 
     Raises:
@@ -356,7 +356,7 @@ def locate_answer(words: ContextWords, answer: Answer, context: str) -> WordSpan
     words from its first to its last character, with single spaces for white space.
 
     Args:
-      words: of the context.
+      words: the words of the context.
       answer: as in the file.
       context: the text.
     """

@@ -161,7 +161,7 @@ def _answerable(examples: Iterable[SquadExample]) -> dict[str, bool]:
 def _evaluate_v2(
     file: SquadFile, predictions: Mapping[str, str], na_probs: Mapping | None, na_prob_thresh: float
 ) -> dict[str, float]:
-    """The scores of the v2.0 script; arguments as of `official_scores`."""
+    """The scores of the v2.0 script; arguments as for `official_scores`."""
     scores = score_answers(file.examples, predictions)
     has_answer = _answerable(file.examples)
     best: dict[str, float] = {}

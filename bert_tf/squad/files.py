@@ -28,7 +28,8 @@ def write_prediction_files(
 
     Args:
       output_dir: the folder of a run.
-      predictions: of all questions; null_odds.json is written if all have null odds.
+      predictions: the predictions of all questions; null_odds.json is written if all have null
+        odds.
       answers: by id, as `evaluation.decided` returns them.
 
     Raises:

@@ -44,7 +44,8 @@ def report_html(
 
     Args:
       file: the questions; with gold answers, the page has these, and the scores of the answers.
-      predictions: of each question, in order. Without an n-best list the page has the answer only.
+      predictions: the predictions of each question, in order. Without an n-best list the page has
+        the answer only.
       answers: by id, as in predictions.json.
       totals: figures by name for the top of the page, such as the scores of all questions; those
         at the best threshold are left out.
@@ -67,7 +68,7 @@ def report_html(
 def report_data(
     file: SquadFile, predictions: Sequence[Prediction], answers: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The data of the cards, as at the top of this file; arguments as of `report_html`."""
+    """The data of the cards, as at the top of this file; arguments as for `report_html`."""
     numbers: dict[tuple[str, str], int] = {}  # of the contexts, by title and context
     questions = []
     for example, prediction in zip(file.examples, predictions, strict=True):

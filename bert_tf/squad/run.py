@@ -51,7 +51,7 @@ class QuestionData(SplitData):
 
     Attributes:
       questions: the file; None in training, whose examples have one answer each.
-      windows: of all examples, in order; set by `SquadRun.prepare`.
+      windows: the windows of all examples, in order; set by `SquadRun.prepare`.
     """
 
     examples: Sequence[TrainingExample] | Sequence = ()
@@ -81,7 +81,7 @@ class SquadRun(Run):
     """Fine-tuning on questions about contexts.
 
     Attributes:
-      sizes: of the windows.
+      sizes: the sizes of the windows.
       config: how questions are answered.
       threshold: null odds above which the answer is "".
     """
@@ -120,7 +120,7 @@ class SquadRun(Run):
         return data
 
     def record(self, data: QuestionData) -> Record:
-        """The record of a window, as of `squad_record`."""
+        """The record of a window, as in `squad_record`."""
         config = self.model.config
         return squad_record(
             max_seq_length=self.sizes.max_seq_length,
@@ -213,7 +213,7 @@ def questions_to_answer(
     """The questions of a file or, without one, of a dataset.
 
     Args:
-      path: of the file.
+      path: the path of the file.
       tfds_name: the dataset of tensorflow-datasets.
       have_answers: whether the questions must have gold answers.
       batch_size: windows of a prediction step.
@@ -230,7 +230,7 @@ def questions_to_answer(
 def training_questions(
     path: str | None, tfds_name: str | None, *, version_2_with_negative: bool
 ) -> QuestionData:
-    """The questions to train on, in the original's order; arguments as of `questions_to_answer`."""
+    """The questions to train on, in the original's order; see `questions_to_answer`."""
     questions = _read(path, tfds_name, TFDS_TRAIN)
     examples = training_examples(questions, version_2_with_negative=version_2_with_negative)
     return QuestionData(name="train", examples=original_order(examples))

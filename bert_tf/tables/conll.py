@@ -46,7 +46,7 @@ def read_sentences(
     """The sentences in the lines of a file.
 
     Args:
-      path: of the file, for messages.
+      path: the path of the file, for messages.
       lines: the place and the text of each line.
       choose: chooses the columns, by the columns of all words and by whether the first one counts.
 

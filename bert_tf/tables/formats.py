@@ -54,14 +54,14 @@ class Format:
     Attributes:
       kind: text, csv, tsv, jsonl, json (a list of objects) or conll. A table with tabs is a tsv,
         one with another separator a csv.
-      separator: of a table's cells.
+      separator: the separator of a table's cells.
       quoted: whether quotes enclose a table's cells; otherwise they are text.
       is_sure: whether the first lines show `quoted`; otherwise the first line that begins a cell
         with a quote shows it, see `are_enclosing`.
       are_all_quoted: whether quotes enclose all cells of the first row.
       escaped: whether a quote within quotes has a backslash before it, as in R's files, instead of
         being doubled.
-      line_end: of a table's rows.
+      line_end: the line end of a table's rows.
     """
 
     kind: str
@@ -148,7 +148,7 @@ def _table_format(fit: "Fit", head: Sequence[str], first: str) -> Format:
     """The format of a table.
 
     Args:
-      fit: of its separator.
+      fit: the fit of its separator.
       head: its first lines.
       first: the first line, without its end.
     """
@@ -222,7 +222,7 @@ class Fit(NamedTuple):
       width: the number of cells in the first row.
       count: the number of rows.
       separator: between cells.
-      escaped: as of `Format`.
+      escaped: as in `Format`.
     """
 
     has_columns: bool

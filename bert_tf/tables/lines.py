@@ -22,7 +22,7 @@ class Lines:
     """Lines with their ends.
 
     Attributes:
-      name: of the file, or `STDIN`; for messages.
+      name: the name of the file, or `STDIN`; for messages.
       is_live: whether each line is answered as it comes, as from a pipe: then only the first is
         waited for.
     """
@@ -69,11 +69,11 @@ def lines_in(path: str | None, reading: Reading | None = None) -> Lines:
     """The lines of a file, or of standard input.
 
     Args:
-      path: of the file; None: standard input.
+      path: the path of the file; None: standard input.
       reading: how its bytes are decoded; None where the user has no such options.
 
     Raises:
-      InputError: while lines are read, as of `decoding.text_lines_of`.
+      InputError: while lines are read, as in `decoding.text_lines_of`.
     """
     how = {}
     if reading is not None:

@@ -56,8 +56,8 @@ class Row:
       cells: by field.
       word_places: of a sentence in words, the place of each word's line.
       flaw: why the row cannot be read; None: it can.
-      all_cells: of a table's row, as many as the table has names.
-      value: of JSON the value; of a text the line.
+      all_cells: all cells of a table's row, as many as the table has names.
+      value: the JSON value; of a text the line.
     """
 
     place: str
@@ -75,7 +75,8 @@ class Table:
     Attributes:
       source: its path, or "standard input".
       format: the format of its content.
-      names: of all its columns; their numbers if there is no header, () if it is no table.
+      names: the names of all its columns; their numbers if there is no header, () if it is no
+        table.
       rows: an iterator of the rows.
       is_live: whether each row is answered as it comes.
     """
@@ -101,7 +102,7 @@ def open_table(
     lines or rows at the end.
 
     Args:
-      path: of the file; None: standard input, whose rows are returned as they come.
+      path: the path of the file; None: standard input, whose rows are returned as they come.
       columns: names, if the file has a header or is JSON; or positions, if it has no header.
       reading: how its bytes are decoded; None where the user has no such options.
       form: the format, or its kind, if it is known.
@@ -136,7 +137,7 @@ def _by_pandas(path: str, mark: bytes, columns: Columns) -> Table:
 def table_of(
     lines: Lines, columns: Columns, form: Format | str = "", texts: Texts = NO_TEXTS
 ) -> Table:
-    """The table in lines; arguments and errors as of `open_table`."""
+    """The table in lines; arguments and errors as in `open_table`."""
     file_format = form if isinstance(form, Format) else format_of(lines, columns, texts, form)
     if not form:
         logging.info("%s is read as %s", lines.name, file_format.describe())
@@ -192,7 +193,7 @@ def refuse_header(
     """The rows of a file without a header, the first of which must be data.
 
     Args:
-      rows: of the file.
+      rows: the rows of the file.
       labels: a first row with one of these labels is data.
       hint: the end of the remedy.
 
@@ -217,7 +218,7 @@ class _Shape(NamedTuple):
 
     Attributes:
       header: its cells; None: there is none.
-      positions: of the fields; None for a field without a column.
+      positions: the positions of the fields; None for a field without a column.
       least, most: how many columns a row may have; more if they are empty.
     """
 
@@ -399,7 +400,7 @@ def _unquoted(
     """Place and cells of each row of a table in which quotes are text.
 
     Args:
-      lines: of the table.
+      lines: the lines of the table.
       form: its format.
       before: how many lines of the file come before these.
       keep_empty: whether empty lines are rows.

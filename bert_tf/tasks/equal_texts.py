@@ -49,9 +49,9 @@ def split_by_label(
     Stratification of Multi-Label Data"), with texts in random order.
 
     Args:
-      examples: of the training data.
+      examples: the examples of the training data.
       share: between 0 and 1.
-      seed: of the order; the same one gives the same split.
+      seed: the seed of the order; the same one gives the same split.
     """
     examples_of_text = [*by_text(examples).values()]  # numbers of equal examples
     text_of: dict[int, int] = {}  # the number of each example's text

@@ -94,7 +94,7 @@ class WordsExample:
       words: the words.
       document: the number of the document that the sentence is from; 0: unknown.
       label: the tags; None if it has none.
-      guid, place: as of `Example`.
+      guid, place: as in `Example`.
     """
 
     guid: str
@@ -187,7 +187,7 @@ class Layout:
         Args:
           source: the name of the dataset, for messages.
           dicts: the rows.
-          labels: of the task.
+          labels: the labels of the task.
           labelled: `REQUIRED`, `OPTIONAL` or `NONE`.
           names: the names of labels that are numbers in the dataset, where -1 is no label.
         """
@@ -363,7 +363,7 @@ class ChoiceColumns(Layout):
         return dataclasses.replace(self, endings=endings)
 
     def read(self, path, labels, *, labelled=REQUIRED):
-        """As of `Layout`; refuses a file with further endings."""
+        """As in `Layout`; refuses a file with further endings."""
         if more := self.fitted(path).endings[len(self.endings) :]:
             expected = f"{len(self.endings)} endings, as in the first file of the task"
             raise InputError(f"{path} with the column {more[0]!r}", expected, "leave it out")
@@ -399,7 +399,7 @@ class WordColumns(Layout):
     example: ClassVar[type] = WordsExample
 
     def read(self, path, labels, *, labelled=REQUIRED):
-        """As of `Layout`."""
+        """As in `Layout`."""
         rows: Iterable[Row]
         if self.file is None:
             rows = read_conll(path, self.reading)
@@ -430,10 +430,10 @@ class WordColumns(Layout):
     def _examples(
         self, source: str, rows: Iterable[Row], labels: Labels, labelled: str
     ) -> list[AnyExample]:
-        """As of `Layout`; labels without names get those of the tags in the rows.
+        """As in `Layout`; labels without names get those of the tags in the rows.
 
         Raises:
-          InputError: as of `Layout`; or the tags are of no scheme, or none is one of the names.
+          InputError: as in `Layout`; or the tags are of no scheme, or none is one of the names.
         """
         rows = [*rows]
         if labelled != NONE:

@@ -33,9 +33,9 @@ class Features:
     """The features of a record.
 
     Attributes:
-      guid: of the example; the windows of a long text or sentence share it.
+      guid: the id of the example; the windows of a long text or sentence share it.
       input_ids: C lists of at most S ids.
-      segment_ids: of the same lengths.
+      segment_ids: the segment of each id.
       label_ids: as `Labels.ids` returns them; of token_labels one for each position, IGNORED where
         no word begins. The words of a sentence without labels have label id 0, so that a word is
         scored wherever label_ids != IGNORED.
@@ -108,8 +108,8 @@ def make_features(
       labels: with their names.
       tokenizer: with [CLS] and [SEP] in its vocabulary.
       max_seq_length: S.
-      doc_stride: of texts too long for S, tokens from the start of a window to the start of the
-        next; 0: such texts are cut, as in the original.
+      doc_stride: the stride of texts too long for S, tokens from the start of a window to the start
+        of the next; 0: such texts are cut, as in the original.
       document_context: whether sentences in words get the words around them in their document.
 
     Yields:
@@ -252,8 +252,8 @@ def _window_ids(
 
     Args:
       window: the words.
-      pieces: of each word of the document.
-      ids_of_labels: of each word of the sentence.
+      pieces: the word pieces of each word of the document.
+      ids_of_labels: the label ids of each word of the sentence.
       start: the sentence's first word in the document.
     """
     ids: list[int] = []
@@ -362,8 +362,8 @@ def join_words(
     """A model's values for the words of each sentence, from those for windows.
 
     Args:
-      guids: of the windows, in order.
-      label_ids: of each window [S], as in its record, with or without the padding.
+      guids: the ids of the windows, in order.
+      label_ids: the label ids of each window [S], as in its record, with or without the padding.
       values: for each window [S, ...].
 
     Returns:

@@ -168,8 +168,9 @@ def write_probabilities(path: str, probabilities: Iterable[np.ndarray]) -> None:
     """Writes test_results.tsv: a row of tab-separated probabilities for each example.
 
     Args:
-      path: of the file.
-      probabilities: of each example. A sentence [W, L] has a row for each word, then an empty line.
+      path: the path of the file.
+      probabilities: the probabilities of each example. A sentence [W, L] has a row for each word,
+        then an empty line.
     """
     rows: list[list] = []
     for of_example in probabilities:
@@ -263,10 +264,10 @@ def write_labeled(
     Of token_labels: a line for each word, and an empty one after each sentence.
 
     Args:
-      path: of the file.
-      labels: of the task.
+      path: the path of the file.
+      labels: the labels of the task.
       examples: N of them.
-      probabilities: of each example.
+      probabilities: the probabilities of each example.
       with_gold: whether to add a column `label` with the right labels.
     """
     header = ["id", "prediction", *labels.columns]
@@ -311,8 +312,8 @@ def write_submission(
     """Writes the file for GLUE's server: a header, then index and prediction of each example.
 
     Args:
-      path: of the file, whose name must be the split's `submission`.
-      labels: of the task. Scores are clipped to its limits; STS-B's have three decimals.
+      path: the path of the file, whose name must be the split's `submission`.
+      labels: the labels of the task. Scores are clipped to its limits; STS-B's have three decimals.
       guids: ids of the examples; the server's are the numbers from 0.
       probabilities: [N, L], of regression the scores [N, 1].
     """

@@ -164,7 +164,7 @@ def _own_files_of(data: TaskData, name: str | None) -> tuple[str, OwnFiles]:
 
     Args:
       data: the files.
-      name: of the task; None: the content of the first file decides.
+      name: the name of the task; None: the content of the first file decides.
     """
     own_files = data.own
     are_tags = own_files.label_kind == Tags.kind or name == NER

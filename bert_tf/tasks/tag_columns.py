@@ -49,7 +49,7 @@ def chosen_column(
       source: the file, for messages.
       column: the value of the flag.
       width: how many columns the file has.
-      names: of the columns; by default those of CoNLL-U if there are ten columns.
+      names: the names of the columns; by default those of CoNLL-U if there are ten columns.
       flag: the name of the flag; only --label_column may name a key in MISC.
 
     Raises:

@@ -207,7 +207,7 @@ class Task:
 
         Args:
           dataset: such as glue/mrpc or glue/mrpc:2.0.0.
-          name: of the task's split; the dataset's is its `tfds_split`.
+          name: the name of the task's split; the dataset's is its `tfds_split`.
 
         Raises:
           InputError: there is no such dataset or split, or it has other features.
@@ -282,7 +282,7 @@ class Task:
         """This task with the labels of a trained model, in the task's order if it names them.
 
         Args:
-          names: in the model's files; None if there are none.
+          names: the names in the model's files; None if there are none.
           source: where the model is, for messages.
           is_originals: whether the original may have trained it, whose models have the task's
             order.

@@ -66,12 +66,13 @@ class TextData(SplitData):
 
     Attributes:
       split: the split.
-      guids: of each record; the windows of a long text or sentence share one. Empty for training
-        data, whose predictions nobody asks for; as are label_ids and lengths.
-      label_ids: of each record.
+      guids: the ids of each record; the windows of a long text or sentence share one. Empty for
+        training data, whose predictions nobody asks for; as are label_ids and lengths.
+      label_ids: the label ids of each record.
       lengths: the tokens of each record's longest sequence.
       num_cut: how many examples were longer than --max_seq_length, and were cut.
-      probabilities: of each example, set by `TextRun.predict`: [N, L], or [W, L] of each sentence.
+      probabilities: the probabilities of each example, set by `TextRun.predict`: [N, L], or [W, L]
+        of each sentence.
     """
 
     name: str = ""
@@ -103,7 +104,7 @@ def read_text_data(
       task: the task.
       split: the split.
       seed: decides which examples are dev data, with --dev_share.
-      batch_size: of predictions.
+      batch_size: the batch size of predictions.
       in_documents: whether all sentences must be of a document.
 
     Raises:
@@ -123,10 +124,10 @@ class TextRun(Run):
 
     Attributes:
       task: with its label names.
-      doc_stride: of the windows of long texts, as for `make_features`; 0: texts are cut.
+      doc_stride: the stride of the windows of long texts, as for `make_features`; 0: texts are cut.
       document_context: whether sentences get the words around them in their document.
       best_metric: as --best_metric; "": the task's first.
-      class_weights: of each label, in the loss of training; (): all are 1.
+      class_weights: the class weights of each label, in the loss of training; (): all are 1.
       threshold: the probability from which on a label of `LabelSets` applies in a trained model: a
         number, `OF_DEV`, or "" for one half.
     """
@@ -150,7 +151,7 @@ class TextRun(Run):
     # ------------------------------------------------------------------------ records
 
     def record(self, _: TextData) -> Record:
-        """The record of all splits, as of `classifier_record`."""
+        """The record of all splits, as in `classifier_record`."""
         config = self.model.config
         return classifier_record(
             max_seq_length=self.batching.max_seq_length,
@@ -208,7 +209,7 @@ class TextRun(Run):
     def settings_of(
         self, config: TrainingConfig, train: TextData, dev: TextData | None
     ) -> Settings:
-        """As of `Run`, with class weights, and with what affects the metric that selects."""
+        """As in `Run`, with class weights, and with what affects the metric that selects."""
         settings = super().settings_of(config, train, dev)
         selects_by_decisions = dev is not None and self.metric != "eval_loss"
         return settings.with_values(
@@ -235,7 +236,7 @@ class TextRun(Run):
         }
 
     def metadata(self) -> ModelMetadata:
-        """As of `Run`, with the columns of texts, which `bert-tf predict` reads by default."""
+        """As in `Run`, with the columns of texts, which `bert-tf predict` reads by default."""
         layout = self.task.layout
         texts = [getattr(layout, field, None) for field in ("text_a", "text_b")]
         if isinstance(layout, WordColumns) and layout.file and layout.file.has_header:
@@ -439,9 +440,9 @@ def mean_loss(head: Head, logits: np.ndarray, label_ids: Sequence[Sequence]) -> 
     """The loss of a head over all examples.
 
     Args:
-      head: of the task.
+      head: the head of the task.
       logits: float32 [N, ...], the model's.
-      label_ids: of each example, as in its record.
+      label_ids: the label ids of each example, as in its record.
     """
     labels = np.asarray(label_ids)
     if logits.ndim == 3:  # of words: without the padding after the longest sentence
@@ -461,10 +462,10 @@ def class_weights(
     max_seq_length: int = 0,
     doc_stride: int = 0,
 ) -> tuple[float, ...]:
-    """The weight of each label in training, as of `TextRun`.
+    """The weight of each label in training, as in `TextRun`.
 
     Args:
-      option: --class_weights: "balanced", as of `Labels.balanced_weights`; the path of a JSON file
+      option: --class_weights: "balanced", as in `Labels.balanced_weights`; the path of a JSON file
         with the weight of each label; or None for no weights.
       labels: with their names.
       train: the training data; None if nothing is trained.

@@ -49,7 +49,7 @@ def train_trials(
 
     Args:
       run: the task, the initial weights and the folder.
-      config: of all trials, except learning rate and seed.
+      config: the configuration of all trials, except learning rate and seed.
       train: the training data.
       dev: the data that select the best model.
       points: learning rate and seed of each trial.
@@ -109,8 +109,8 @@ def keep_best(run: TextRun, results: Mapping[Point, Mapping[str, float]]) -> Non
     Of equally good trials, the one whose model is in the folder already is taken, or the first.
 
     Args:
-      run: of all trials.
-      results: of each trial by learning rate and seed.
+      run: the run of all trials.
+      results: the results of each trial by learning rate and seed.
 
     Raises:
       InputError: the best trial has no checkpoint any more, and the folder has another one's.
@@ -155,8 +155,8 @@ def write_sweep(results: Mapping[Point, Mapping[str, float]], *, run: TextRun) -
     """Writes trials.tsv and trials_summary.tsv.
 
     Args:
-      results: of every trial, by learning rate and seed.
-      run: of all trials; the summary is of its metric.
+      results: the results of every trial, by learning rate and seed.
+      run: the run of all trials; the summary is of its metric.
     """
     names = sorted(set.intersection(*map(set, results.values())))
     rows = [["learning_rate", "seed", *names]]

@@ -69,7 +69,7 @@ def read_words(
     """The sentences of a file, whose form is found by its content.
 
     Args:
-      path: of the file.
+      path: the path of the file.
       file: where words and tags are in it.
       reading: how its bytes are decoded; None where the user has no such options.
       may_lack_tags: whether a table may have no column of tags.
@@ -128,7 +128,7 @@ def are_words(lines: Sequence[str], names: Collection[str] = ()) -> bool:
 
     Args:
       lines: without empty ones.
-      names: of a model's tags; then a column of these alone is enough.
+      names: the names of a model's tags; then a column of these alone is enough.
     """
     rows = [line.split() for line in lines if not line.startswith(("#", DOCUMENT_MARK))]
     widths = {len(cells) for cells in rows}

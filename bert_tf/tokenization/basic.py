@@ -135,7 +135,7 @@ def normalize(texts: tf.Tensor, table: UnicodeTable, *, spaces: bool = False) ->
     """The characters that texts [N] become, in the case of the table and with or without accents.
 
     Args:
-      texts: of UTF-8; bytes that are not UTF-8 are skipped.
+      texts: texts in UTF-8; bytes that are not UTF-8 are skipped.
       table: as for `split_words`.
       spaces: whether white space becomes spaces, and ideographs get one on each side. Otherwise
         white space becomes nothing.

@@ -74,7 +74,8 @@ class Tokenizer(keras.layers.Layer):
             ones are padded with 0. None: cut to `max_length`, padded to the longest of the batch.
           max_length: the most ids of a sequence, without a `length`; None: `longest` of the
             tokenizer, else 512.
-          do_lower_case: of a path or pieces, None: as these show; a tokenizer has its own.
+          do_lower_case: whether a path or pieces are lower-cased; None: as they show. A tokenizer
+            has its own.
           **kwargs: as of Keras's layers: name, dtype, trainable.
 
         Raises:

@@ -33,7 +33,7 @@ def texts_of(texts: Any, name: str = "texts") -> list[str | bytes]:
     Args:
       texts: str or bytes [N]: any iterable with an order, such as a list, a column of pandas or
         `datasets`, an array of NumPy or a string tensor; not a single text.
-      name: of the argument, for messages.
+      name: the name of the argument, for messages.
 
     Raises:
       InputError: it is something else, or holds something else; the message names the first.

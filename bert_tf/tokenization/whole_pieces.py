@@ -111,7 +111,7 @@ class NeverSplit:
 
         Args:
           tokenize: gives the ids of texts, or their ids, starts and ends: [N, (pieces)] each.
-          texts: of UTF-8; bytes that are not UTF-8 are skipped.
+          texts: texts in UTF-8; bytes that are not UTF-8 are skipped.
         """
         parts = self.split(texts)
         ids, *borders = tokenize(parts.strings)
@@ -171,7 +171,7 @@ class AddedWords:
 
         Args:
           ids: by word.
-          table: of the tokenizer, in tensors.
+          table: the table of the tokenizer, in tensors.
           do_lower_case: as the table was loaded.
 
         Raises:

@@ -464,7 +464,7 @@ def choose_case(
 
     Args:
       vocab_file: for messages.
-      pieces: of the vocabulary, but those that are kept whole.
+      pieces: the word pieces of the vocabulary, but those that are kept whole.
       given: what the user chose; None: nothing.
       strip_accents: as the vocabulary's folder says; None: as the case.
 

@@ -47,7 +47,7 @@ def words_of_texts(
 
     Args:
       texts: any.
-      splitter: of pieces that are never split: each is a word. None: there are none.
+      splitter: the splitter of pieces that are never split: each is a word. None: there are none.
       added_words: each is a word, too. None: there are none.
       every_mark: whether every punctuation mark is a word, also inside a chunk.
     """

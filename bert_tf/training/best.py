@@ -60,10 +60,11 @@ class BestCheckpoint:
     Attributes:
       run: the run that is trained.
       dev: the data that it is evaluated on.
-      checkpoints: of the run, which may be resumed: evaluations after the last one are repeated.
+      checkpoints: the checkpoints of the run, which may be resumed: evaluations after the last one
+        are repeated.
       run_settings: recorded in the checkpoint.
       early_stopping: training stops after so many evaluations without a better one; 0: never.
-      folder: of the best checkpoint.
+      folder: the folder of the best checkpoint.
       values: `run.metric` of the evaluations so far, by step; NaN if undefined. While all are NaN,
         the last one counts as the best, and training does not stop.
     """
@@ -132,7 +133,7 @@ class BestCheckpoint:
         That of step 0 is never saved.
 
         Args:
-          step: of the model.
+          step: the step of the model.
           save: writes the run's checkpoint of the step, before the best one.
         """
         run = self.run

@@ -222,7 +222,7 @@ def distributed_batches(
 
     Args:
       strategy: the devices.
-      batches: of records.
+      batches: the batches of records.
       start: number of the first batch.
     """
     num_parts = strategy.num_replicas_in_sync

@@ -34,7 +34,7 @@ class StopTraining(Exception):  # noqa: N818  (not an error)
     """Raised by an evaluation to end training; its message is the reason.
 
     Attributes:
-      results: of that evaluation.
+      results: the results of that evaluation.
     """
 
     def __init__(self, reason: str, results: Mapping[str, float]):
@@ -92,8 +92,8 @@ class Evaluator:
         """Outputs of the model for the rows of finite `batches`.
 
         Args:
-          batches: in any order.
-          names: of the outputs.
+          batches: batches, in any order.
+          names: the names of the outputs.
 
         Yields:
           For each batch the outputs by name, float32 [B, ...]; of packed batches also what

@@ -55,11 +55,11 @@ class SplitData:
     """The data of a split; each kind of task derives a class from it.
 
     Attributes:
-      name: of the file of records: train, eval, predict_mismatched.
-      examples: in the order of their source.
+      name: the name of the file of records: train, eval, predict_mismatched.
+      examples: the examples in the order of their source.
       batch_size: records in a batch for prediction.
       files: the records, set by `Run.prepare`.
-      digest: of the data that a score depends on, set by `Run.prepare`.
+      digest: the digest of the data that a score depends on, set by `Run.prepare`.
     """
 
     name: str
@@ -104,11 +104,11 @@ class Run:
       batching: how records become batches.
       output_dir: the folder of the run.
       step_config: how steps are computed, as for `Trainer`.
-      head: of the model; set by the subclass.
+      head: the head of the model; set by the subclass.
       metric: the result of `evaluate` that selects the best model: the greatest, but of eval_loss
         the least; set by the subclass.
       trainer: with the model that predicts; None before `train` or `restore`.
-      step: of that model.
+      step: the step of that model.
       results: scores that were written, by the name of their file.
     """
 
@@ -335,7 +335,7 @@ class Run:
         """The settings that affect the trained weights: the command's, the data's, the task's.
 
         Args:
-          config: of the training.
+          config: the configuration of the training.
           train: prepared.
           dev: the data that select the best model; None if there are none.
         """
@@ -361,10 +361,10 @@ class Run:
         """Trains; the run's model is then the best by `dev`, or the last one.
 
         Args:
-          config: of the training.
+          config: the configuration of the training.
           train: the training data.
           dev: evaluated during training if `config.intervals.eval_steps` is above 0.
-          folder: of a trial, if the run has several; None: the run's folder.
+          folder: the folder of a trial, if the run has several; None: the run's folder.
 
         Raises:
           InputError: the folder has a finished run with other settings, or as `Trainer.train`.

@@ -39,7 +39,7 @@ class TrainingLog:
 
         Args:
           step: the number of updates made.
-          learning_rate: of the last one.
+          learning_rate: the learning rate of the last one.
           timed: `Programs.timed`, [steps, seconds].
         """
         num_timed, seconds = timed - self._timed

@@ -113,7 +113,7 @@ class AdamWeightDecay(SumsFirst):
     `build`, `clipped` and `update_step`.
 
     Attributes:
-      schedule: of the learning rate, if it is a `Schedule`; otherwise None.
+      schedule: the schedule of the learning rate, if it is a `Schedule`; otherwise None.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class AdamWeightDecay(SumsFirst):
           clip_norm: the norm to which all gradients together are clipped; 0: they are not.
           bias_correction: whether m and v are corrected as in Adam.
           layerwise_lr_decay: the factor of the rate for each level down (`layer_scales`).
-          name: of the optimizer.
+          name: the name of the optimizer.
           **kwargs: for `fit`, arguments of Keras's optimizers: use_ema, ema_momentum,
             ema_overwrite_frequency, gradient_accumulation_steps, loss_scale_factor.
 
@@ -173,7 +173,7 @@ class AdamWeightDecay(SumsFirst):
           p: the variable; m, v and the gradient have its shape.
           m: its first moment.
           v: its second moment.
-          gradient: of the loss, already clipped.
+          gradient: the gradient of the loss, already clipped.
           rate: the learning rate, float32 scalar.
           count: int scalar, 1 for the first update of the moments; for the bias correction.
           decays: whether weight decay applies.
@@ -283,7 +283,7 @@ def optimizer_of(
 
     Args:
       updates: its options.
-      schedule: of the learning rate.
+      schedule: the schedule of the learning rate.
       layerwise_lr_decay: as for `AdamWeightDecay`.
     """
     return CLASSES[updates.optimizer](
@@ -327,7 +327,7 @@ def make_optimizer(
     """The optimizer of fine-tuning, as in `run_classifier.py`; for `compile`.
 
     Args:
-      num_train_steps: of the whole training: `epochs * len(dataset)`.
+      num_train_steps: the number of steps of the whole training: `epochs * len(dataset)`.
       learning_rate: the maximum, at the end of the warm-up.
       warmup_proportion: the share of the steps in which the rate rises; after these it falls.
       end_learning_rate: the rate to which it falls.
@@ -391,7 +391,7 @@ def trained_names(names: Sequence[str], freeze: Sequence[str]) -> list[str]:
     """The names of trained variables: those that no pattern matches anywhere.
 
     Args:
-      names: of variables, as in checkpoints.
+      names: the names of variables, as in checkpoints.
       freeze: regular expressions such as bert/embeddings or bert/encoder/layer_[0-5]/.
 
     Raises:

@@ -37,7 +37,8 @@ def differences(device: str, precision: str, goldens: pathlib.Path) -> dict[str,
 
     Args:
       device: CPU:0, GPU:1, ...
-      precision: of `StepConfig`, or TF32: float32 with products of fewer bits, on GPUs.
+      precision: the precision of `StepConfig`, or TF32: float32 with products of fewer bits, on
+        GPUs.
       goldens: the folder of the original's results.
 
     Returns:

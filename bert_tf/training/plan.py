@@ -27,7 +27,7 @@ class RunPlan:
       batch_size: B, records of a step, over all devices and micro-batches.
       num_train_steps: T, of the learning rate's schedule.
       last_step: the step at which training ends, at most T.
-      seed: of the order of the records.
+      seed: the seed of the order of the records.
       intervals: steps between logging, saving and evaluation.
       order_batch_size: the batch size that the order is made for: the first one of the run.
       offset: added to positions if the batch size has changed.
@@ -58,7 +58,7 @@ class RunPlan:
         """The plan of so many epochs: int(num_counted / batch_size * num_epochs) steps.
 
         Args:
-          num_records: in the files.
+          num_records: the number of records in the files.
           num_counted: items of an epoch: records, or for SQuAD questions, as in the original.
           batch_size: records of a step.
           num_epochs: may be a fraction.
@@ -107,7 +107,7 @@ class RunPlan:
         if there had been 25 steps: its offset is -400. The order stays that of the first size.
 
         Args:
-          step: of the checkpoint.
+          step: the step of the checkpoint.
           saved: the settings in the checkpoint of a run on the same records.
         """
         last_size = saved["train_batch_size"]
@@ -119,7 +119,7 @@ class RunPlan:
         """Refuses another batch size for a resumed fine-tuning.
 
         Args:
-          folder: of the run, for messages.
+          folder: the folder of the run, for messages.
           saved: the settings of the run that is resumed.
 
         Raises:
@@ -187,8 +187,8 @@ def steps_of_fit(
     """The number of updates of a call of Keras's `fit`, at least 1.
 
     Args:
-      num_rows: of arrays; None: the data are batches.
-      num_batches: of a dataset; None: unknown.
+      num_rows: the number of rows of arrays; None: the data are batches.
+      num_batches: the number of batches of a dataset; None: unknown.
       batch_size, validation_split, steps_per_epoch, epochs, initial_epoch: as for `fit`.
 
     Raises:

@@ -62,7 +62,7 @@ def model_of_data(
     Args:
       options: its configuration, vocabulary, case and initial weights.
       data: its records.
-      patterns: of the files that are read.
+      patterns: the patterns of the files that are read.
       output_dir: the folder of the run, which may be resumed.
       is_exported: whether the run ends with an export, which tokenizes texts.
 
@@ -128,7 +128,7 @@ def plan_of(
       schedule: steps and batch size.
       intervals: steps between logging, saving and evaluation.
       output_dir: the folder of the run.
-      seed: of the order of the records.
+      seed: the seed of the order of the records.
     """
     plan = RunPlan(
         num_records=len(files),
@@ -208,7 +208,7 @@ def load_first_weights(
 
     Args:
       trainer: gets the weights in its model.
-      folder: of the run.
+      folder: the folder of the run.
       model: the model of the data.
       options: name the initial weights, if any.
       is_trained: whether training follows.

@@ -30,10 +30,10 @@ def page(
     """The HTML of the page.
 
     Args:
-      title: of the page.
+      title: the title of the page.
       main: the scores at the top, as they are shown.
       scores: all scores by their names in files; collapsed.
-      data: of the cards.
+      data: the data of the cards.
       notes: a sentence below the cards.
       sections: titles and texts above the cards.
     """

@@ -71,7 +71,7 @@ class Steps:
           optimizer: the update rule.
           strategy: the devices.
           config: how a step is computed.
-          seed: of dropout.
+          seed: the seed of dropout.
           freeze: patterns of the names of weights that are not trained, as for `trained_names`.
         """
         self.model = model
@@ -133,7 +133,7 @@ class Steps:
         Args:
           totals: float32 [len(loss_names) + 1], the sums of the losses of all steps so far, and the
             number of these steps.
-          iterator: of batches; the next one is that of `first_step`.
+          iterator: the iterator of batches; the next one is that of `first_step`.
           first_step: int32 scalar, the number of updates before these.
           num_steps: int32 scalar.
 
@@ -187,7 +187,7 @@ class Steps:
 
         Args:
           batch: rows.
-          denominators: of the whole batch.
+          denominators: the denominators of the whole batch.
           step: int32 scalar, for dropout.
           scale: float32 scalar by which the loss is multiplied; None: 1.
 

@@ -56,7 +56,7 @@ class Trainer(Evaluator):
           head: loss, metrics and predictions.
           optimizer: the update rule.
           strategy: the devices.
-          seed: of initial weights and dropout.
+          seed: the seed of initial weights and dropout.
           freeze: patterns of the names of weights that are not trained, as for `trained_names`.
             These have no moments, and no gradients are computed for them.
           step_config: precision, micro-batches, compilation.
@@ -192,7 +192,7 @@ class Trainer(Evaluator):
         """Makes the updates of steps `step` to `stop` - 1.
 
         Args:
-          iterator: of `distributed_batches`; the next batch is that of `step`.
+          iterator: the iterator of `distributed_batches`; the next batch is that of `step`.
           step: number of updates made before.
           stop: number of updates made afterwards.
           progress: updated about every second; a process without peers then also checks for
