@@ -32,7 +32,6 @@ from bert_tf.tasks.examples import OWN_FORMATS, AnyExample, WordColumns, texts_o
 from bert_tf.tasks.features import (
     Features,
     classifier_record,
-    first_windows,
     join_texts,
     join_words,
     make_features,
@@ -414,14 +413,15 @@ class TextRun(Run):
           logits: as `predict` returns them.
         """
         labels = self.task.labels
-        label_ids = data.label_ids
-        if self.doc_stride:
-            label_ids = [label_ids[first] for first in first_windows(data.guids)]
-        loss = mean_loss(self.task.head, labels.unscaled(logits), labels.unscaled(label_ids))
         if labels.is_per_word:
-            label_ids = [example.label for example in data.examples]  # by word, not by position
+            label_ids = data.label_ids  # by position
+            gold_labels = [example.label for example in data.examples]  # by word
+        else:
+            label_ids = [labels.ids(example.label) for example in data.examples]
+            gold_labels = label_ids
+        loss = mean_loss(self.task.head, labels.unscaled(logits), labels.unscaled(label_ids))
         deciding = self._labels_deciding(data)
-        gold, predicted = deciding.for_metrics(label_ids, data.probabilities)
+        gold, predicted = deciding.for_metrics(gold_labels, data.probabilities)
         metrics = compute_metrics(self.task.metrics, gold, predicted)
         return {"loss": loss, "eval_loss": loss, **metrics}
 

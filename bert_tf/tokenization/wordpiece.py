@@ -285,9 +285,10 @@ class FullTokenizer:
 
     def iter_batches(self, texts: Iterable[str | bytes]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """The ids of N texts at a time, int32 [pieces], and how they are split by text [N + 1]."""
+        refuse_forked("a tokenizer")
         for batch in batches(_encoded(texts)):
-            ragged = self.tokenize_ids(batch)
-            yield ragged.values.numpy(), ragged.row_splits.numpy()
+            (ids,) = self._ids(tf.constant(batch))
+            yield ids.values.numpy(), ids.row_splits.numpy()
 
     def convert_tokens_to_ids(self, tokens: Iterable[str]) -> list[int]:
         """The id of each piece; KeyError for a piece that is not in the vocabulary."""

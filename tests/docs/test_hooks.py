@@ -14,8 +14,9 @@ hooks = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(hooks)
 MESSAGES = list(hooks.messages())
 SYMBOLS = hooks.SYMBOL.findall(read("docs/paper.md"))
-STEPS = re.findall(r"^\d+\. `([\w/]+\.py):(.*?)`: ", read("CONTRIBUTING.md"), re.M)
-SYMBOLS += [(path, name) for path, names in STEPS for name in names.split("`, `")]
+STEPS = re.findall(r"`([\w/]+\.py):([\w.]+(?:`, `[\w.]+)*)`", read("CONTRIBUTING.md"))
+for path, names in STEPS:
+    SYMBOLS += [(path, name) for name in names.split("`, `")]
 
 
 def test_the_paper_and_the_paths_have_their_symbols():
