@@ -28,6 +28,7 @@ from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.data.shards import find_blocks
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import options_of
+from bert_tf.serving.signatures import Signature
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -249,3 +250,11 @@ def eagerly() -> Iterator[None]:
             yield
         finally:
             tf.config.run_functions_eagerly(False)
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """As `eagerly`; checkpoints are answered without graphs too. Nothing can be exported."""
+    as_it_is = unittest.mock.patch.object(Signature, "traced", lambda self: self.function)
+    with as_it_is, eagerly():
+        yield
