@@ -243,13 +243,14 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
     """No graphs of steps are made: of models this small that takes longer than it saves."""
+    before = tf.config.functions_run_eagerly()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Even though the `tf.config")  # maps of tf.data are
         tf.config.run_functions_eagerly(True)
         try:
             yield
         finally:
-            tf.config.run_functions_eagerly(False)
+            tf.config.run_functions_eagerly(before)
 
 
 @contextlib.contextmanager

@@ -262,7 +262,7 @@ def test_dev_rows_of_a_run_are_known_again(given, tmp_path, caplog):
     """A finished training goes on beside its own dev.jsonl, not beside one that was changed."""
     (tmp_path / "train.csv").write_text(TABLE + TABLE.partition("\n")[2] + "W2  w3,y\n")
     caplog.set_level("INFO", logger="absl")
-    dev, given = tmp_path / "out/dev.jsonl", given | {"dev_share": 0.2}
+    dev, given = tmp_path / "out/dev.jsonl", given | {"dev_share": 0.2, "train_batch_size": 16}
     with in_process("classify") as classify, eagerly():
         classify(**given)
         assert caplog.text.count("21 of the 41 examples repeat the text of another") == 1
