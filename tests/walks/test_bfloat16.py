@@ -56,7 +56,8 @@ def test_on_a_cpu_that_does_not_multiply_it(tmp_path, monkeypatch):
         "input_file": write_records(tmp_path / "0.tfrecord", 21, seed=0),
         "bert_config_file": write_config(tmp_path / "bert_config.json", num_hidden_layers=1),
         "vocab_file": write_vocabulary(tmp_path / "vocab.txt"),
-        "num_train_steps": 1, "num_warmup_steps": 0,
+        "num_train_steps": 1,
+        "num_warmup_steps": 0,
     }
     said = run("run_pretraining.py", **flags, output_dir=tmp_path / "run").stderr
     assert f"{processor.without_bfloat16()}--precision=bfloat16 is not faster than float32." in said
