@@ -121,7 +121,7 @@ COMMANDS = {
         saves=_RUN_FILES,
     ),
     "export": Command(
-        "export --init_checkpoint=in/classify --export_dir=out", ("classify",), whole="1"
+        "export --init_checkpoint=in/pretrain --export_dir=out", ("pretrain",), whole="1"
     ),
     "convert": Command("convert --from=in/pretrain --to=out/model", ("pretrain",), whole="model"),
 }
@@ -175,33 +175,47 @@ class Slot:
     def __init__(self, folder: pathlib.Path):
         """Starts the process that its commands come from."""
         self._nursery = Nursery(folder)
-        self.folder, self._clean = self._nursery.folder, {}
+        self.folder = self._nursery.folder
+        self._runs: dict[tuple, tuple[Ended, Tree]] = {}
 
     def close(self) -> None:
         """Ends its process."""
         self._nursery.close()
 
+    def inputs(self, name: str) -> Tree:
+        """The files of in/ that a command needs."""
+        inputs = {}
+        for need in COMMANDS[name].needs:
+            if need in TEXTS:
+                inputs[need] = TEXTS[need].encode()
+            else:
+                made = {"": b""} | self.made(need)
+                inputs |= {f"{need}/{path}": content for path, content in made.items()}
+        return inputs
+
+    def made(self, name: str) -> Tree:
+        """The files that a command makes when nothing disturbs it."""
+        return self._undisturbed(name, OUTPUTS)[1]
+
     def clean(self, name: str) -> Clean:
         """The undisturbed run of a command; made twice, which must give the same."""
-        if name not in self._clean:
-            command, inputs, runs = COMMANDS[name], {}, {}
-            for need in command.needs:
-                made = {"": b""} | self.clean(need).files if need in COMMANDS else {}
-                inputs |= {f"{need}/{path}": content for path, content in made.items()}
-                inputs |= {need: TEXTS[need].encode()} if need in TEXTS else {}
-            for where in (HERE, OUTPUTS):
-                self._prepare(inputs)
-                ended, files = self._ended(command, Fault(where=where))
-                if ended.code:
-                    raise RuntimeError(f"{name} without a fault: {ended.code}\n{ended.stderr}")
-                runs[where] = ended, files
-            (first, files), (second, again) = runs.values()
-            if differ := differences(again, files):
-                raise RuntimeError(f"{name} twice without a fault: {differ}")
-            counts = {where: ended.counts for where, (ended, _) in runs.items()}
-            seconds = min(first.seconds, second.seconds)
-            self._clean[name] = Clean(inputs, files, second.stdout, seconds, counts)
-        return self._clean[name]
+        runs = {where: self._undisturbed(name, where) for where in (HERE, OUTPUTS)}
+        (first, files), (second, again) = runs.values()
+        if differ := differences(again, files):
+            raise RuntimeError(f"{name} twice without a fault: {differ}")
+        counts = {where: ended.counts for where, (ended, _) in runs.items()}
+        seconds = min(first.seconds, second.seconds)
+        return Clean(self.inputs(name), files, second.stdout, seconds, counts)
+
+    def _undisturbed(self, name: str, where: tuple[str, ...]) -> tuple[Ended, Tree]:
+        """The end of a command without a fault, which counts calls in `where`, and its files."""
+        if (name, where) not in self._runs:
+            self._prepare(self.inputs(name))
+            ended, files = self._ended(COMMANDS[name], Fault(where=where))
+            if ended.code:
+                raise RuntimeError(f"{name} without a fault: {ended.code}\n{ended.stderr}")
+            self._runs[name, where] = ended, files
+        return self._runs[name, where]
 
     def _prepare(self, inputs: Tree, left: Tree | None = None) -> None:
         for name, files in (("in", inputs), ("out", left or {}), ("tmp", {})):

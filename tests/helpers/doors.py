@@ -23,7 +23,7 @@ import keras
 import numpy as np
 from door_files import KINDS, File
 from serving import serving
-from walking import COMPILE_QUICKLY, command, eagerly, in_process
+from walking import COMPILE_QUICKLY, command, eagerly, in_process, untraced
 
 import bert_tf
 from bert_tf import BertConfig, FullTokenizer
@@ -174,7 +174,7 @@ class Doors:
         self, model: pathlib.Path, file: File, path: pathlib.Path, out: pathlib.Path, **flags: Any
     ) -> None:
         """`bert-tf predict` with a file to be written."""
-        with eagerly(), in_process("predict") as predict:
+        with untraced(), in_process("predict") as predict:
             predict(model=model, input_file=path, output_file=out, **predict_flags(file), **flags)
 
     def of_pipe(self, model: pathlib.Path, file: File, content: bytes, **flags: Any) -> list[dict]:
@@ -182,7 +182,7 @@ class Doors:
         given = types.SimpleNamespace(buffer=io.BytesIO(content))
         found = types.SimpleNamespace(buffer=io.BytesIO())
         streams = unittest.mock.patch.multiple(sys, stdin=given, stdout=found)
-        with eagerly(), streams, in_process("predict") as predict:
+        with untraced(), streams, in_process("predict") as predict:
             predict(model=model, **predict_flags(file), **flags)
         return [*map(json.loads, found.buffer.getvalue().splitlines())]
 

@@ -28,6 +28,7 @@ from bert_tf.data.records import Record, description_path, pretraining_record
 from bert_tf.data.shards import find_blocks
 from bert_tf.modeling.names import checkpoint_name
 from bert_tf.options import options_of
+from bert_tf.serving.signatures import Signature
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -242,10 +243,19 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
     """No graphs of steps are made: of models this small that takes longer than it saves."""
+    before = tf.config.functions_run_eagerly()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Even though the `tf.config")  # maps of tf.data are
         tf.config.run_functions_eagerly(True)
         try:
             yield
         finally:
-            tf.config.run_functions_eagerly(False)
+            tf.config.run_functions_eagerly(before)
+
+
+@contextlib.contextmanager
+def untraced() -> Iterator[None]:
+    """As `eagerly`; checkpoints are answered without graphs too. Nothing can be exported."""
+    as_it_is = unittest.mock.patch.object(Signature, "traced", lambda self: self.function)
+    with as_it_is, eagerly():
+        yield

@@ -24,7 +24,8 @@ from bert_tf.options import options_of
 from bert_tf.serving import options
 
 pytestmark = pytest.mark.walk
-SEED, PAIRS = int(os.environ.get("BERT_TF_MATRIX_SEED", "1")), 3
+SEED = int(os.environ.get("BERT_TF_MATRIX_SEED", "1"))
+PAIRS = 3
 IS_WHOLE = "BERT_TF_MATRIX_ALL" in os.environ
 CHOSEN = matrix_pairs.all_pairs() if IS_WHOLE else matrix_pairs.sample(SEED, PAIRS)
 

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from walking import in_process, write_encoder
+from walking import eagerly, in_process, write_encoder
 
 from bert_tf.errors import InputError
 from bert_tf.tasks.equal_texts import say_copies, say_equal_texts, split_by_label
@@ -262,8 +262,8 @@ def test_dev_rows_of_a_run_are_known_again(given, tmp_path, caplog):
     """A finished training goes on beside its own dev.jsonl, not beside one that was changed."""
     (tmp_path / "train.csv").write_text(TABLE + TABLE.partition("\n")[2] + "W2  w3,y\n")
     caplog.set_level("INFO", logger="absl")
-    dev, given = tmp_path / "out/dev.jsonl", given | {"dev_share": 0.2}
-    with in_process("classify") as classify:
+    dev, given = tmp_path / "out/dev.jsonl", given | {"dev_share": 0.2, "train_batch_size": 16}
+    with in_process("classify") as classify, eagerly():
         classify(**given)
         assert caplog.text.count("21 of the 41 examples repeat the text of another") == 1
         assert " texts of the training data have different labels" in caplog.text

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from walking import in_process, read_results, write_encoder
+from walking import eagerly, in_process, read_results, untraced, write_encoder
 
 import bert_tf
 from bert_tf import heads
@@ -277,7 +277,7 @@ def test_one_file_from_a_spreadsheet(tmp_path, caplog):
         "best_metric": "eval_loss", "eval_steps": 4, "train_batch_size": 9, "num_train_epochs": 3,
         "learning_rate": "2e-3", "xla": "false",
     }  # fmt: skip
-    with in_process("classify") as classify:
+    with in_process("classify") as classify, eagerly():
         classify(**given, **training)
         assert "% of the words lose letters or accents: Größe -> Große. A model" in caplog.text
         results = read_results(out)
@@ -370,12 +370,16 @@ def test_probabilities_are_calibrated_wherever_the_model_is_used(tmp_path):
     def facts() -> dict:
         return json.loads((out / "model_facts.json").read_text())
 
-    with in_process("classify") as classify:
-        classify(**given, **training, calibrate=True)
+    with in_process("classify") as train:
+        train(**given, **training)
+    assert "temperature" not in facts()
+    raw = read_results(out)["eval_loss"]
+    with in_process("classify") as classify, untraced():
+        classify(**given, **training, calibrate=True)  # which is finished
         first = facts()
-        classify(**given, **training)  # which is finished: as if it had never been calibrated
+        classify(**given, **training)  # as if it had never been calibrated
         assert "temperature" not in facts()
-        raw = read_results(out)["eval_loss"]
+        assert read_results(out)["eval_loss"] == pytest.approx(raw, abs=1e-5)
         classify(**given, **training, calibrate=True)
         assert facts() == first
         results = read_results(out)
@@ -395,13 +399,14 @@ def test_probabilities_are_calibrated_wherever_the_model_is_used(tmp_path):
         classify(**given, **training | {"num_train_epochs": 21})
         assert "temperature" not in facts()
         commands = json.loads((out / "run.json").read_text())["commands"]
-        assert [one["flags"].get("calibrate") for one in commands] == [True, None, True, None, None]
+        calibrated = [record["flags"].get("calibrate") for record in commands]
+        assert calibrated == [None, True, None, True, None, None]
         # A grid, whose best model is loaded anew, by the best of several evaluations.
         grid = training | {
             "learning_rate": "5e-3",
             "num_trials": 2,
-            "num_train_epochs": 8,
-            "eval_steps": 12,
+            "num_train_epochs": 2,
+            "eval_steps": 3,
         }
         grid |= {"output_dir": tmp_path / "grid", "calibrate": True}
         found = []

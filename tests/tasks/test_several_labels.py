@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from walking import in_process, read_results, write_encoder
+from walking import eagerly, in_process, read_results, untraced, write_encoder
 
 import bert_tf
 from bert_tf.errors import InputError
@@ -71,7 +71,7 @@ def test_thresholds_are_the_models_wherever_it_is_used(folder, tmp_path):
     def thresholds() -> dict | None:
         return json.loads((out / "model_facts.json").read_text()).get("thresholds")
 
-    with in_process("classify") as classify:
+    with in_process("classify") as classify, eagerly():
         classify(**given(folder, "out", **training(folder)))
         assert thresholds() is None
         at_half = read_results(out)["eval_macro_f1"]
@@ -96,11 +96,13 @@ def test_thresholds_are_the_models_wherever_it_is_used(folder, tmp_path):
     for model in (out, folder / "saved"):
         predictor = bert_tf.Predictor(model)
         assert predictor.model.metadata["thresholds"] == chosen
-        for row, answer in zip(rows, predictor.predict(texts), strict=True):
+        with untraced():
+            answers = predictor.predict(texts)
+        for row, answer in zip(rows, answers, strict=True):
             assert named(answer) == wanted[row["id"]]
     lines = ["id,text_a", *(f"{row['id']},{row['text_a']}" for row in rows)]
     (tmp_path / "texts.csv").write_text("\n".join(lines))
-    with in_process("predict") as predict:
+    with in_process("predict") as predict, untraced():
         predict(
             model=out, input_file=tmp_path / "texts.csv", output_file=tmp_path / "answers.jsonl"
         )
@@ -155,7 +157,7 @@ def test_a_threshold_that_selected_the_model_may_not_change(folder):
     """Evaluations during training are by it; without them another one may be recorded."""
     out = folder / "selected"
     asked = given(folder, "selected", **training(folder), eval_steps=4)
-    with in_process("classify") as classify:
+    with in_process("classify") as classify, eagerly():
         classify(**asked, threshold="0.25")
         facts = json.loads((out / "best" / "model_facts.json").read_text())
         assert facts["thresholds"] == dict.fromkeys(NAMES, 0.25)

@@ -5,7 +5,7 @@ import io
 import json
 
 import pytest
-from walking import in_process, read_results, write_encoder
+from walking import eagerly, in_process, read_results, untraced, write_encoder
 
 from bert_tf.errors import InputError
 from bert_tf.heads import Tags
@@ -172,14 +172,14 @@ def test_a_model_is_trained_scored_and_asked(tmp_path, form):
         "train_file": tmp_path / "mine.txt", "dev_share": 0.25, "do_train": True, "xla": "false",
         "init_checkpoint": tmp_path, "train_batch_size": 5, "num_train_epochs": 1, **columns,
     }  # fmt: skip
-    with in_process("classify") as classify:
+    with in_process("classify") as classify, eagerly():
         classify(task_name="ner", **given, **training)
         results = read_results(out)
         assert 0 <= results["eval_entity_f1"] <= 1
         classify(dev_file=out / "dev.jsonl", label_kind="tags", id_column="id", **given)
         again = read_results(out)
         assert again["eval_loss"] == pytest.approx(results["eval_loss"], abs=1e-6)
-    with in_process("predict") as predict:
+    with in_process("predict") as predict, untraced():
         answers = []
         for name in dict.fromkeys(["CoNLL", "JSON lines", form]):
             (tmp_path / "asked").write_text(FORMS[name][0], encoding="utf-8")

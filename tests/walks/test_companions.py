@@ -15,7 +15,6 @@ import json
 import pathlib
 import re
 import shutil
-import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
@@ -38,7 +37,6 @@ from bert_tf.checkpoints.loading import open_weights
 from bert_tf.config import BertConfig
 from bert_tf.errors import InputError
 from bert_tf.serving.options import TASKS
-from bert_tf.serving.signatures import Signature
 
 pytestmark = [pytest.mark.walk, pytest.mark.filterwarnings("ignore:Even though the `tf.config")]
 CONFIG = BertConfig(**TINY | {"num_hidden_layers": 1})
@@ -105,8 +103,7 @@ COMPANIONS: dict[str, dict[str, tuple[Any, str]]] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _eagerly():
-    as_they_are = unittest.mock.patch.object(Signature, "traced", lambda self: self.function)
-    with as_they_are, walking.eagerly():
+    with walking.untraced():
         yield
 
 

@@ -11,7 +11,7 @@ import types
 import pytest
 from document_inputs import SIZES, write_inputs
 from documents import DOCUMENTS, call_of, command_of, read, shell_commands, snippets
-from walking import eagerly, in_process
+from walking import eagerly, in_process, untraced
 
 pytestmark = pytest.mark.walk
 # Documents that run one after the other in one folder, and files which are there in the end.
@@ -116,7 +116,8 @@ def run_command(words: list[str], folder: pathlib.Path, monkeypatch) -> None:
     line = types.SimpleNamespace(buffer=io.BytesIO(f"{text}\n".encode()), isatty=lambda: False)
     monkeypatch.setattr(sys, "stdin", line)
     verb, rest = command_of(call)
-    with in_process(verb) as run:
+    answering = eagerly() if verb == "export" else untraced()  # an export is made of graphs
+    with in_process(verb) as run, answering:
         run(*map(smaller, rest), *QUICKLY.get(SCRIPTS.get(verb, verb), ()))
 
 

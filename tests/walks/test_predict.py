@@ -17,7 +17,7 @@ import urllib.request
 
 import pytest
 import served_models
-from walking import in_process
+from walking import in_process, untraced
 
 from bert_tf import Predictor
 from bert_tf.cli import serve
@@ -42,7 +42,7 @@ def wanted(folder) -> list[dict]:
 
 @pytest.fixture
 def predict():
-    with in_process("predict") as main:
+    with in_process("predict") as main, untraced():
         yield main
 
 

@@ -142,11 +142,11 @@ def test_four_records_of_the_original(main, tiny, tmp_path):
 
 
 @pytest.mark.parametrize("goldens_dir", ["shipped"], indirect=True)
-def test_records_of_the_original(main, goldens_dir, uncased, tmp_path):
+def test_records_of_the_original(briefly, goldens_dir, uncased, tmp_path):
     """TFRecords that the original wrote, both ways of masking: trained on, evaluated, exported."""
     for kind in ("wordpiece", "wwm"):  # a run writes an index beside its records
         shutil.copy(goldens_dir / f"pretraining_{kind}.tfrecord", tmp_path)
-    main(
+    briefly(
         input_file=tmp_path / "pretraining_*.tfrecord",
         bert_config_file=write_config(
             tmp_path / "c.json", vocab_size=uncased.vocab_size, max_position_embeddings=128,
@@ -228,19 +228,19 @@ def test_one_and_three_devices_then_guesses(tmp_path, capsys):
     assert len(rows) == 2
 
 
-def test_a_model_to_begin_with_says_its_sizes_and_vocabulary(main, tmp_path):
+def test_a_model_to_begin_with_says_its_sizes_and_vocabulary(briefly, tmp_path):
     """Then the folder of the run is a whole model again, whatever the flags say."""
     flags = one_step(tmp_path) | {"bert_config_file": None, "do_lower_case": True}
     begin = tmp_path / "begin"
     begin.mkdir()
     write_encoder(begin, num_hidden_layers=1)
     with pytest.raises(InputError, match="no --bert_config_file"):
-        main(**flags, output_dir=tmp_path / "run")
-    main(**flags, output_dir=tmp_path / "run", init_checkpoint=begin)
+        briefly(**flags, output_dir=tmp_path / "run")
+    briefly(**flags, output_dir=tmp_path / "run", init_checkpoint=begin)
     found = bert_tf.open_weights(tmp_path / "run")
     assert found.config == bert_tf.open_weights(begin).config
     assert len(found.pieces) == found.config.vocab_size
-    main(**flags | {"num_train_steps": 2}, output_dir=tmp_path / "run", init_checkpoint=begin)
+    briefly(**flags | {"num_train_steps": 2}, output_dir=tmp_path / "run", init_checkpoint=begin)
     _, record = json.loads((tmp_path / "run/run.json").read_text())["commands"]
     assert record["flags"]["num_train_steps"] == 2
     assert record["settings"]["seed"] == 12345
@@ -267,13 +267,13 @@ def test_without_next_sentences(briefly, tmp_path):
     assert [facts[name] for name in noted] == ["fill_mask", True, "lamb", 0.1]
 
 
-def test_a_causal_model(main, tmp_path):
+def test_a_causal_model(briefly, tmp_path):
     """Without the next-sentence task; guessed from what stands before, by its export too."""
     run, serving = tmp_path / "run", tmp_path / "serving"
     flags = one_step(tmp_path, attention="causal", initializer_range=0.5)
     flags |= {"do_eval": True, "max_eval_steps": 2}
     vocab = write_vocabulary(tmp_path / "vocab.txt")
-    main(**flags, output_dir=run, vocab_file=vocab, do_lower_case=True, export_dir=serving)
+    briefly(**flags, output_dir=run, vocab_file=vocab, do_lower_case=True, export_dir=serving)
     keys = {"global_step", "loss", "masked_lm_accuracy", "masked_lm_loss"}
     assert set(read_results(run)) == keys
     assert not any("seq_relationship" in name for name in weights(run))
@@ -287,7 +287,7 @@ def test_a_causal_model(main, tmp_path):
         assert np.abs(np.subtract(changed, one)).max() > 1e-2
     two_way = flags | {"bert_config_file": write_config(tmp_path / "d.json", num_hidden_layers=1)}
     with pytest.raises(InputError, match=r"another configuration \(attention\) and architecture"):
-        main(**two_way, output_dir=run)
+        briefly(**two_way, output_dir=run)
 
 
 def test_packed_data(tmp_path, two_replicas, monkeypatch):
@@ -310,7 +310,8 @@ def test_packed_data(tmp_path, two_replicas, monkeypatch):
         "num_train_steps": 4, "do_eval": True, "max_eval_steps": 2, "eval_batch_size": 4,
     }  # fmt: skip
     with in_process("run_pretraining.py") as main:
-        main(**flags, output_dir=tmp_path / "one")
+        with eagerly():
+            main(**flags, output_dir=tmp_path / "one")
         with monkeypatch.context() as patch:
             patch.setattr(distribution, "make_strategy", lambda *_, **__: two_replicas)
             main(**flags, gradient_accumulation_steps=2, output_dir=tmp_path / "two")
@@ -510,10 +511,10 @@ def test_data_of_which_the_case_is_unknown(briefly, tmp_path, caplog):
         briefly(**flags | {"num_train_steps": 3}, do_lower_case=True)
 
 
-def test_an_evaluation_alone_has_the_step_of_its_model(main, briefly, tmp_path):
+def test_an_evaluation_alone_has_the_step_of_its_model(briefly, tmp_path):
     """Of a checkpoint in another folder; there was `global_step = 0`."""
     flags = one_step(tmp_path)
     briefly(**flags, output_dir=tmp_path / "run")
     flags |= {"do_train": False, "do_eval": True, "max_eval_steps": 2}
-    main(**flags, init_checkpoint=tmp_path / "run" / "model.ckpt-1", output_dir=tmp_path / "new")
+    briefly(**flags, init_checkpoint=tmp_path / "run" / "model.ckpt-1", output_dir=tmp_path / "new")
     assert read_results(tmp_path / "new")["global_step"] == 1
