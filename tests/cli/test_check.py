@@ -16,10 +16,17 @@ from bert_tf.errors import InputError
 from bert_tf.training import parity
 
 WHOLE = """
-import dataclasses, subprocess, types
+import dataclasses, os, subprocess
 from bert_tf.cli import check
-check.LIMITS, check.SECONDS = {"float32": check.LIMITS["float32"]}, 0.1
-check.STEPS, check.EVERY = 400, 40
+check.LIMITS = {"float32": check.LIMITS["float32"]}
+check.SECONDS = 0.1
+check.STEPS = 400
+check.EVERY = 40
+started = subprocess.Popen
+def quickly(*command, env=None, **options):  # of the two runs; XLA optimizes the figures only
+    flags = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
+    return started(*command, env={**(env or os.environ), **flags}, **options)
+subprocess.Popen = quickly
 one_layer = dataclasses.replace(check.MINI.config, num_hidden_layers=1)
 check.MINI = dataclasses.replace(check.MINI, config=one_layer)
 
