@@ -1,9 +1,10 @@
-"""What models give on a backend of Keras, as arrays to compare with those of another backend.
+"""Writes what models compute on a backend of Keras, to be compared with another backend.
 
     KERAS_BACKEND=jax python backend_answers.py FOLDER
 
-FOLDER has config.json, inputs.npz and classifier/, and from TensorFlow's `write` the first weights
-and models. Up to the classifier, which reads texts, no TensorFlow is loaded.
+FOLDER has config.json, inputs.npz and classifier/. TensorFlow's process comes first: it writes the
+initial weights and models of all backends. Other backends do not load TensorFlow until they reach
+`files_of`.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ NAMES = ["good", "bad", "so so", "bad", "good"]
 
 
 def write(folder: pathlib.Path) -> None:
-    """Writes BACKEND.npz, what each part gives by its name; TensorFlow's is the reference."""
+    """Writes BACKEND.npz, the results of each part by name; TensorFlow's are the reference."""
     backend = keras.backend.backend()
     is_reference = backend == "tensorflow"
     config = bert_tf.BertConfig.from_json_file(str(folder / "config.json"))
@@ -52,7 +53,10 @@ def write(folder: pathlib.Path) -> None:
 def models_of(
     config: bert_tf.BertConfig, weights: pathlib.Path
 ) -> tuple[bert_tf.BertModel, bert_tf.BertModel]:
-    """The encoder, and words and is_next on it; who comes first writes their weights."""
+    """Makes an encoder, and a model with the outputs words and is_next on it.
+
+    The first call writes the weights into a file; later calls read them.
+    """
     encoder = bert_tf.BertModel(config)
     positions = keras.Input((None,), dtype="int32", name="masked_lm_positions")
     head = heads.MaskedLmHead.from_bert_config(config, embeddings=encoder.embeddings)
@@ -71,16 +75,24 @@ def models_of(
 # ---------------------------------------------------------------------------- calls
 
 
-def answers_of(name: str, model: bert_tf.BertModel, given: Arrays, *, every_way: bool) -> Arrays:
-    """The outputs for inputs of several kinds, in each way to call a model or in the first."""
-    ids, mask = given["input_ids"], given["attention_mask"]
+def answers_of(name: str, model: bert_tf.BertModel, named: Arrays, *, every_way: bool) -> Arrays:
+    """The outputs of a model for several kinds of inputs.
+
+    Args:
+      name: the first part of the names of the outputs.
+      model: the model.
+      named: its inputs, by name.
+      every_way: whether to call the model in every way, or in the first alone.
+    """
+    ids = named["input_ids"]
+    mask = named["attention_mask"]
     zeros = ids.copy()
-    zeros[:, 1] = 0  # which every row's mask shows
+    zeros[:, 1] = 0  # a padding id at a place that the mask of every row includes
     kinds = {
-        "whole": given,
-        "floats": given | {"attention_mask": mask * np.float32(0.5)},
-        "bools": given | {"attention_mask": mask.astype(bool)},
-        "zeros": given | {"input_ids": zeros},
+        "whole": named,
+        "floats": named | {"attention_mask": mask * np.float32(0.5)},
+        "bools": named | {"attention_mask": mask.astype(bool)},
+        "zeros": named | {"input_ids": zeros},
         "alone": {"input_ids": zeros},
     }
     ways = {
@@ -98,7 +110,7 @@ def answers_of(name: str, model: bert_tf.BertModel, given: Arrays, *, every_way:
         for way, call in ways.items():
             answers |= arrays_of(f"{name}/{kind}/{way}", call(inputs))
     if every_way:
-        listed = list(given.values())
+        listed = list(named.values())
         answers |= arrays_of(f"{name}/whole/list", model(listed))
         answers |= arrays_of(f"{name}/whole/list predicted", model.predict(listed, verbose=0))
     return answers
@@ -109,17 +121,18 @@ def without_ids(inputs: Arrays) -> Arrays:
 
 
 def stateless(model: bert_tf.BertModel, inputs: Arrays) -> dict:
-    trained = [variable.value for variable in model.trainable_variables]
-    others = [variable.value for variable in model.non_trainable_variables]
-    return model.stateless_call(trained, others, inputs)[0]
+    trainable = [variable.value for variable in model.trainable_variables]
+    non_trainable = [variable.value for variable in model.non_trainable_variables]
+    return model.stateless_call(trainable, non_trainable, inputs)[0]
 
 
 def arrays_of(name: str, outputs: dict) -> Arrays:
+    """Outputs as arrays, by NAME/OUTPUT."""
     return {f"{name}/{key}": ops.convert_to_numpy(value) for key, value in outputs.items()}
 
 
 def refusals_of(model: bert_tf.BertModel, ids: np.ndarray) -> Arrays:
-    """The messages of a call by unknown names."""
+    """The messages of calls with unknown names."""
     messages = []
     for call in (
         lambda: model(ids, attn_mask=ids),
@@ -141,27 +154,28 @@ def inputs_of(model: bert_tf.BertModel, batch: Arrays) -> Arrays:
 
 
 def dropout_of() -> Arrays:
-    """Ones after two calls of the layer."""
-    drop, ones = bert_tf.layers.Dropout(0.3), np.ones((60, 70), "float32")
+    """Ones after each of two calls of the layer: [2, 60, 70]."""
+    drop = bert_tf.layers.Dropout(0.3)
+    ones = np.ones((60, 70), "float32")
     calls = [ops.convert_to_numpy(drop(ones, training=True)) for _ in range(2)]
     return {"dropped": np.array(calls)}
 
 
 def still_training(config: bert_tf.BertConfig, batch: Arrays, weights: pathlib.Path) -> Arrays:
-    """Losses and weights of steps without dropout, by the head's own losses and their gradient."""
+    """Losses and weights of steps without dropout, where the head computes the losses."""
     still = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     encoder, words = models_of(still, weights)
     labels = keras.Input((None,), dtype="int32", name="masked_lm_ids")
-    x = encoder.output["sequence_output"], words.input["masked_lm_positions"]
     # Another head: Keras counts the outputs of a layer's first call.
     head = heads.MaskedLmHead.from_bert_config(still, embeddings=encoder.embeddings)
-    _, losses = head(*x, labels)
+    positions = words.input["masked_lm_positions"]
+    _, losses = head(encoder.output["sequence_output"], positions, labels)
     head.set_weights(words.get_layer("predictions").get_weights())
     model = bert_tf.BertModel(words.input | {"masked_lm_ids": labels}, losses)
     model.compile(keras.optimizers.SGD(0.05), loss=lambda _, losses: ops.mean(losses, axis=-1))
     table = ops.convert_to_numpy(encoder.embeddings.word_embeddings).copy()
-    none = np.zeros(len(batch["input_ids"]))
-    history = model.fit(inputs_of(model, batch), none, batch_size=5, epochs=3, verbose=0)
+    unused = np.zeros(len(batch["input_ids"]))  # labels, which `fit` expects
+    history = model.fit(inputs_of(model, batch), unused, batch_size=5, epochs=3, verbose=0)
     changed = ops.convert_to_numpy(encoder.embeddings.word_embeddings) - table
     answers = {"still losses": np.array(history.history["loss"]), "still table": changed}
     return answers | {f"still {v.path}": ops.convert_to_numpy(v) for v in model.weights}
@@ -184,24 +198,25 @@ def training(model: bert_tf.BertModel, batch: Arrays) -> Arrays:
 
 
 def files_of(model: bert_tf.BertModel, inputs: Arrays, folder: pathlib.Path) -> Arrays:
-    """The outputs of a trained model, of its file, and of TensorFlow's of the untrained one."""
+    """The outputs of a trained model, of its file, and of TensorFlow's file before training."""
     path = folder / f"{keras.backend.backend()}_words.keras"
-    model.save(path)  # for which Keras loads TensorFlow
+    model.save(path)  # Keras loads TensorFlow for it
     models = {
         "trained": model,
         "saved": keras.models.load_model(path),
         "read": keras.models.load_model(folder / "words.keras"),
     }
     answers = {}
-    for name, one in models.items():
-        answers |= arrays_of(name, one(inputs))
+    for name, loaded in models.items():
+        answers |= arrays_of(name, loaded(inputs))
     return answers
 
 
 def classifier_of(folder: pathlib.Path) -> Arrays:
-    """Losses and logits of a classifier of texts; but for TensorFlow's also of a trained one.
+    """Losses and logits of a classifier of texts.
 
-    Of its training one label counts. Its logits are those in memory and those of its file.
+    Other backends than TensorFlow also train it, with a weight of 0 for all labels but one. They
+    add the logits of the trained model in memory and of its file.
     """
     model = bert_tf.classifier(folder / "classifier", labels=LABELS)
     answers = {"classifier losses": np.array(model.evaluate(TEXTS, NAMES, verbose=0))}
@@ -217,5 +232,5 @@ def classifier_of(folder: pathlib.Path) -> Arrays:
 
 
 if __name__ == "__main__":
-    random.seed(5)  # of which Keras draws seeds; its own set_random_seed loads TensorFlow
+    random.seed(5)  # Keras draws seeds from it; keras.utils.set_random_seed loads TensorFlow
     write(pathlib.Path(sys.argv[1]))

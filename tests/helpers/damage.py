@@ -1,10 +1,10 @@
-"""Damaged files, made of valid ones: by bytes, lines, JSON values, records, tensors and archives.
+"""Damages the content of valid files: bytes, lines, JSON values, records, tensors and archives.
 
     damage = WAYS["json"]
     damage(random.Random(7), b'{"vocab_size": 41}')       ->  b'{"vocab_size": NaN}'
 
-The same state of the generator gives the same damage. Hypothesis's `randoms` serve as well as
-`random.Random`.
+The same state of the generator gives the same damage. The generator is a `random.Random` or one of
+Hypothesis's `randoms`. Many functions damage the bytes instead in some of their calls ("or bytes").
 """
 
 import io
@@ -36,7 +36,7 @@ TEXTS = (
     *("٣", "𝟙", "é", "e\u0301", "😀", "../x", "/etc/passwd", "a,b", "{}", "[UNK]", "##"),
     *("<doc", "O", "B-", "x" * 300),
 )
-# Inside UTF-8, what is none, what has a meaning to some format, and what is long.
+# Bytes that are not UTF-8, bytes with a meaning in some format, and long runs of bytes.
 BYTES = (
     *(b"", b"\0", b"\n", b"\r\n", b"\r", b"\t", b'"', b'""', b",", b"\\", b"\xff", b"\x80"),
     *(b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xff\xfe"),
@@ -49,11 +49,13 @@ MOST_BYTES = 300_000  # of a damaged file
 
 
 def damage_bytes(rng: random.Random, content: bytes) -> bytes:
-    """A part is dropped, doubled or replaced, bytes are changed, or the end is cut off."""
+    """Drops, repeats or replaces a part, changes bytes, or cuts the end off."""
     start = rng.randint(0, len(content))
     most = len(content) if rng.random() < 0.2 else min(len(content), start + 64)
     end = rng.randint(start, most)
-    before, part, after = content[:start], content[start:end], content[end:]
+    before = content[:start]
+    part = content[start:end]
+    after = content[end:]
     new = rng.choice(BYTES) if rng.random() < 0.8 else rng.randbytes(rng.randint(1, 40))
     flipped = bytes(rng.choice((0, 255, 127, 128, rng.randrange(256))) for _ in part[:4])
     return rng.choice((
@@ -68,13 +70,14 @@ def damage_bytes(rng: random.Random, content: bytes) -> bytes:
 
 
 def damage_lines(rng: random.Random, content: bytes) -> bytes:
-    """A cell, between tabs, commas or spaces, is replaced; lines are repeated, left out or joined.
+    """Replaces a cell, repeats, drops or joins lines, or damages bytes.
 
-    Or bytes are damaged.
+    Cells are separated by tabs, commas or spaces.
     """
     if rng.random() < 0.3:
         return damage_bytes(rng, content)
-    lines, kind = content.split(b"\n"), rng.random()
+    lines = content.split(b"\n")
+    kind = rng.random()
     at = rng.randrange(len(lines))
     if kind < 0.6:
         separator = rng.choice((b"\t", b",", b" "))
@@ -93,7 +96,7 @@ def damage_lines(rng: random.Random, content: bytes) -> bytes:
 
 
 def damage_json(rng: random.Random, content: bytes) -> bytes:
-    """Values of any type in place of others, keys gone, new or twice; or bytes."""
+    """Replaces values by values of any type, drops, adds or repeats keys; or bytes."""
     if rng.random() < 0.15:
         return damage_bytes(rng, content)
     value = json.loads(content)
@@ -101,13 +104,13 @@ def damage_json(rng: random.Random, content: bytes) -> bytes:
         value = _damaged_value(rng, value)
     text = json.dumps(value, ensure_ascii=rng.random() < 0.8)
     if rng.random() < 0.05 and isinstance(value, dict) and value:
-        twice = json.dumps({rng.choice(list(value)): _random_value(rng)})
-        text = f"{twice[:-1]}, {text[1:]}"
+        repeated = json.dumps({rng.choice(list(value)): _random_value(rng)})
+        text = f"{repeated[:-1]}, {text[1:]}"
     return text.encode("utf-8", "surrogatepass")
 
 
 def damage_json_lines(rng: random.Random, content: bytes) -> bytes:
-    """One line's JSON is damaged, or lines are."""
+    """Damages the JSON of a line, or damages lines."""
     if rng.random() < 0.3:
         return damage_lines(rng, content)
     lines = content.splitlines()
@@ -139,7 +142,8 @@ def _damaged_value(rng: random.Random, value: Any) -> Any:
 
 def _random_value(rng: random.Random) -> Any:
     """A JSON value of any type."""
-    text, number = rng.choice(TEXTS), rng.choice(NUMBERS)
+    text = rng.choice(TEXTS)
+    number = rng.choice(NUMBERS)
     return rng.choice((number, number, text, text, None, True, False, [], [number], {text: number}))
 
 
@@ -147,8 +151,9 @@ def _random_value(rng: random.Random) -> Any:
 
 
 def damage_records(rng: random.Random, content: bytes) -> bytes:
-    """Frames with right checksums around damaged features, or of a wrong length; or bytes."""
-    kind, records = rng.random(), unframed(content)
+    """Damages features or a record inside frames with right checksums, or a length; or bytes."""
+    kind = rng.random()
+    records = unframed(content)
     if kind < 0.25:
         return damage_bytes(rng, content)
     at = rng.randrange(len(records))
@@ -164,6 +169,7 @@ def damage_records(rng: random.Random, content: bytes) -> bytes:
 
 
 def _damaged_example(rng: random.Random, record: bytes) -> bytes:
+    """A tf.Example with one feature missing, of another type or length, or with a new value."""
     example = tf.train.Example.FromString(record)
     features = example.features.feature
     name = rng.choice(sorted(features))
@@ -174,10 +180,13 @@ def _damaged_example(rng: random.Random, record: bytes) -> bytes:
             del features[name]
         case 1:
             numbers = [int(value) % 1000 for value in values]
-            others = {"bytes_list": {"value": [b"1"] * len(numbers)}}
-            others |= {key: {"value": numbers} for key in ("int64_list", "float_list")}
-            kind = rng.choice((None, *others))
-            feature.CopyFrom(tf.train.Feature(**{kind: others[kind]} if kind else {}))
+            lists = {
+                "bytes_list": {"value": [b"1"] * len(numbers)},
+                "int64_list": {"value": numbers},
+                "float_list": {"value": numbers},
+            }
+            kind = rng.choice((None, *lists))
+            feature.CopyFrom(tf.train.Feature(**{kind: lists[kind]} if kind else {}))
         case 2:
             del values[rng.randint(0, len(values)) :]
         case 3:
@@ -188,14 +197,14 @@ def _damaged_example(rng: random.Random, record: bytes) -> bytes:
 
 
 def _number_for(rng: random.Random, like: Any) -> Any:
-    """A number that a feature of this type can hold."""
+    """A number that a feature with values such as `like` can hold."""
     if isinstance(like, float):
         return rng.choice((math.nan, math.inf, -math.inf, -1.0, 0.0, 2.0, 1e38, 1e-45, 0.5))
     return rng.choice((-1, 0, 1, 2, 3, 7, 41, 999, 2**31, 2**32 + 5, 2**63 - 1, -(2**63)))
 
 
 def damage_events(rng: random.Random, content: bytes) -> bytes:
-    """Summaries: frames with right checksums around a damaged protobuf; or bytes."""
+    """Damages the protobuf of a summary inside a frame with right checksums; or bytes."""
     if rng.random() < 0.3:
         return damage_bytes(rng, content)
     records = unframed(content)
@@ -208,19 +217,21 @@ def damage_events(rng: random.Random, content: bytes) -> bytes:
 
 
 def damage_safetensors(rng: random.Random, content: bytes) -> bytes:
-    """The JSON of the header is damaged and its length made right or wrong; or bytes."""
+    """Damages the JSON of the header, and in some calls its length; or bytes."""
     if rng.random() < 0.2:
         return damage_bytes(rng, content)
     (size,) = struct.unpack_from("<Q", content)
-    header, body = damage_json(rng, content[8 : 8 + size]), content[8 + size :]
+    header = damage_json(rng, content[8 : 8 + size])
+    body = content[8 + size :]
     wrong = rng.choice((0, 7, 2**24, 2**40, 2**63, 2**64 - 1))
-    return struct.pack("<Q", len(header) if rng.random() < 0.85 else wrong) + header + body
+    length = len(header) if rng.random() < 0.85 else wrong
+    return struct.pack("<Q", length) + header + body
 
 
 def damage_tensor_index(rng: random.Random, content: bytes) -> bytes:
-    """A field of an entry of a checkpoint's index is another number, all checksums right; or bytes.
+    """Changes a field, or the name, of an entry of a checkpoint's index, or its header; or bytes.
 
-    Or an entry stands under another name, or the header names other data files.
+    All checksums are right.
     """
     if rng.random() < 0.2:
         return damage_bytes(rng, content)
@@ -256,7 +267,7 @@ def damage_tensor_index(rng: random.Random, content: bytes) -> bytes:
 
 
 def damage_archive(rng: random.Random, content: bytes) -> bytes:
-    """A member of a zip archive is damaged, gone, twice, or unpacks to megabytes; or bytes are."""
+    """Damages, drops or repeats a member of a zip archive, or makes it 100 MB long; or bytes."""
     if rng.random() < 0.2:
         return damage_bytes(rng, content)
     with zipfile.ZipFile(io.BytesIO(content)) as archive:

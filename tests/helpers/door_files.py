@@ -1,8 +1,8 @@
-"""One declaration of files as people have them: forms, encodings, kinds of labels, names that lie.
+"""Files as users have them: many forms, encodings and kinds of labels, and misleading names.
 
 All files of a kind hold the same rows, so that a model trained on one of them answers as a model
-trained on any other. Between texts, tabs and line ends become spaces where a form cannot write
-them, which is nothing to a tokenizer.
+trained on any other. Where a form cannot write tabs or line ends, they become spaces, which makes
+no difference to a tokenizer.
 """
 
 import codecs
@@ -50,10 +50,10 @@ class Kind:
     """A kind of labels.
 
     Attributes:
-      head: by its name.
+      head: the name of the head.
       labels: the names of the classes.
       texts: the columns of the texts.
-      flags: of training.
+      flags: the flags that training needs.
     """
 
     head: str
@@ -74,22 +74,32 @@ KINDS = {
 def texts_of(kind: str) -> list[tuple[str, ...]]:
     """The texts of each row."""
     if kind == "tags":
-        return [(" ".join(word for word, _ in sentence),) for sentence in SENTENCES]
+        rows = []
+        for sentence in SENTENCES:
+            text = " ".join(word for word, _ in sentence)
+            rows.append((text,))
+        return rows
     if kind == "pairs":
         return [*zip(TEXTS, TEXTS[5:] + TEXTS[:5], strict=True)]
     return [(text,) for text in TEXTS]
 
 
 def labels_of(kind: str) -> list[Any]:
-    """The label of each row: a name, a number, names, tags."""
+    """The label of each row: a name, a number, a set of names, or a tag for each word."""
     if kind == "tags":
-        return [[tag for _, tag in sentence] for sentence in SENTENCES]
+        labels = []
+        for sentence in SENTENCES:
+            labels.append([tag for _, tag in sentence])
+        return labels
     names = {"regression": SCORES, "multi_label": SETS}.get(kind, CLASSES)
     return [names[number % len(names)] for number in range(len(TEXTS))]
 
 
 def table_of(kind: str, between: str | None) -> Table:
-    """A header, and a row for each text; names of a set with `between` them, or as a list."""
+    """A header, and a row for each text.
+
+    A set of labels is one cell with `between` between its names; a list if `between` is None.
+    """
     rows = [["Nr", *KINDS[kind].texts, "Class", "Note"]]
     for number, (texts, label) in enumerate(zip(texts_of(kind), labels_of(kind), strict=True)):
         is_joined = between is not None and not isinstance(label, str)
@@ -101,9 +111,12 @@ def table_of(kind: str, between: str | None) -> Table:
 # ---------------------------------------------------------------------------- forms
 
 
-def _spaced(rows: Table, what: str) -> Table:
-    """The rows with a space for each of these characters."""
-    return [[re.sub(what, " ", cell) for cell in row] for row in rows]
+def _spaced(rows: Table, pattern: str) -> Table:
+    """The rows, with a space in place of each match of the pattern."""
+    spaced = []
+    for row in rows:
+        spaced.append([re.sub(pattern, " ", cell) for cell in row])
+    return spaced
 
 
 def _quoted(rows: Table, separator: str, quoting: int = csv.QUOTE_MINIMAL) -> str:
@@ -121,8 +134,8 @@ def _unquoted(rows: Table) -> str:
 
 
 def _objects(rows: Table) -> list[dict[str, Any]]:
-    header, *others = rows
-    return [dict(zip(header, row, strict=True)) for row in others]
+    header, *body = rows
+    return [dict(zip(header, row, strict=True)) for row in body]
 
 
 def _json_lines(rows: Table) -> str:
@@ -130,9 +143,9 @@ def _json_lines(rows: Table) -> str:
 
 
 def _of_excel(rows: Table) -> str:
-    """With the line that tells Excel the separator, and rows that were emptied in the sheet."""
-    tail = ";" * (len(rows[0]) - 1) + "\n"
-    return "sep=;\n" + _quoted(_spaced(rows, "\n"), ";") + tail * 3
+    """A table as Excel writes it: a line that names the separator, the rows, and empty rows."""
+    empty_row = ";" * (len(rows[0]) - 1) + "\n"
+    return "sep=;\n" + _quoted(_spaced(rows, "\n"), ";") + empty_row * 3
 
 
 FORMS: dict[str, Callable[[Table], str]] = {
@@ -153,8 +166,8 @@ FORMS: dict[str, Callable[[Table], str]] = {
 }
 
 
-BROKEN = (3, 7)  # the numbers of the rows of "broken" that are none
-# Texts alone, an item a line: to be answered, not to be trained on.
+BROKEN = (3, 7)  # the numbers of the rows of "broken" that have too few or too many cells
+# Files of texts without labels, an item a line: for prediction only.
 LINE_FORMS: dict[str, Callable[[Sequence[Sequence[str]]], str]] = {
     "lines": lambda rows: "".join("\t".join(_spaced([row], "[\t\n]")[0]) + "\n" for row in rows),
     "lines of json": lambda rows: "".join(
@@ -164,7 +177,7 @@ LINE_FORMS: dict[str, Callable[[Sequence[Sequence[str]]], str]] = {
 
 # The columns of id, text and label in files without a header.
 NO_HEADER = {"csv, no header": ("0", "1", "2"), "tsv, two columns": (None, "0", "1")}
-# What is no text at all.
+# The first bytes of files that are not text.
 BINARY_FORMS = {
     "xlsx": b"PK\x03\x04\x14\x00\x06\x00",
     "xls": b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
@@ -173,9 +186,11 @@ BINARY_FORMS = {
 
 
 def _sentences(separator: str) -> str:
-    return "\n".join(
-        "".join(f"{word}{separator}{tag}\n" for word, tag in sentence) for sentence in SENTENCES
-    )
+    """A word and its tag on each line, and an empty line between sentences."""
+    blocks = []
+    for sentence in SENTENCES:
+        blocks.append("".join(f"{word}{separator}{tag}\n" for word, tag in sentence))
+    return "\n".join(blocks)
 
 
 WORD_FORMS: dict[str, Callable[[], str]] = {
@@ -191,14 +206,15 @@ class File:
     """A file.
 
     Attributes:
-      kind: of `KINDS`.
-      form: of `FORMS`, `WORD_FORMS`, `LINE_FORMS` or `BINARY_FORMS`.
-      name: which may lie.
-      encoding: in which it is written; of UTF-16 with its mark.
-      line_end: of all lines.
-      flags: of all commands that read it.
-      between: what stands between the names of a set of labels; None: they are a list.
-      refused: how the message begins, with FILE for the name; "": it is read.
+      kind: a name of `KINDS`.
+      form: a name of `FORMS`, `WORD_FORMS`, `LINE_FORMS` or `BINARY_FORMS`.
+      name: the name of the file; its extension may be misleading.
+      encoding: the encoding; a file in "utf-16" begins with a byte order mark.
+      line_end: the end of each line.
+      flags: the flags that commands need to read it.
+      between: the text between the names of a set of labels; None: they are a list.
+      refused: a pattern for the beginning of the message, with FILE for the name; "" for a file
+        that commands accept.
     """
 
     kind: str
@@ -211,7 +227,7 @@ class File:
     refused: str = ""
 
     def __str__(self) -> str:
-        """For the name of a test."""
+        """A description, for the name of a test."""
         windows = ", crlf" * (self.line_end != "\n")
         return f"{self.kind}: {self.form}, {self.encoding}{windows} as {self.name}"
 
@@ -221,7 +237,7 @@ class File:
         return self.form in FORMS and self.form not in NO_HEADER
 
     def content(self) -> bytes:
-        """All of it."""
+        """The bytes of the file."""
         if self.form in BINARY_FORMS:
             return BINARY_FORMS[self.form]
         if self.kind == "tags":
@@ -237,13 +253,13 @@ class File:
         return mark + text.replace("\n", self.line_end).encode(encoding)
 
     def write(self, folder: pathlib.Path) -> pathlib.Path:
-        """Writes it into a folder."""
+        """Writes the file into a folder; returns its path."""
         path = folder / self.name
         path.write_bytes(self.content())
         return path
 
     def training_flags(self) -> dict[str, Any]:
-        """The flags that name its columns, labels and encoding."""
+        """The flags that name the columns, labels and encoding of the file."""
         columns = {"id_column": "Nr", "text_a_column": "Message", "label_column": "Class"}
         columns |= KINDS[self.kind].flags
         if self.form in NO_HEADER:
@@ -301,6 +317,6 @@ FILES = (
 
 
 def words_of(texts: Sequence[str]) -> list[str]:
-    """All words and marks of the texts, in lower case and without accents, each once."""
+    """All words and punctuation marks of the texts, in lower case, without accents, sorted."""
     text = " ".join(texts).lower().replace("é", "e").replace("ï", "i")
     return sorted({*re.findall(r"\w+|[^\w\s]", text)})

@@ -1,7 +1,7 @@
-"""Every verb and public function with a model and paths: how it is called, and what it answers.
+"""Every verb and public function that takes a model or paths: its call and its answer.
 
-In command lines MODEL is the path of the model, IN/... an input, OUT/... an output. A new verb, or
-a new path flag of one, needs an entry here: tests/matrix says so.
+In command lines MODEL is the path of the model, IN/... an input, OUT/... an output. A new verb, and
+a new flag that takes a path, need an entry here: tests/matrix fails without it.
 """
 
 import contextlib
@@ -40,7 +40,13 @@ SECONDS = 600
 
 
 class Ended(NamedTuple):
-    """How a process ended, and its two streams."""
+    """How a process ended.
+
+    Attributes:
+      code: its exit code.
+      printed: its standard output.
+      said: its standard error.
+    """
 
     code: int
     printed: str
@@ -48,10 +54,10 @@ class Ended(NamedTuple):
 
 
 class Answering(NamedTuple):
-    """What is left when a call has ended.
+    """The places where a call that has ended left its results.
 
     Attributes:
-      printed: on standard output.
+      printed: what it printed on standard output.
       out: the folder of outputs.
       model: the path of the model.
     """
@@ -65,14 +71,15 @@ class Call(NamedTuple):
     """A command line, or a public function.
 
     Attributes:
-      words: after bert-tf; of a function empty.
-      answer: what was computed, as plain data; it is compared.
-      heads: of models that it answers by; others may be refused. None: it takes no model.
-      formats: that it takes; others must be refused.
-      further: words that only the calls with paths of every kind have.
+      words: the words after bert-tf; empty for a function.
+      answer: returns what the call computed, as plain data; tests compare it.
+      heads: the heads of the models that it must answer for; it may refuse others. None: the call
+        takes no model.
+      formats: the formats that it must accept; it must refuse others.
+      further: more words, for the calls whose style of paths is not "absolute".
       writes_model: whether its outputs lie in the folder of the model.
-      refused: what its refusal says, where it is refused here.
-      start: runs it in a new process, in place of the usual.
+      refused: a part of the message, where this machine may have to refuse the call.
+      start: runs the call in a new process; None: `run_apart` does.
     """
 
     words: str
@@ -93,12 +100,12 @@ def printed(ended: Answering) -> str:
 
 
 def weights_printed(ended: Answering) -> list[str]:
-    """The lines of weights; others name file and format."""
+    """The lines about weights, without those that name the file and the format."""
     return re.findall(r"^  (\S+ \[.*\]|\d+ weights.*)$", ended.printed, re.MULTILINE)
 
 
 def lines_in(name: str) -> Callable[[Answering], list]:
-    """The lines of JSON of an output."""
+    """Reads an output of JSON lines."""
     return lambda ended: [*map(json.loads, (ended.out / name).read_text().splitlines())]
 
 
@@ -115,23 +122,27 @@ def scores_in(name: str) -> Callable[[Answering], dict]:
 
 
 def weights_in(ended: Answering) -> list:
+    """The weights that `convert` wrote."""
     return matrix_functions.of_weights(open_weights(ended.out / "new"))
 
 
 def predictions_in(ended: Answering) -> list:
-    """Scores, and probabilities of test data; not the step, which some formats do not keep."""
+    """The scores, and the probabilities of the test data.
+
+    The step is left out, because some formats do not store it.
+    """
     table = (ended.out / "run/test_results.tsv").read_text()
     scores = walking.read_results(ended.out / "run")
     return [scores | {"global_step": None}, [*map(float, table.split())]]
 
 
 def predictions_beside(ended: Answering) -> list:
-    """The same, in the folder of the model."""
+    """As `predictions_in`, for outputs in the folder of the model."""
     return predictions_in(ended._replace(out=link_to(ended.model)))
 
 
 def link_to(model: pathlib.Path) -> pathlib.Path:
-    """A folder in which the model is named run."""
+    """A folder in which run is a link to the model."""
     folder = model.parent.parent / "seen"
     folder.mkdir(exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -140,42 +151,57 @@ def link_to(model: pathlib.Path) -> pathlib.Path:
 
 
 def export_in(ended: Answering) -> list:
-    """What a SavedModel answers."""
+    """The predictions of an exported SavedModel."""
     predictor = Predictor(ended.out / "export")
     return predictor.predict(matrix_functions.items_for(predictor))
 
 
 def portable_in(name: str) -> Callable[[Answering], list]:
-    """What a file for another runtime answers to made-up ids."""
+    """Runs an exported file for another runtime on random ids."""
 
     def answer(ended: Answering) -> list:
-        folder, file = ended.out / "export/1", portable.FORMATS[name].file_name
+        folder = ended.out / "export/1"
+        file = portable.FORMATS[name].file_name
+        model = portable.FORMATS[name].load(str(folder / file), 1)
         specs = json.loads((folder / "export.json").read_text())["signatures"][options.FROM_IDS]
-        rng, features = np.random.default_rng(3), {}
-        for key, spec in sorted(specs.items()):
-            shape = [size or (1 if place == 0 else 6) for place, size in enumerate(spec["shape"])]
-            most = {"input_mask": 1, "segment_ids": 2, "masked_lm_positions": 5}.get(key, 30)
-            low = 1 if key == "input_mask" else 0
-            features[key] = rng.integers(low, max(most, low + 1), shape).astype(np.int32)
-        found = portable.FORMATS[name].load(str(folder / file), 1)(features)
-        return [[key, matrix_functions.digest(found[key])] for key in sorted(found)]
+        outputs = model(random_features(specs))
+        return [[key, matrix_functions.digest(outputs[key])] for key in sorted(outputs)]
 
     return answer
+
+
+def random_features(specs: dict[str, dict]) -> dict[str, np.ndarray]:
+    """Random inputs of a signature, int32: one row of 6 tokens without padding.
+
+    Args:
+      specs: the shape of each input, by name; None stands for a size that is not fixed.
+    """
+    limits = {"input_mask": 2, "segment_ids": 2, "masked_lm_positions": 5}  # of others 30
+    rng = np.random.default_rng(3)
+    features = {}
+    for key, spec in sorted(specs.items()):
+        sizes = [1, *[6] * (len(spec["shape"]) - 1)]
+        shape = [size or free for size, free in zip(spec["shape"], sizes, strict=True)]
+        low = 1 if key == "input_mask" else 0
+        features[key] = rng.integers(low, limits.get(key, 30), shape).astype(np.int32)
+    return features
 
 
 # ---------------------------------------------------------------------------- the page
 
 
 def start_page(command: list[str], **process: Any) -> Ended:
-    """Asks the page of a process, and stops it."""
-    command = ["env", "--default-signal=INT", *command]  # in the background it may be ignored
+    """Starts a page in a new process, asks it for an answer, and stops it."""
+    # A process in the background may ignore SIGINT.
+    command = ["env", "--default-signal=INT", *command]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **process) as page:
         said = []
         for line in page.stderr:
             said.append(line)
-            if found := re.search(r"is served at (http://[^/]+/)", line):
-                texts = json.dumps({"texts": texts_of(ask(f"{found[1]}/api/model"))}).encode()
-                answer = ask(f"{found[1]}/api/answer", texts)["answer"]
+            if match := re.search(r"is served at (http://[^/]+/)", line):
+                url = match[1]
+                texts = json.dumps({"texts": texts_of(ask(f"{url}/api/model"))}).encode()
+                answer = ask(f"{url}/api/answer", texts)["answer"]
                 page.send_signal(signal.SIGINT)
                 said += page.stderr.readlines()
                 return Ended(page.wait(SECONDS), json.dumps(answer), "".join(said))
@@ -183,7 +209,7 @@ def start_page(command: list[str], **process: Any) -> Ended:
 
 
 def ask(url: str, data: bytes | None = None) -> Any:
-    """The JSON of an address."""
+    """The JSON that a URL answers; data is sent by POST."""
     url = re.sub("(?<!:)//", "/", url)
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=SECONDS) as response:
@@ -191,14 +217,15 @@ def ask(url: str, data: bytes | None = None) -> Any:
 
 
 def texts_of(described: dict[str, Any]) -> dict[str, Any]:
-    """Texts for a model that the page describes."""
-    names = tuple(one["name"] for one in described["texts"])
-    masked = described["task"] == "fill_mask"
-    return matrix_functions.MASKED[0] if masked else matrix_functions.ITEMS[names][0]
+    """Texts for a model, from what the page says about it."""
+    if described["task"] == "fill_mask":
+        return matrix_functions.MASKED[0]
+    names = tuple(text["name"] for text in described["texts"])
+    return matrix_functions.ITEMS[names][0]
 
 
 def page_here(model: str) -> dict[str, Any]:
-    """The page's answer, in this process."""
+    """The page's answer, computed in this process."""
     served = Predictor(model).model
     page = Page(served)
     row = page.row({"texts": texts_of(page.describe())})
@@ -223,7 +250,7 @@ DATA = f"""--input_file=IN/corpus.txt --output_file=OUT/a.tfrecord --vocab_file=
 PRETRAIN = f"""--input_file=IN/records.tfrecord --eval_input_file=IN/records.tfrecord {SIZES}
 {FILES} --do_lower_case --output_dir=OUT/run --do_eval --eval_batch_size=4 --num_train_steps=2
 --num_warmup_steps=0 --train_batch_size=4 --do_train --noxla --max_eval_steps=4"""
-VERBS = {  # several calls of a verb: a word behind its name
+VERBS = {  # a verb with several calls has one name for each: the verb and a second word
     "data": Call(f"{DATA} --dupe_factor=2 --num_workers=1", bytes_in("a.tfrecord"), None,
                  further="--temp_dir=OUT/temp"),
     "beam-data": Call(DATA, bytes_in("a.tfrecord-00000-of-00001"), None,
@@ -271,41 +298,57 @@ VERBS = {  # several calls of a verb: a word behind its name
     "plot": Call("--output_dir=IN/run --output_file=OUT/p.png", bytes_in("p.png"), None),
     "serve": Call("MODEL --port=0", page_answer, formats=SERVED, further=FILES, start=start_page),
 }  # fmt: skip
-SERVED_BY = {"Predictor"}  # functions that take exports too
+TAKES_EXPORTS = {"Predictor"}  # functions that take exports as well as weights
 WITHOUT_A_MODEL = {"FullTokenizer", "BertConfig"}
-FUNCTIONS = {
-    name: Call(
-        "", lambda ended: json.loads(ended.printed),
-        None if name in WITHOUT_A_MODEL else FILL_MASK if name == "Scorer" else ALL,
-        SERVED if name in SERVED_BY else WEIGHTS,
-    )
-    for name in matrix_functions.NAMES
-}  # fmt: skip
+
+
+def function_call(name: str) -> Call:
+    """The call of a public function."""
+    heads = ALL
+    if name in WITHOUT_A_MODEL:
+        heads = None
+    elif name == "Scorer":
+        heads = FILL_MASK
+    formats = SERVED if name in TAKES_EXPORTS else WEIGHTS
+    return Call("", lambda ended: json.loads(ended.printed), heads, formats)
+
+
+FUNCTIONS = {name: function_call(name) for name in matrix_functions.NAMES}
 CALLS = VERBS | {f"bert_tf.{name}": call for name, call in FUNCTIONS.items()}
 PATH = re.compile(r"\b(MODEL|IN|OUT)((?:/[\w.]+)*)")
 
 
 def words_of(name: str, head: str | None, path: Callable[[str], str], *, further: bool) -> list:
-    """The words of a verb's call after bert-tf; `path` gives each path as it is written."""
+    """The words of a verb's call after bert-tf.
+
+    Args:
+      name: a name of `VERBS`.
+      head: the head of the model.
+      path: returns how MODEL, IN/... or OUT/... is written in the command line.
+      further: whether to add `Call.further`.
+    """
     call = VERBS[name]
-    words = f"{call.words} {call.further}" if further else call.words
-    words = words.replace("IN/ITEMS", f"IN/{items_file(head)}")
-    return [name.split()[0], *(PATH.sub(lambda m: path(m[0]), w) for w in shlex.split(words))]
+    line = f"{call.words} {call.further}" if further else call.words
+    line = line.replace("IN/ITEMS", f"IN/{items_file(head)}")
+    words = [PATH.sub(lambda match: path(match[0]), word) for word in shlex.split(line)]
+    verb = name.split()[0]
+    return [verb, *words]
 
 
 @functools.cache
 def items_file(head: str | None) -> str:
-    """The file of items that a model of a head answers."""
+    """The name of the file of items for a model of this head."""
     if head in FILL_MASK:
         return "masked.jsonl"
-    if head in ("multiple_choice", "question_answering"):
-        texts = {"multiple_choice": "context_endings", "question_answering": "question_context"}
-        return f"{texts[head]}.jsonl"
-    return "text.jsonl"
+    names = {
+        "multiple_choice": "context_endings.jsonl",
+        "question_answering": "question_context.jsonl",
+    }
+    return names.get(head, "text.jsonl")
 
 
 def run_here(name: str, head: str | None, path: Callable[[str], str], *, further: bool) -> str:
-    """Runs a call in this process, which has made the model; returns what it prints."""
+    """Runs a call in this process; returns what it prints. Arguments as in `words_of`."""
     shown = io.StringIO()
     with contextlib.redirect_stdout(shown):
         if name not in VERBS:
@@ -322,7 +365,7 @@ def run_here(name: str, head: str | None, path: Callable[[str], str], *, further
 def run_apart(
     name: str, head: str | None, path: Callable[[str], str], *, further: bool, **process: Any
 ) -> Ended:
-    """Runs a call in a process of its own."""
+    """Runs a call in a new process; `process` goes to `subprocess.run`."""
     if name not in VERBS:
         script, function = matrix_functions.__file__, name.removeprefix("bert_tf.")
         command = [sys.executable, script, function, path("MODEL"), path("IN"), path("OUT")]

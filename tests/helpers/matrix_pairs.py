@@ -1,4 +1,4 @@
-"""The pairs of the matrix, the ways to write a path, and what comes of a pair."""
+"""The pairs (call, model) of the matrix, the ways to write a path, and the outcome of a pair."""
 
 import functools
 import json
@@ -26,16 +26,17 @@ from bert_tf.errors import InputError
 EQUAL, REFUSED = "equal", "refused"
 PARTS = re.compile(r"Received: [\s\S]+?\nExpected: [\s\S]+?\nTo do: .+")
 TOLERANCE = 1e-5
-IGNORED = {".keras", ".cache", ".config", "seen"}  # of libraries; made by the answers
+# Folders in the home folder that libraries or `Call.answer` make.
+IGNORED = {".keras", ".cache", ".config", "seen"}
 
 
 class Style(NamedTuple):
     """How a path is written.
 
     Attributes:
-      folder: in which the files lie, in the home folder; it is also called link.
-      prefix: of every path; the current folder is cwd in the home folder.
-      ending: of folders.
+      folder: the folder of all files, in the home folder; the link "link" leads to it.
+      prefix: the beginning of every path; the current folder is cwd in the home folder.
+      ending: what follows the path of a folder.
     """
 
     folder: str = "place"
@@ -60,10 +61,10 @@ class Pair(NamedTuple):
 
     Attributes:
       call: a name of `CALLS`.
-      format: of `FORMATS`; None: the call takes no model.
-      head: of the model.
-      name: of the model in its folder.
-      style: of all paths.
+      format: a name of `FORMATS`; None: the call takes no model.
+      head: the head of the model.
+      name: the path of the model in its folder.
+      style: a name of `STYLES`, for all paths.
     """
 
     call: str
@@ -84,21 +85,28 @@ class Pair(NamedTuple):
 
 def all_pairs() -> list[Pair]:
     """Every call with every format, with every head, with every name of a model, in every style."""
-    return list(dict.fromkeys(pair for number, name in enumerate(CALLS)
-                              for pair in pairs_of(name, number)))  # fmt: skip
+    pairs = []
+    for number, name in enumerate(CALLS):
+        pairs += pairs_of(name, number)
+    return list(dict.fromkeys(pairs))
 
 
 def pairs_of(name: str, number: int) -> Iterator[Pair]:
-    """Those of a call; of the heads that it answers by one after the other."""
+    """The pairs of a call, some of them twice.
+
+    Args:
+      name: the name of the call.
+      number: the number of the call, at which the round of the heads begins.
+    """
     call = CALLS[name]
     if call.heads is None:
         yield from (Pair(name, style=style) for style in STYLES)
         return
     for place, (format_name, written) in enumerate(FORMATS.items(), number):
         fitting = sorted(call.heads & written.heads) or sorted(written.heads)
-        for each, path in enumerate(written.names):
-            if each == 0 or name in ("predict", "bert_tf.open_weights"):
-                yield Pair(name, format_name, fitting[(place + each) % len(fitting)], path)
+        for index, path in enumerate(written.names):
+            if index == 0 or name in ("predict", "bert_tf.open_weights"):
+                yield Pair(name, format_name, fitting[(place + index) % len(fitting)], path)
     usual = "run" if call.writes_model else "keras"
     for head in HEADS:
         yield Pair(name, usual, head, FORMATS[usual].names[0])
@@ -108,7 +116,7 @@ def pairs_of(name: str, number: int) -> Iterator[Pair]:
 
 
 def sample(seed: int, size: int) -> list[Pair]:
-    """Some pairs; those of all seeds together are all."""
+    """Some pairs; the samples of consecutive seeds cover all pairs."""
     pairs = _mixed()
     first = seed * size % len(pairs)
     return pairs[first : first + size]
@@ -126,7 +134,7 @@ def _mixed() -> list[Pair]:
 
 
 class Files:
-    """Inputs and models, each made at its first use, once for all processes of the tests."""
+    """Inputs and models. Each is made at its first use, once for all processes of the tests."""
 
     def __init__(self, factory: pytest.TempPathFactory):
         self._factory = factory
@@ -158,12 +166,12 @@ class Files:
         return self._once(f"matrix model {format_name} {head}", make)
 
     def expected(self, pair: Pair) -> Any:
-        """What the call answers in this process, of the run's folder; or its refusal."""
+        """The call's answer or refusal in this process, for the model as the folder of a run."""
         further = pair.style != "absolute"
+        usual = pair._replace(format=pair.format and "run", name="", style="absolute")
 
         def make(folder: pathlib.Path) -> Any:
-            place = Place(folder, pair._replace(format=pair.format and "run", name="",
-                                                style="absolute"), self)  # fmt: skip
+            place = Place(folder, usual, self)
             try:
                 shown = matrix_calls.run_here(pair.call, pair.head, place.path, further=further)
             except InputError as error:
@@ -174,10 +182,12 @@ class Files:
 
 
 class Place:
-    """A home folder with copies of all that a call reads, and with a folder for what it writes."""
+    """A home folder with copies of the files that a call reads, and a folder for its outputs."""
 
     def __init__(self, home: pathlib.Path, pair: Pair, files: Files):
-        self.home, self.pair, self.style = home, pair, STYLES[pair.style]
+        self.home = home
+        self.pair = pair
+        self.style = STYLES[pair.style]
         self.folder = home / self.style.folder
         (home / "cwd/x").mkdir(parents=True)
         shutil.copytree(files.inputs, self.folder / "IN")
@@ -188,17 +198,17 @@ class Place:
         if pair.format == "hub":
             copy = home / f"hub/o/{matrix_models.REPOSITORY}/resolve/{hub_server.MAIN}"
             shutil.copytree(self.folder / "MODEL", copy)
-            found = [*copy.iterdir()]
-            hub_server.describe_repository(home / "hub", matrix_models.REPOSITORY, found)
+            model_files = [*copy.iterdir()]
+            hub_server.describe_repository(home / "hub", matrix_models.REPOSITORY, model_files)
         self.prefix = self.style.prefix.format(home=home, folder=self.style.folder)
         self.before = contents(home)
 
     def real(self, text: str) -> pathlib.Path:
-        """Where MODEL, IN/... or OUT/... is."""
+        """The path of MODEL, IN/... or OUT/..., absolute and without links."""
         return self.folder / (f"MODEL/{self.pair.name}" if text == "MODEL" else text)
 
     def path(self, text: str) -> str:
-        """The path as it is written."""
+        """The path of MODEL, IN/... or OUT/... as the call writes it."""
         if text == "MODEL" and self.pair.name.startswith("hf:"):
             return self.pair.name
         real = self.real(text)
@@ -207,36 +217,36 @@ class Place:
         return f"{self.prefix}/{relative}" + self.style.ending * is_folder
 
     def without_paths(self, text: str) -> str:
-        """A text with all paths written alike."""
+        """A text in which every path begins with PLACE and ends without a slash."""
         for prefix in (self.prefix, str(self.folder), str(self.folder.resolve())):
             text = text.replace(prefix, "PLACE")
         return re.sub(r"(PLACE[/\w.]*)/(?=[\s,:)]|$)", r"\1", text)
 
     def answer(self, ended: Ended) -> Any:
-        """What the call computed, as JSON has it."""
+        """What the call computed, as if read from JSON."""
         printed = self.without_paths(ended.printed)
         answering = Answering(printed, self.folder / "OUT", self.real("MODEL"))
         return json.loads(json.dumps(CALLS[self.pair.call].answer(answering)))
 
     def written(self) -> set[str]:
-        """Files and folders that are new, changed or missing, without those of libraries."""
+        """Files and folders that are new, changed or missing, without `IGNORED`."""
         after = contents(self.home)
-        changed = {path for path in self.before.keys() | after.keys()
-                   if self.before.get(path) != after.get(path)}  # fmt: skip
+        paths = self.before.keys() | after.keys()
+        changed = {path for path in paths if self.before.get(path) != after.get(path)}
         return {path for path in changed if path.split("/")[0] not in IGNORED}
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
-    """Every file and folder below a folder, by its path in it."""
+    """Bytes of every file below a folder, by its path in the folder; b"" for folders."""
     folders = [path for path in folder.rglob("*") if path.is_dir()]
     return {f"{path.relative_to(folder)}/": b"" for path in folders} | walking.contents(folder)
 
 
-# ---------------------------------------------------------------------------- what comes of a pair
+# ---------------------------------------------------------------------------- outcomes
 
 
 def outcome(pair: Pair, files: Files) -> str:
-    """equal, refused, or in words what is wrong."""
+    """Runs a pair; returns EQUAL, REFUSED, or a sentence that says what is wrong."""
     expected = files.expected(pair)
     with tempfile.TemporaryDirectory() as folder:
         place = Place(pathlib.Path(folder), pair, files)
@@ -253,40 +263,55 @@ def outcome(pair: Pair, files: Files) -> str:
 
 
 def judged(pair: Pair, place: Place, ended: Ended, expected: tuple[str, Any]) -> str:
-    """How a call ended, beside what it should."""
-    call, is_refused = CALLS[pair.call], expected[0] == REFUSED
+    """Compares how a call ended with what `Files.expected` says; returns as `outcome`."""
+    call = CALLS[pair.call]
+    is_refused = expected[0] == REFUSED
     if is_refused and pair.must_answer and (not call.refused or call.refused not in expected[1]):
         return f"refused in every process: {expected[1]}"
-    end = "\n".join(ended.said.splitlines()[-12:])
     if ended.code:
-        if "Traceback" in ended.said or not (parts := PARTS.search(ended.said)):
-            return f"exit code {ended.code} without a message in three parts:\n{end}"
-        if written := place.written():
-            return f"refused, but files were written: {sorted(written)}\n{end}"
-        found = place.without_paths(parts[0])
-        if pair.style == "brackets" and "a path without square brackets" in found:
-            return REFUSED  # of a checkpoint or a SavedModel
-        same = is_refused and found.split() == expected[1].split()
-        is_right = same if call.refused else not pair.must_answer
-        return REFUSED if is_right else f"refused: {found}\nExpected: {expected}"
+        return judged_refusal(pair, place, ended, expected)
     if is_refused:
         return f"answered what every other process refuses: {expected[1]}"
     inside = f"{place.style.folder}/{'MODEL' if call.writes_model else 'OUT'}/"
-    if others := {path for path in place.written() if not path.startswith(inside)}:
-        return f"written elsewhere: {sorted(others)}\n{end}"
+    if outside := {path for path in place.written() if not path.startswith(inside)}:
+        return f"written elsewhere: {sorted(outside)}\n{last_lines(ended)}"
     try:
-        found = place.answer(ended)
+        answer = place.answer(ended)
     except FileNotFoundError as error:
         return f"an output is missing: {error}"
-    return EQUAL if close(found, expected[1]) else f"answers {found}\nin place of {expected[1]}"
+    return EQUAL if close(answer, expected[1]) else f"answers {answer}\nin place of {expected[1]}"
 
 
-def close(one: Any, other: Any) -> bool:
+def judged_refusal(pair: Pair, place: Place, ended: Ended, expected: tuple[str, Any]) -> str:
+    """`judged`, for a call that ended with an error."""
+    if "Traceback" in ended.said or not (parts := PARTS.search(ended.said)):
+        return f"exit code {ended.code} without a message in three parts:\n{last_lines(ended)}"
+    if written := place.written():
+        return f"refused, but files were written: {sorted(written)}\n{last_lines(ended)}"
+    message = place.without_paths(parts[0])
+    # TensorFlow takes brackets in the path of a checkpoint or a SavedModel for a pattern.
+    if pair.style == "brackets" and "a path without square brackets" in message:
+        return REFUSED
+    if CALLS[pair.call].refused:
+        is_right = expected[0] == REFUSED and message.split() == expected[1].split()
+    else:
+        is_right = not pair.must_answer
+    return REFUSED if is_right else f"refused: {message}\nExpected: {expected}"
+
+
+def last_lines(ended: Ended) -> str:
+    """The end of a call's standard error, for messages."""
+    return "\n".join(ended.said.splitlines()[-12:])
+
+
+def close(answer: Any, expected: Any) -> bool:
     """Whether two answers are equal, numbers up to rounding."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(close, one, other))
-    if isinstance(one, float) and isinstance(other, int | float):
-        return one == pytest.approx(other, rel=TOLERANCE, abs=TOLERANCE)
-    return one == other
+    if isinstance(answer, dict) and isinstance(expected, dict):
+        if answer.keys() != expected.keys():
+            return False
+        return all(close(answer[key], expected[key]) for key in answer)
+    if isinstance(answer, list) and isinstance(expected, list):
+        return len(answer) == len(expected) and all(map(close, answer, expected))
+    if isinstance(answer, float) and isinstance(expected, int | float):
+        return answer == pytest.approx(expected, rel=TOLERANCE, abs=TOLERANCE)
+    return answer == expected

@@ -1,4 +1,4 @@
-"""Weights of small models, in memory and on disk in the layouts that other programs give them."""
+"""Weights of small models, in memory and on disk in the layouts of other programs."""
 
 import json
 import pathlib
@@ -24,12 +24,13 @@ KINDS = ("pretraining", "classifier", "span")
 def tensors_of(
     kind: str = "pretraining", config: BertConfig = small.CONFIG, *, seed: int = 3
 ) -> dict[str, np.ndarray]:
-    """Random weights of a model by the original's names."""
+    """Random weights of a model of `KINDS`, by the original's names."""
     weights = reference.random_weights(config, seed=seed)
     if kind == "pretraining":
         return weights
     rng = np.random.default_rng(seed + 1)
-    scope, rows = {"classifier": ("", NUM_CLASSES), "span": ("cls/squad/", 2)}[kind]
+    scope = {"classifier": "", "span": "cls/squad/"}[kind]
+    rows = {"classifier": NUM_CLASSES, "span": 2}[kind]
     head = {
         f"{scope}output_weights": rng.standard_normal((rows, config.hidden_size)),
         f"{scope}output_bias": rng.standard_normal(rows),
@@ -46,7 +47,7 @@ def weights_of(
     pieces: Sequence[str] | None = PIECES,
     metadata: ModelMetadata = ModelMetadata(),  # noqa: B008  (frozen)
 ) -> Weights:
-    """Weights that were read from nowhere."""
+    """`Weights` of tensors in memory."""
     return Weights(
         path=path, format="tf1", shapes={name: np.shape(value) for name, value in tensors.items()},
         read=lambda name: tensors[name], config=config, pieces=pieces and tuple(pieces),
@@ -55,21 +56,23 @@ def weights_of(
 
 
 def all_tensors(weights: Weights) -> dict[str, np.ndarray]:
-    """Every tensor, the optimizer's included."""
+    """Every tensor, including the optimizer's."""
     return {name: weights.read(name) for name in weights.shapes}
 
 
 def assert_same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    """Equal names, types, shapes and bits."""
+    """Asserts that names, types, shapes and bits are equal."""
     assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        mine, other = np.asarray(ours[name]), np.asarray(value)
-        assert (mine.dtype, mine.shape) == (other.dtype, other.shape), name
-        assert mine.tobytes() == other.tobytes(), name
+    for name in theirs:
+        our_value = np.asarray(ours[name])
+        their_value = np.asarray(theirs[name])
+        assert our_value.dtype == their_value.dtype, name
+        assert our_value.shape == their_value.shape, name
+        assert our_value.tobytes() == their_value.tobytes(), name
 
 
 def write_bundle(prefix: pathlib.Path | str, tensors: Mapping[str, Any]) -> str:
-    """A checkpoint of these tensors alone; returns its prefix."""
+    """Writes a checkpoint of these tensors alone; returns its prefix."""
     write_checkpoint(str(prefix), tensors, temporary=f"{prefix}.temporary")
     return str(prefix)
 
@@ -82,7 +85,7 @@ def write_tf1(
     pieces: Sequence[str] | None = PIECES,
     name: str = "bert_model.ckpt",
 ) -> str:
-    """A folder as the original's releases are; returns the checkpoint's prefix."""
+    """Writes a folder in the layout of the original's releases; returns the checkpoint's prefix."""
     folder.mkdir(parents=True, exist_ok=True)
     if config:
         (folder / "bert_config.json").write_text(config.to_json_string())
@@ -95,7 +98,7 @@ def write_tf1(
 
 
 def hugging_face_names(config: BertConfig = small.CONFIG) -> dict[str, str]:
-    """transformers' name for every name of the original, written out by hand."""
+    """The original's name -> transformers' name, for every weight, written out by hand."""
     names = {
         "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
         "bert/embeddings/position_embeddings": "bert.embeddings.position_embeddings.weight",
@@ -133,16 +136,20 @@ def hugging_face_names(config: BertConfig = small.CONFIG) -> dict[str, str]:
 
 
 def state_dict(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What PyTorch would hold: its names, and every kernel as [out, in]."""
+    """The weights as PyTorch holds them: by transformers' names, and every kernel as [out, in]."""
     names = hugging_face_names()
-    return {
-        names[name]: np.ascontiguousarray(value.T if name.endswith("/kernel") else value)
-        for name, value in tensors.items()
-    }
+    state = {}
+    for name, value in tensors.items():
+        stored = value.T if name.endswith("/kernel") else value
+        state[names[name]] = np.ascontiguousarray(stored)
+    return state
 
 
 def hugging_face_config(config: BertConfig = small.CONFIG, **changes: Any) -> dict[str, Any]:
-    """The values of a config.json of that size, with the exact gelu; None takes a key out."""
+    """The values of a config.json of that size, with the exact gelu.
+
+    A change to None removes the key.
+    """
     keys = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
             "intermediate_size", "max_position_embeddings", "type_vocab_size")  # fmt: skip
     values = {key: getattr(config, key) for key in keys}
@@ -192,9 +199,13 @@ def write_hugging_face(
     config: Mapping[str, Any] | None = None,
     files: Mapping[str, Any] | None = None,
 ) -> pathlib.Path:
-    """A folder with model.safetensors of PyTorch's names, config.json, and other files.
+    """Writes a folder as transformers does; returns it.
 
-    Files that are no strings are written as JSON.
+    Args:
+      folder: the folder; made if it is missing.
+      tensors: the content of model.safetensors, by PyTorch's names.
+      config: the content of config.json; None: `hugging_face_config()`.
+      files: other files by name; all but strings are written as JSON.
     """
     folder.mkdir(parents=True, exist_ok=True)
     safetensors.numpy.save_file(dict(tensors), folder / "model.safetensors", {"format": "pt"})
@@ -206,16 +217,16 @@ def write_hugging_face(
     return folder
 
 
-def greatest_difference(one: Weights, other: Weights) -> dict[str, float]:
-    """Of each output, by name, when both models run on the same random input."""
-    inputs = saving.random_inputs(one.config)
-    return saving.difference_of_outputs(
-        saving.outputs_of(one, inputs), saving.outputs_of(other, inputs)
-    )
+def greatest_difference(ours: Weights, theirs: Weights) -> dict[str, float]:
+    """The greatest difference of each output, by name, when both models run on one random input."""
+    inputs = saving.random_inputs(ours.config)
+    our_outputs = saving.outputs_of(ours, inputs)
+    their_outputs = saving.outputs_of(theirs, inputs)
+    return saving.difference_of_outputs(our_outputs, their_outputs)
 
 
 def write_encoder(folder, config: BertConfig) -> str:
-    """A folder as the original's releases are, without a head; returns its path."""
+    """Writes an encoder in the layout of the original's releases; returns the folder's path."""
     tensors = tensors_of("span", config)
     encoder = {name: value for name, value in tensors.items() if name.startswith("bert/")}
     write_tf1(folder, encoder, config=config)

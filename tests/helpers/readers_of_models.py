@@ -100,13 +100,14 @@ def read_all(path: str) -> Weights:
 
 
 def _hugging_face(damaged: dict[str, str], folder: pathlib.Path) -> Reader:
+    """A folder of transformers; damaged: as in `Reader`."""
     tensors = model_files.state_dict(model_files.tensors_of("classifier"))
     files = {"vocab.txt": VOCABULARY, **model_files.HUGGING_FACE_FILES}
     model_files.write_hugging_face(folder, tensors, files=files)
     return Reader(folder, damaged, lambda folder: read_all(str(folder)))
 
 
-HUGGING_FACE = {  # the files that are damaged, and the way
+HUGGING_FACE = {  # name of the reader: its `damaged`
     "hugging_face_config": {"config.json": "json", "sentence_bert_config.json": "json"},
     "tokenizers": {"tokenizer.json": "json", "tokenizer_config.json": "json",
                    "special_tokens_map.json": "json", "vocab.txt": "lines"},
@@ -139,7 +140,7 @@ def keras_files(folder: pathlib.Path) -> Reader:
 
 
 def tf1_checkpoint(folder: pathlib.Path) -> Reader:
-    """A TF1 checkpoint: index, data, the file that names it, and what lies beside it."""
+    """A TF1 checkpoint: its index and data, and the file "checkpoint"."""
     prefix = model_files.write_tf1(folder, model_files.tensors_of("classifier"), config=CONFIG)
     (folder / "checkpoint").write_text('model_checkpoint_path: "bert_model.ckpt"\n')
     assert prefix == str(folder / "bert_model.ckpt")
@@ -174,9 +175,9 @@ def run_settings(folder: pathlib.Path) -> Reader:
         is_finished(prefix)
         with contextlib.suppress(KeyError):  # a setting that the run did not have
             check_finished_run(prefix, RUN)
-        found = trials.read_trial(str(folder / "trial.json"))
-        changed_settings(found.facts, RUN)
-        assert all(math.isfinite(value) for value in found.results.values())
+        trial = trials.read_trial(str(folder / "trial.json"))
+        changed_settings(trial.facts, RUN)
+        assert all(math.isfinite(value) for value in trial.results.values())
         for step, value in best.read_evaluations(str(folder / "evaluations.json")).items():
             assert isinstance(step, int)
             assert not math.isinf(value)  # null is NaN: an undefined score
@@ -189,9 +190,9 @@ def run_settings(folder: pathlib.Path) -> Reader:
 
 
 def export(folder: pathlib.Path) -> Reader:
-    """export.json and the vocabulary of an export; its SavedModel is loaded once."""
+    """export.json and the vocabulary of an export."""
     made = pathlib.Path(served_models.export("pairs", folder / "made"))
-    load = functools.cache(tf.saved_model.load)
+    load = functools.cache(tf.saved_model.load)  # once for all attempts: it takes long
 
     def read(_: pathlib.Path) -> None:
         with unittest.mock.patch.object(tf.saved_model, "load", load):

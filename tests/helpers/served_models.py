@@ -1,4 +1,4 @@
-"""Small models of every kind as checkpoint folders, and what the Python side answers for them."""
+"""Small models of every kind as checkpoint folders, and the answers that Python computes."""
 
 import dataclasses
 import pathlib
@@ -35,7 +35,7 @@ from bert_tf.tasks.features import Features, join_words, make_features
 
 TOKENIZER = small_squad.make_tokenizer(do_lower_case=True)
 CONFIG = BertConfig(
-    vocab_size=TOKENIZER.vocab_size + 3,  # rows that no piece has
+    vocab_size=TOKENIZER.vocab_size + 3,  # the table has more rows than there are pieces
     hidden_size=22,
     num_hidden_layers=1,  # each takes seconds to trace
     num_attention_heads=2,
@@ -56,7 +56,7 @@ QUESTION_OPTIONS = {
     "n_best_size": ANSWERS.n_best_size,
     "max_answer_length": ANSWERS.max_answer_length,
 }
-# name: its head, the names of its classes, and how it is exported
+# name of the kind: the head, the names of the classes, the options of the export
 KINDS = {
     "classification": ("classification", LABELS, {}),
     "pairs": ("classification", LABELS, {"pairs": True}),
@@ -72,7 +72,7 @@ KINDS = {
         **QUESTION_OPTIONS, "null_score_diff_threshold": THRESHOLD, "top_k": TOP_K}),
 }  # fmt: skip
 
-# One request of several kinds.
+# A row of a request, for some kinds.
 ROWS = {
     "classification": {"text": "who founded it? " * 9},
     "pairs": {"text_a": "who founded", "text_b": "Ruprecht, the café, in 1386 by " * 2},
@@ -84,7 +84,7 @@ ROWS = {
 
 
 def metadata_of(**shapes) -> dict:
-    """What export.json says of the texts of a model."""
+    """The content of export.json for a model with texts of these shapes."""
     inputs = {name: {"dtype": "string", "shape": shape} for name, shape in shapes.items()}
     return {
         "task": "of_tests",
@@ -95,25 +95,39 @@ def metadata_of(**shapes) -> dict:
 
 
 def make_model(kind: str) -> keras.Model:
-    """Of multiple choice one that scores one sequence at a time: the weights are the same."""
+    """The model of a kind.
+
+    For multiple choice, a model with the same weights that scores a single sequence.
+    """
     head, labels, _ = KINDS[kind]
     head = "regression" if head == "multiple_choice" else head
     return head_named(head).model(CONFIG, num_classes=len(labels or ()))
 
 
-def write_folder(kind: str, folder: pathlib.Path, **known: Any) -> Weights:
-    """A folder as training leaves it, with random weights that tell inputs apart; further facts."""
+def write_folder(kind: str, folder: pathlib.Path, **facts: Any) -> Weights:
+    """Writes a folder as training does, with random weights.
+
+    The weights are large enough that different inputs get different answers.
+
+    Args:
+      kind: a name of `KINDS`.
+      folder: the new folder.
+      **facts: further fields of `ModelMetadata`.
+
+    Returns:
+      The weights, read from the folder.
+    """
     rng = np.random.default_rng([*kind.encode()])
     tensors = {}
     for variable in make_model(kind).trainable_variables:
-        name, shape = checkpoint_name(variable), tuple(variable.shape)
-        value = rng.standard_normal(shape) * 0.4 + float(name.endswith("gamma"))
+        name = checkpoint_name(variable)
+        value = rng.standard_normal(tuple(variable.shape)) * 0.4 + float(name.endswith("gamma"))
         tensors[name] = value.astype(np.float32)
     folder.mkdir(parents=True)
     write_checkpoint(str(folder / "model.ckpt"), tensors, temporary=str(folder / "new"))
     head, labels, _ = KINDS[kind]
-    known |= {"architecture": head_named(head).architecture, "labels": labels}
-    metadata = ModelMetadata(do_lower_case=True, **known)
+    facts |= {"architecture": head_named(head).architecture, "labels": labels}
+    metadata = ModelMetadata(do_lower_case=True, **facts)
     write_model_files(str(folder), CONFIG, TOKENIZER, metadata)
     return open_weights(str(folder / "model.ckpt"))
 
@@ -123,7 +137,7 @@ def options(kind: str) -> ServingOptions:
 
 
 def export(kind: str, folder: pathlib.Path) -> str:
-    """Exports a folder of random weights; returns the folder of the version."""
+    """Writes a model into FOLDER/model and exports it; returns FOLDER/export/1."""
     weights = write_folder(kind, folder / "model")
     return export_checkpoint(
         weights, weights.config, TOKENIZER, str(folder / "export"), options=options(kind)
@@ -131,12 +145,12 @@ def export(kind: str, folder: pathlib.Path) -> str:
 
 
 def open_kind(weights: Weights, kind: str) -> ServedModel:
-    """A checkpoint of a kind, loaded to be asked."""
+    """A checkpoint of a kind, loaded for predictions."""
     return predictor.of_weights(weights, weights.config, TOKENIZER, options(kind))
 
 
 def features_of(ids, segments) -> dict[str, tf.Tensor]:
-    """The features of one sequence."""
+    """The features of one sequence without padding, each [1, S]."""
     values = {"input_ids": [ids], "segment_ids": [segments], "input_mask": [[1] * len(ids)]}
     return {name: tf.constant(value) for name, value in values.items()}
 
@@ -145,22 +159,26 @@ def features_of(ids, segments) -> dict[str, tf.Tensor]:
 
 
 class Reference:
-    """A model of a kind, loaded again, one sequence at a time and without padding."""
+    """A model of a kind that runs on one sequence at a time, without padding."""
 
     def __init__(self, kind: str, weights: Weights):
         self.model = make_model(kind)
-        # Without what is known of it: a head for choices is asked one sequence at a time.
+        # Without metadata, which for choices names another head than that of `make_model`.
         load_checkpoint(self.model, dataclasses.replace(weights, metadata=ModelMetadata()))
 
     def outputs(self, ids: Sequence[int], segments: Sequence[int], **more) -> dict:
+        """The outputs for one sequence, without the batch axis; more: further inputs [1, ...]."""
         inputs = {"input_ids": [ids], "input_mask": [[1] * len(ids)], "segment_ids": [segments]}
         arrays = {name: np.array(value, np.int32) for name, value in (inputs | more).items()}
-        return {name: np.array(v[0]) for name, v in self.model(arrays, training=False).items()}
+        outputs = self.model(arrays, training=False)
+        return {name: np.array(value[0]) for name, value in outputs.items()}
 
     def logits(self, features: Features) -> np.ndarray:
-        """[C, ...]: of each of its sequences."""
-        both = zip(features.input_ids, features.segment_ids, strict=True)
-        return np.array([self.outputs(*one)["logits"] for one in both])
+        """The logits of each sequence of an example: [C, ...]."""
+        logits = []
+        for ids, segments in zip(features.input_ids, features.segment_ids, strict=True):
+            logits.append(self.outputs(ids, segments)["logits"])
+        return np.array(logits)
 
     def texts(self, pairs: Sequence[tuple[str, str | None]], labels: Labels) -> np.ndarray:
         """Probabilities or scores [B, L]."""
@@ -179,17 +197,19 @@ class Reference:
         example = WordsExample("g", tuple(words))
         rows = list(_features([example], Tags(names=TAGS)))
         values = [Tags().probabilities(self.logits(row)[0]) for row in rows]
-        (found,) = join_words(["g"] * len(rows), [row.label_ids for row in rows], values)
-        return found
+        (probabilities,) = join_words(["g"] * len(rows), [row.label_ids for row in rows], values)
+        return probabilities
 
     def answers(self, pairs: Sequence[tuple[str, str]], *, version_2: bool) -> list[Prediction]:
+        """The answers to pairs (question, context)."""
         examples = [small_squad.example(context, question) for question, context in pairs]
         windows = prediction_windows(examples, TOKENIZER, WINDOWS)
-        outputs = [self.outputs(w.input_ids, w.segment_ids) for w in windows]
-        logits = [[o[name] for o in outputs] for name in ("start_logits", "end_logits")]
+        outputs = [self.outputs(window.input_ids, window.segment_ids) for window in windows]
+        starts = [output["start_logits"] for output in outputs]
+        ends = [output["end_logits"] for output in outputs]
         config = AnswerConfig.of(ANSWERS, version_2_with_negative=version_2, legacy_alignment=False)
         align = make_alignment(windows, TOKENIZER, config)
-        return rank_answers(examples, windows, *logits, align, config)
+        return rank_answers(examples, windows, starts, ends, align, config)
 
 
 def _features(examples, labels):
@@ -197,10 +217,11 @@ def _features(examples, labels):
 
 
 def random_pairs(count: int) -> list[tuple[str, str]]:
-    """Pairs of texts, the same for the same number."""
+    """Random pairs of texts, the same at every call with the same count."""
     choose = random.Random(count)
     words = ["who", "founded", "it", "in", "Ruprecht", "1386", "(café)", "中", "😀", ""]
-    return [
-        tuple(" ".join(choose.choices(words, k=choose.randrange(9))) for _ in range(2))
-        for _ in range(count)
-    ]
+
+    def text() -> str:
+        return " ".join(choose.choices(words, k=choose.randrange(9)))
+
+    return [(text(), text()) for _ in range(count)]

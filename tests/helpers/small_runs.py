@@ -1,4 +1,4 @@
-"""Small training runs: of every head over one batch, and of pre-training in a folder."""
+"""Small training runs: every head over one batch, and pre-training in a folder."""
 
 import dataclasses
 import functools
@@ -25,15 +25,18 @@ from bert_tf.training.trainer import Trainer
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 STILL = dataclasses.replace(DROPPING, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
 assert DROPPING.hidden_dropout_prob > 0
-STEPS, BATCH, RECORDS = 6, 4, 11  # more than two epochs
+STEPS = 6  # more than two epochs
+BATCH = 4
+RECORDS = 11
 SCHEDULE = Schedule(learning_rate=1e-2, num_train_steps=STEPS, num_warmup_steps=2)
 EVERY_STEP = Intervals(iterations_per_loop=1, log_steps=2, save_checkpoints_steps=2)
 
-# ---------------------------------------------------------------------------- of every head
+# ---------------------------------------------------------------------------- every head
 
 HEADS = tuple(name for name in heads.NAMES if name not in ("fill_mask", "embeddings"))
-CLASSES, CHOICES = 3, 2
-# At a rate of BERT: what rounding makes of gradients near 0 is multiplied by it.
+CLASSES = 3
+CHOICES = 2
+# A learning rate as for BERT: it multiplies the rounding errors of gradients near 0.
 LOW_RATES = Schedule(learning_rate=1e-4, num_train_steps=9)
 
 
@@ -51,9 +54,20 @@ def make_trainer(
     model: Callable[[], BertModel] | None = None,
     **step_config,
 ) -> Trainer:
-    """A trainer, of `SCHEDULE` by default; what is left over are the fields of `StepConfig`.
+    """A trainer, with `SCHEDULE` by default.
 
-    With `pack` its model takes packed batches.
+    Args:
+      config: the configuration of the model.
+      strategy: of tf.distribute; None: one device.
+      head: the name of the head.
+      optimizer: the optimizer; None: AdamW with `SCHEDULE`.
+      seed: the seed of the weights and of dropout.
+      freeze: as in `Trainer`.
+      objective: the head whose losses are used; None: that of the model.
+      xla: whether XLA compiles the steps.
+      pack: whether the model takes packed batches.
+      model: makes the model; None: the model of the head.
+      **step_config: further fields of `StepConfig`.
     """
     sizes = {"num_classes": CLASSES, "num_choices": CHOICES}
     options = {"with_losses": True} if head == "pretraining" else sizes
@@ -75,12 +89,12 @@ def make_trainer(
 
 
 def choices_of(head: str) -> int:
-    """C."""
+    """C: how many sequences an example of the head has."""
     return CHOICES if head == "multiple_choice" else 1
 
 
 def make_batch(head: str, rows: int, *, seed: int = 1) -> dict[str, np.ndarray]:
-    """A batch of the head; the last row but one is no real example."""
+    """A batch of the head; the last row but one is not a real example."""
     rng = np.random.default_rng(seed)
     choices = choices_of(head)
     batch = small.examples(rows * choices, seed=seed)
@@ -88,21 +102,22 @@ def make_batch(head: str, rows: int, *, seed: int = 1) -> dict[str, np.ndarray]:
         inputs = ("input_ids", "input_mask", "segment_ids")
         shape = (rows, *[choices] * (choices > 1), small.S)
         batch = {name: batch[name].reshape(shape) for name in inputs}
-        for one in heads.head_named(head).label_features(small.S, CLASSES, CHOICES):
-            most = min(one.most, small.S - 1)
-            values = rng.integers(int(max(one.least, -1)), int(most) + 1, (rows, one.size))
-            batch[one.name] = values.astype(one.batch_dtype)
-    real = np.ones(rows, np.float32)
-    real[-2] = 0
+        for feature in heads.head_named(head).label_features(small.S, CLASSES, CHOICES):
+            least = int(max(feature.least, -1))
+            most = int(min(feature.most, small.S - 1))
+            values = rng.integers(least, most + 1, (rows, feature.size))
+            batch[feature.name] = values.astype(feature.batch_dtype)
+    is_real = np.ones(rows, np.float32)
+    is_real[-2] = 0
     sequences = np.arange(rows * choices, dtype=np.int32).reshape(rows, choices)
-    return batch | {"is_real_example": real, SEQUENCES: sequences}
+    return batch | {"is_real_example": is_real, SEQUENCES: sequences}
 
 
 def both_batches(head: str, rows: int, parts: int = 1) -> tuple[dict, dict]:
-    """The same examples with a row for each sequence, and packed; labels are those of tokens.
+    """The same examples twice: with a row for each sequence, and packed.
 
-    Of questions the former are packed too, each into a row of its own: otherwise their losses are
-    over padding as well.
+    Labels of tokens are those of tokens that are not padding. Questions of the first batch are
+    packed too, each into a separate row: otherwise their losses would include padding.
     """
     batch = make_batch(head, rows)
     lengths = batch["input_mask"].reshape(rows, -1, small.S).sum(axis=2)
@@ -110,66 +125,73 @@ def both_batches(head: str, rows: int, parts: int = 1) -> tuple[dict, dict]:
         batch[name] %= lengths
     if head == "token_labels":
         batch["label_ids"] = np.where(batch["input_mask"], batch["label_ids"], -1)
-    numbers, choices = np.arange(rows), choices_of(head)
+    numbers = np.arange(rows)
+    choices = choices_of(head)
     packing = Packing(lengths, small.S, numbers[np.newaxis], parts=parts)
     labels = heads.head_named(head).label_features(small.S, CLASSES, CHOICES)
     features = (*input_features(small.S, sequences=choices), *labels)
     filled = packing.fill(numbers)
     filled = filled.reshape(-1, filled.shape[-1])
-    found = packing.pack(batch, features, numbers, filled, 0)
-    assert len(found["input_ids"]) < rows * choices
+    packed = packing.pack(batch, features, numbers, filled, 0)
+    assert len(packed["input_ids"]) < rows * choices
     if head == "question_answering":
         packing.width = small.S
         alone = np.where(np.arange(filled.shape[1]), -1, numbers[:, np.newaxis])
         batch = packing.pack(batch, features, numbers, alone, 0)
-    return batch, found
+    return batch, packed
 
 
 class SameBatch:
-    """The same batch over and over, each time with its rows in another order."""
+    """A batch `number` times, each time with its rows in another order."""
 
     def __init__(self, batch: dict[str, np.ndarray], number: int):
-        self._batches = [
-            {n: np.roll(v, i, axis=0) for n, v in batch.items()} for i in range(number)
-        ]
+        self._batches = []
+        for shift in range(number):
+            rolled = {name: np.roll(value, shift, axis=0) for name, value in batch.items()}
+            self._batches.append(rolled)
         self.batch_size = len(batch["is_real_example"])
 
     def dataset(self, *, start, num_parts, first_part, parts_here) -> tf.data.Dataset:
-        """As of `Batches`."""
+        """See `Batches.dataset`."""
         size = self.batch_size // num_parts
-        parts = [
-            {n: v[part * size : (part + 1) * size] for n, v in batch.items()}
-            for batch in self._batches[start:]
-            for part in range(first_part, first_part + parts_here)
-        ]
-        stacked = {n: np.stack([part[n] for part in parts]) for n in parts[0]}
+        parts = []
+        for batch in self._batches[start:]:
+            for number in range(first_part, first_part + parts_here):
+                rows = slice(number * size, (number + 1) * size)
+                parts.append({name: value[rows] for name, value in batch.items()})
+        stacked = {}
+        for name in parts[0]:
+            stacked[name] = np.stack([part[name] for part in parts])
         return tf.data.Dataset.from_tensor_slices(stacked)
 
 
 def take_steps(trainer: Trainer, batch: dict[str, np.ndarray], steps: int = 3) -> dict[str, float]:
-    """Updates over a batch whose rows change places; the mean losses."""
+    """Takes steps over a batch whose rows change places; returns the mean losses."""
     iterator = distribution.distributed_batches(trainer.strategy, SameBatch(batch, steps))
     return trainer.run_steps(iterator, 0, steps)[1]
 
 
 def tensors(trainer: Trainer) -> dict[str, np.ndarray]:
     """Weights and moments, by name."""
-    values = {n: v for n, v in trainer.state(0, {}).items() if not n.startswith("bert_tf/")}
-    return {name: np.asarray(value) for name, value in values.items()}
+    values = {}
+    for name, value in trainer.state(0, {}).items():
+        if not name.startswith("bert_tf/"):
+            values[name] = np.asarray(value)
+    return values
 
 
-def largest_difference(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> float:
-    """Between weights and moments."""
-    assert one.keys() == other.keys()
-    floats = [name for name, value in one.items() if value.dtype == np.float32]
-    return max(float(np.abs(one[name] - other[name]).max()) for name in floats)
+def largest_difference(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> float:
+    """The largest difference between weights and moments."""
+    assert ours.keys() == theirs.keys()
+    floats = [name for name, value in ours.items() if value.dtype == np.float32]
+    return max(float(np.abs(ours[name] - theirs[name]).max()) for name in floats)
 
 
-# ---------------------------------------------------------------------------- in a folder
+# ---------------------------------------------------------------------------- pre-training
 
 
 def write_files(folder, features=None, *, rows: int = RECORDS) -> RecordFiles:
-    """The records of a run."""
+    """Writes the records of a run, by default random ones."""
     features = small.examples(rows) if features is None else features
     return RecordFiles(small.write_records(folder / "a.tfrecord", features), small.RECORD)
 
@@ -196,23 +218,25 @@ def train(trainer: Trainer, batches, folder, **changes) -> dict[int, dict]:
     """Trains; returns the mean losses since the last stop, by step.
 
     Args:
-      trainer: with the first weights.
-      batches: to train on.
+      trainer: the trainer, with the first weights.
+      batches: the batches to train on.
       folder: a path or a `CheckpointFolder`.
-      **changes: of the arguments of `Trainer.train`; num_train_steps and intervals of its plan;
-        evaluate without the function that saves.
+      **changes: further arguments of `Trainer.train`; num_train_steps and intervals for its plan;
+        evaluate, a function of the step alone; on_stop, a function of a step and its losses.
     """
     losses = {}
     on_stop = changes.pop("on_stop", lambda step, means: None)
 
     def noted(run_steps, *args):
         step, means = run_steps(*args)
-        kept = means["kept_steps"]  # float16 skips some
-        losses[step] = {n: value for n, value in means.items() if kept and n != "kept_steps"}
+        losses[step] = {name: value for name, value in means.items() if name != "kept_steps"}
+        if not means["kept_steps"]:  # float16 has skipped all of them: there are no losses
+            losses[step] = {}
         on_stop(step, losses[step])
         return step, means
 
-    folder = folder if isinstance(folder, CheckpointFolder) else CheckpointFolder(folder)
+    if not isinstance(folder, CheckpointFolder):
+        folder = CheckpointFolder(folder)
     steps = changes.pop("num_train_steps", STEPS)
     plan = RunPlan(
         num_records=batches.num_records,
@@ -225,11 +249,10 @@ def train(trainer: Trainer, batches, folder, **changes) -> dict[int, dict]:
     evaluate = changes.pop("evaluate", None)
     if evaluate:
         changes["evaluate"] = lambda step, _: evaluate(step)
-    given = {"run_settings": {"seed": 3}}
-    with unittest.mock.patch.object(
-        trainer, "run_steps", functools.partial(noted, trainer.run_steps)
-    ):
-        trainer.train(batches, plan, folder=folder, **given | changes)
+    changes.setdefault("run_settings", {"seed": 3})
+    noting = functools.partial(noted, trainer.run_steps)
+    with unittest.mock.patch.object(trainer, "run_steps", noting):
+        trainer.train(batches, plan, folder=folder, **changes)
     return losses
 
 
@@ -240,22 +263,23 @@ def tensors_of(folder, step: int) -> dict[str, np.ndarray]:
     return {name: np.asarray(reader.get_tensor(name)) for name in names}
 
 
-def assert_same(one, other, step: int) -> None:
-    """Two folders have the same checkpoint of a step, bit for bit."""
-    ours, theirs = tensors_of(one, step), tensors_of(other, step)
+def assert_same(folder, other_folder, step: int) -> None:
+    """Asserts that two folders have equal checkpoints of a step, bit for bit."""
+    ours = tensors_of(folder, step)
+    theirs = tensors_of(other_folder, step)
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         np.testing.assert_array_equal(ours[name], value, name)
 
 
-def assert_close(one, other, step: int, *, most: float = 1e-5) -> None:
-    """Their weights and moments differ by rounding only."""
-    difference = largest_difference(tensors_of(one, step), tensors_of(other, step))
+def assert_close(folder, other_folder, step: int, *, most: float = 1e-5) -> None:
+    """Asserts that the weights and moments of two folders differ by rounding only."""
+    difference = largest_difference(tensors_of(folder, step), tensors_of(other_folder, step))
     assert difference < most, difference
 
 
 def spoil(trainer: Trainer) -> None:
-    """Makes every weight and moment wrong, so that what is right can only come from a file."""
+    """Makes every weight and moment wrong, so that right values can only come from a file."""
     steps = trainer.steps
     for variable in (steps.weights | steps.frozen | steps.slots).values():
         variable.assign(tf.ones_like(variable) * 7)

@@ -1,4 +1,4 @@
-"""Requests to TensorFlow Serving's REST interface: its answers, by its sources, and ours.
+"""Requests to TensorFlow Serving's REST interface, its answers by its sources, and ours.
 
 python tests/helpers/tf_serving_requests.py > docs/tf_serving_requests.md
 """
@@ -18,12 +18,13 @@ MODEL = "/v1/models/m"
 MOST_SHOWN = 76  # characters of a cell
 ABOUT = """# Requests that TensorFlow Serving answers
 
-What TensorFlow Serving 2 answers to these requests, by its sources (`http_rest_api_handler.cc`, \
-`json_tensor.cc` and its test, `http_rest_api_util.cc`, `evhttp_request.cc`) and public reports, \
-and what `bert-tf serve` does: the status, and of an error what tells it from others. Where the \
-last column is empty, both are the same. The model is one of single texts with the name m; ids \
-stands for the signature of that name with three inputs. \
-`python tests/helpers/tf_serving_requests.py` writes this page with the answers of a running server.
+What TensorFlow Serving 2 answers to these requests, according to its sources \
+(`http_rest_api_handler.cc`, `json_tensor.cc` and its test, `http_rest_api_util.cc`, \
+`evhttp_request.cc`) and public reports, and what `bert-tf serve` answers: the status, and the \
+characteristic part of an error message. The last column is empty where both are the same. The \
+model takes single texts and has the name m; ids stands for its signature of that name, which has \
+three inputs. `python tests/helpers/tf_serving_requests.py` writes this page with the answers of a \
+running server.
 
 | request | TensorFlow Serving | `bert-tf serve` |
 |---|---|---|
@@ -34,9 +35,13 @@ class Request(NamedTuple):
     """A request and its answers.
 
     Attributes:
-      what: of it is shown.
-      theirs: the status, and a part of the message.
-      ours: where it is another.
+      what: the text that the page shows for it.
+      theirs: TensorFlow Serving's answer: the status, and a part of the message.
+      body: JSON or bytes.
+      path: the path of the URL.
+      method: the HTTP method; "": GET without a body, POST with one.
+      headers: further headers.
+      ours: our answer, where it differs.
     """
 
     what: str
@@ -53,14 +58,21 @@ class Request(NamedTuple):
 
 
 def of(body: Any, status_or_says: int | str = 200, what: str = "", **more: Any) -> Request:
-    """A POST of JSON or bytes to :predict: answered, or refused with this message."""
+    """A POST of JSON or bytes to :predict.
+
+    Args:
+      body: JSON or bytes.
+      status_or_says: 200, or a part of the message of an answer with the status 400.
+      what: as in `Request`; by default the body.
+      **more: further fields of `Request`.
+    """
     theirs = OK if status_or_says == 200 else (400, str(status_or_says))
     shown = what or (body.decode() if isinstance(body, bytes) else json.dumps(body))
     return Request(shown, theirs, body, **more)
 
 
 def to(method: str, path: str, status: int, says: str = "", **more: Any) -> Request:
-    """A request to another path."""
+    """A request to any path; arguments as in `Request`."""
     body = {"instances": ["a"], "examples": [{"x": 1}]} if method == "POST" else None
     return Request(f"{method} {path:.60}", (status, says), body, path, method, **more)
 
@@ -190,7 +202,7 @@ REQUESTS = [*ANSWERED, *REFUSED, *PATHS]
 
 
 def page_of(server: Served) -> str:
-    """The page, with the answers of a server."""
+    """The text of the page, with the answers of a server."""
     rows = []
     for request in REQUESTS:
         _, says = request.ours or request.theirs
@@ -208,7 +220,7 @@ def cell(status: int, says: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A text as code, its beginning alone."""
+    """The beginning of a text as code."""
     text = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
     escaped = text.replace("|", "\\|").strip()
     return f"`{escaped}`" if escaped else ""

@@ -1,4 +1,4 @@
-"""What the walks share: tiny input files, and the real scripts run in their own processes."""
+"""Tiny input files, and the real scripts run in new processes or in this one."""
 
 import contextlib
 import importlib
@@ -32,37 +32,37 @@ from bert_tf.serving.signatures import Signature
 from bert_tf.tokenization.wordpiece import vocabulary_sha256
 
 ROOT = pathlib.Path(__file__).parents[2]
-SECONDS = 900  # a script that runs longer hangs; generous, for a machine that is busy otherwise
+SECONDS = 900  # a script that runs longer hangs; generous, because the machine may be busy
 TINY = {
     "vocab_size": 101, "hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3,
     "intermediate_size": 20, "max_position_embeddings": 24, "type_vocab_size": 2,
 }  # fmt: skip
 SIZES = {"max_seq_length": 17, "max_predictions_per_seq": 5}
 SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# Models this small train no faster for being compiled well; and a third of the time is saved.
+# Small models do not train faster with better compiled code, and this saves a third of the time.
 COMPILE_QUICKLY = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
 
 
 def write_config(path: pathlib.Path, **changes: Any) -> pathlib.Path:
-    """A bert_config.json of the tiny model."""
+    """Writes a bert_config.json of the tiny model; returns the path."""
     path.write_text(json.dumps(TINY | changes), encoding="utf-8")
     return path
 
 
 def write_vocabulary(path: pathlib.Path, num_pieces: int = TINY["vocab_size"]) -> pathlib.Path:
-    """The special pieces, then words that are all different."""
+    """Writes a vocabulary of the special pieces and of different words; returns the path."""
     words = [f"w{number}" for number in range(num_pieces - len(SPECIAL_PIECES))]
     path.write_text("\n".join([*SPECIAL_PIECES, *words]) + "\n", encoding="utf-8")
     return path
 
 
 def write_encoder(folder: pathlib.Path, *, scale: float = 1.0, **config: Any) -> None:
-    """A model's folder with a fresh encoder, as if it had been pre-trained.
+    """Writes an encoder with random weights in the layout of a pre-trained one.
 
     Args:
-      folder: where configuration, vocabulary and checkpoint are written.
-      scale: of its first weights but for normalizations: with wide ones it learns in few steps.
-      config: changes of the tiny configuration.
+      folder: the folder for configuration, vocabulary and checkpoint.
+      scale: a factor for all weights but those of normalizations. Large weights learn in few steps.
+      **config: changes of the tiny configuration.
     """
     config = BertConfig.from_json_file(write_config(folder / "bert_config.json", **config))
     write_vocabulary(folder / "vocab.txt")
@@ -75,7 +75,7 @@ def write_encoder(folder: pathlib.Path, *, scale: float = 1.0, **config: Any) ->
 def write_records(
     path: pathlib.Path, num_records: int, *, seed: int, next_sentence: bool = True
 ) -> pathlib.Path:
-    """A TFRecord file of random examples of all lengths."""
+    """Writes a TFRecord file of random examples of all lengths; returns its path."""
     record = pretraining_record(**SIZES, next_sentence=next_sentence)
     generator = np.random.default_rng(seed)
     with tf.io.TFRecordWriter(str(path)) as writer:
@@ -85,12 +85,12 @@ def write_records(
 
 
 def index_with_blocks_of(num_bytes: int, *paths: pathlib.Path) -> None:
-    """Writes indexes of smaller blocks than usual: few records have several lanes then."""
+    """Writes indexes of smaller blocks than usual, so that a few records have several blocks."""
     with unittest.mock.patch.object(record_files, "BLOCK_BYTES", num_bytes):
         for path in paths:
             with path.open("rb") as file:
-                found = find_blocks(file, path.stat().st_size)
-            pathlib.Path(record_files.index_path(str(path))).write_text(found.to_json_string())
+                index = find_blocks(file, path.stat().st_size)
+            pathlib.Path(record_files.index_path(str(path))).write_text(index.to_json_string())
 
 
 def describe(records: pathlib.Path, vocab_file: pathlib.Path, **changes: Any) -> None:
@@ -112,9 +112,9 @@ def random_example(generator: np.random.Generator, record: Record) -> dict:
     """An example as data generation makes it: padding at the end, few or many masked pieces."""
     sizes = {feature.name: feature.size for feature in record.features}
     length = int(generator.integers(sizes["input_ids"] // 2, sizes["input_ids"] + 1))
-    masked = int(generator.integers(1, sizes["masked_lm_ids"] + 1))
-    first = length // 2  # tokens of the first segment
-    positions = generator.choice(np.arange(1, length), masked, replace=False)
+    num_masked = int(generator.integers(1, sizes["masked_lm_ids"] + 1))
+    num_first = length // 2  # tokens of the first segment
+    positions = generator.choice(np.arange(1, length), num_masked, replace=False)
 
     def ids(count: int) -> list[int]:
         return generator.integers(len(SPECIAL_PIECES), TINY["vocab_size"], count).tolist()
@@ -122,17 +122,21 @@ def random_example(generator: np.random.Generator, record: Record) -> dict:
     example = {
         "input_ids": ids(length),
         "input_mask": [1] * length,
-        "segment_ids": [0] * first + [1] * (length - first),
+        "segment_ids": [0] * num_first + [1] * (length - num_first),
         "masked_lm_positions": sorted(positions.tolist()),
-        "masked_lm_ids": ids(masked),
-        "masked_lm_weights": [1.0] * masked,
+        "masked_lm_ids": ids(num_masked),
+        "masked_lm_weights": [1.0] * num_masked,
         "next_sentence_labels": [int(generator.integers(2))],
     }
-    return {name: example[name] + [0] * (size - len(example[name])) for name, size in sizes.items()}
+    padded = {}
+    for name, size in sizes.items():
+        padding = [0] * (size - len(example[name]))
+        padded[name] = example[name] + padding
+    return padded
 
 
 def squad_file(num_questions: int, *, seed: int) -> dict:
-    """Which word follows w1? A third of the contexts have no w1, and so no answer."""
+    """Questions for the word that follows w1. A third of the contexts have no w1: no answer."""
     random = np.random.default_rng(seed)
     paragraphs = []
     for number in range(num_questions):
@@ -152,38 +156,45 @@ def squad_file(num_questions: int, *, seed: int) -> dict:
 
 def read_results(folder: pathlib.Path) -> dict[str, float]:
     """The numbers of an eval_results.txt."""
-    lines = (folder / "eval_results.txt").read_text().splitlines()
-    return {key: float(value) for key, value in (line.split(" = ") for line in lines)}
+    results = {}
+    for line in (folder / "eval_results.txt").read_text().splitlines():
+        key, value = line.split(" = ")
+        results[key] = float(value)
+    return results
 
 
 def read_tensors(path: pathlib.Path) -> dict[str, Any]:
-    """All tensors of a checkpoint, or of the latest of a folder."""
+    """All tensors of a checkpoint, or of the latest checkpoint of a folder."""
     reader = CheckpointReader(path)
     return {name: reader.read(name) for name in reader.shapes}
 
 
 def contents(folder: pathlib.Path) -> dict[str, bytes]:
-    """Every file below a folder, by its path in it."""
+    """Bytes of every file below a folder, by its path in the folder."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def results_of(folder: pathlib.Path) -> dict[str, bytes]:
-    """All files of a run but its summaries and record, in which the time of day is."""
+    """All files of a run without its summaries and run.json, which hold the time of day."""
     timed = re.compile(r"tfevents|run\.json")
     return {name: data for name, data in contents(folder).items() if not timed.search(name)}
 
 
 def command(script: str, *words: str, **flags: Any) -> list[str]:
     """The command line of a script or verb; True gives --flag, None leaves the flag out."""
-    given = {name: value for name, value in flags.items() if value is not None}
-    listed = [f"--{n}" if value is True else f"--{n}={value}" for n, value in given.items()]
+    flag_words = []
+    for name, value in flags.items():
+        if value is True:
+            flag_words.append(f"--{name}")
+        elif value is not None:
+            flag_words.append(f"--{name}={value}")
     program = [str(ROOT / script)] if script.endswith(".py") else ["-m", "bert_tf", script]
-    return [sys.executable, *program, *words, *listed]
+    return [sys.executable, *program, *words, *flag_words]
 
 
 def run(script: str, *words: str, code: int = 0, **flags: Any) -> subprocess.CompletedProcess:
-    """Runs a script in a process of its own, which shall end with that exit code."""
+    """Runs a script in a new process, and asserts its exit code."""
     ended = subprocess.run(
         command(script, *words, **flags),
         capture_output=True,
@@ -202,23 +213,24 @@ def module_of(script: str) -> Any:
 
 
 def flags_of(script: str) -> set[str]:
-    """The names of the flags of a script or verb, but for absl's own."""
-    listed = options_of(options_class(module_of(script).main))
-    return {option.flag for option in listed if not option.says("words")}
+    """The names of the flags of a script or verb, without absl's."""
+    options = options_of(options_class(module_of(script).main))
+    return {option.flag for option in options if not option.says("words")}
 
 
 def parsed(script: str, *words: str, **flags: Any) -> Any:
-    """The options of a script or verb that a command line gives."""
-    given = command(script, *words, **flags)
-    program = given.index(script if script in VERBS else str(ROOT / script))
-    return parse(options_class(module_of(script).main), given[program:])
+    """The options of a script or verb, parsed from a command line."""
+    line = command(script, *words, **flags)
+    program = line.index(script if script in VERBS else str(ROOT / script))
+    return parse(options_class(module_of(script).main), line[program:])
 
 
 @contextlib.contextmanager
 def in_process(script: str) -> Iterator[Callable[..., None]]:
-    """Gives a script's `main`, called with flags as its process would be; none is started.
+    """Yields a script's `main` as a function of words and flags, for calls in this process.
 
-    What the script refuses comes as an `InputError`. What it sets for its process is set back.
+    The function raises `InputError` where the script would print a message. It restores the
+    environment and the handler of SIGTERM, which a script sets for its process.
     """
     module = module_of(script)
     cls = options_class(module.main)
@@ -226,26 +238,28 @@ def in_process(script: str) -> Iterator[Callable[..., None]]:
     has_strategy = any(option.name == "strategy" for option in options_of(cls))
 
     def call(*words: str, **flags: Any) -> None:
-        chosen = {*flags, *(word.lstrip("-").partition("=")[0] for word in words)}
-        if has_strategy and not chosen & {"strategy", "tpu"}:
-            flags["strategy"] = "one"  # two mirrored ones in a process disturb each other
+        names = {word.lstrip("-").partition("=")[0] for word in words}
+        names |= flags.keys()
+        if has_strategy and not names & {"strategy", "tpu"}:
+            flags["strategy"] = "one"  # two mirrored strategies in a process disturb each other
         line = command(script, *words, **flags)
-        at_end = signal.getsignal(signal.SIGTERM)
+        handler = signal.getsignal(signal.SIGTERM)
         try:
             with unittest.mock.patch.dict(os.environ):
                 module.main(parse(cls, line[line.index(program) :]))
         finally:
-            signal.signal(signal.SIGTERM, at_end)
+            signal.signal(signal.SIGTERM, handler)
 
     yield call
 
 
 @contextlib.contextmanager
 def eagerly() -> Iterator[None]:
-    """No graphs of steps are made: of models this small that takes longer than it saves."""
+    """Runs steps without graphs: for small models, tracing takes longer than it saves."""
     before = tf.config.functions_run_eagerly()
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Even though the `tf.config")  # maps of tf.data are
+        # TensorFlow warns that the maps of tf.data are traced all the same.
+        warnings.filterwarnings("ignore", "Even though the `tf.config")
         tf.config.run_functions_eagerly(True)
         try:
             yield
@@ -255,7 +269,7 @@ def eagerly() -> Iterator[None]:
 
 @contextlib.contextmanager
 def untraced() -> Iterator[None]:
-    """As `eagerly`; checkpoints are answered without graphs too. Nothing can be exported."""
-    as_it_is = unittest.mock.patch.object(Signature, "traced", lambda self: self.function)
-    with as_it_is, eagerly():
+    """As `eagerly`, and checkpoints answer without graphs too. Nothing can be exported."""
+    plain = unittest.mock.patch.object(Signature, "traced", lambda self: self.function)
+    with plain, eagerly():
         yield
