@@ -1,4 +1,4 @@
-"""What every test may need: where the reference data is, and a quiet TensorFlow."""
+"""Settings of TensorFlow and Hypothesis for all tests, and fixtures for reference data."""
 
 import functools
 import importlib.metadata
@@ -14,18 +14,18 @@ from bert_tf import runtime
 
 
 def pytest_configure() -> None:
-    """The settings of commands, and two devices for the tests of tf.distribute.
+    """Makes the settings of commands, and two devices for the tests of tf.distribute.
 
-    What asks for no device runs on the first, as if it were the only one. GPUs, which compare
-    neither bytes nor float32 as CPUs do, are hidden unless CUDA_VISIBLE_DEVICES is set. XLA
-    compiles quickly: so small models run no slower. tests/cli/test_check.py lets it optimize.
+    Operations without a device run on the first one. GPUs are hidden unless CUDA_VISIBLE_DEVICES is
+    set, because their float32 results differ from those of CPUs. XLA does not optimize, which makes
+    small models no slower; tests/cli/test_check.py lets it optimize.
     """
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     quickly = "--xla_backend_optimization_level=0"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {quickly}".strip()
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # as commands have it; JAX sets it to 1
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # as in commands; JAX sets it to 1
     runtime.prepare_process()
-    import tensorflow as tf  # after the settings, which it reads when it loads
+    import tensorflow as tf  # after the settings: it reads them when it loads
 
     tf.config.set_logical_device_configuration(
         tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
@@ -33,7 +33,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole walks first, as they are the longest: processes that share the tests end together."""
+    """Moves whole walks to the front, so that processes that share the tests end together."""
     items.sort(key=lambda item: "walk" not in item.keywords)
 
 
@@ -42,7 +42,7 @@ NO_XLA = "could not find registered transfer manager for platform Host"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    """Skips what needs XLA under TensorFlow's build for TPUs, which has none for CPUs."""
+    """Skips tests that need XLA under TensorFlow's build for TPUs, which has none for CPUs."""
     report = yield
     if report.failed and call.excinfo and NO_XLA in str(call.excinfo.value):
         try:
@@ -56,7 +56,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
 
 @pytest.fixture(autouse=True)
 def _warnings(caplog):
-    """Of what is logged `caplog` has the warnings, whatever a command has set before."""
+    """Lets `caplog` have warnings, whatever level a command has set before."""
     caplog.set_level("WARNING", logger="absl")
 
 
@@ -71,7 +71,7 @@ def _folder(variable: str) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def two_replicas():
-    """Two CPU devices, mirrored. The only one of its kind in the process.
+    """A MirroredStrategy of two CPU devices, the only one in the process.
 
     A second MirroredStrategy would number its collective operations from the start again, and
     TensorFlow would take them for those of the first ("Shape mismatch in the collective instance").
@@ -83,9 +83,9 @@ def two_replicas():
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory) -> Callable[[str], pathlib.Path]:
-    """Gives the folder of a kind of `served_models`, with model/ and export/1: not to be changed.
+    """A function: a kind of `served_models` -> its folder, with model/ and export/1.
 
-    Each is made once for all processes that share the tests.
+    Each folder is made once for all processes that share the tests, and must not be changed.
     """
     import once
     import served_models  # starts TensorFlow, after devices are configured
@@ -94,11 +94,11 @@ def exported(tmp_path_factory) -> Callable[[str], pathlib.Path]:
         served_models.export(kind, folder)
         return folder
 
-    return functools.cache(
-        lambda kind: once.make_once(
-            tmp_path_factory, f"export_{kind}", functools.partial(make, kind)
-        )
-    )
+    @functools.cache
+    def folder_of(kind: str) -> pathlib.Path:
+        return once.make_once(tmp_path_factory, f"export_{kind}", functools.partial(make, kind))
+
+    return folder_of
 
 
 @pytest.fixture(scope="session")
@@ -115,26 +115,26 @@ def goldens_dir(request) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def tiny(goldens_dir) -> pathlib.Path:
-    """The original's small model: its checkpoint, figures and updates."""
-    shipped = goldens_dir == SHIPPED
-    own = pathlib.Path(bert_tf.__file__).parent / "goldens"
-    return own if shipped else goldens_dir / "pretraining_tiny"
+    """The original's small model: its checkpoint, losses and updates."""
+    if goldens_dir == SHIPPED:
+        return pathlib.Path(bert_tf.__file__).parent / "goldens"
+    return goldens_dir / "pretraining_tiny"
 
 
 @pytest.fixture(scope="session")
 def vocab_dir(goldens_dir) -> pathlib.Path:
     """The vocabularies of the goldens: uncased*.txt, cased*.txt ..."""
-    shipped = goldens_dir == SHIPPED
-    return (goldens_dir if shipped else _folder("BERT_TF_DATA")) / "vocab"
+    folder = goldens_dir if goldens_dir == SHIPPED else _folder("BERT_TF_DATA")
+    return folder / "vocab"
 
 
 @pytest.fixture(scope="session")
 def uncased(vocab_dir) -> bert_tf.FullTokenizer:
-    """The tokenizer of the goldens that are lower-cased."""
+    """The tokenizer of the lower-cased goldens."""
     (path,) = vocab_dir.glob("uncased*.txt")
     return bert_tf.FullTokenizer(path)
 
 
-# A busy machine makes any example slow; what takes long shows in --durations.
+# No deadline: a busy machine makes any example slow. --durations shows slow tests.
 hypothesis.settings.register_profile("no deadline", deadline=None)
 hypothesis.settings.load_profile("no deadline")

@@ -1,4 +1,4 @@
-"""The files that the documents' commands and snippets take for granted, with a tiny model."""
+"""The files that the commands and snippets of the documents read, with a tiny model."""
 
 import csv
 import json
@@ -44,14 +44,14 @@ QUESTIONS = {
 
 
 def write_inputs(folder: pathlib.Path) -> None:
-    """All of them, under the names that the documents use."""
+    """Writes all files, under the names that the documents use."""
     write_models(folder)
     write_texts(folder)
     write_tables(folder)
 
 
 def write_models(folder: pathlib.Path) -> None:
-    """Released models, three checkpoints of one model, and runs that have ended."""
+    """Writes released models, three checkpoints of one model, and finished runs."""
     tensors = reference.random_weights(CONFIG, seed=3)
     for name, pieces, cased, file_format in (
         ("all-MiniLM-L6-v2", PIECES, False, "hugging_face"),
@@ -66,14 +66,14 @@ def write_models(folder: pathlib.Path) -> None:
     for name in ("a.ckpt", "b.ckpt", "c.ckpt"):
         write_bundle(folder / name, tensors)
     write_tf1(folder / "model", tensors, config=CONFIG, pieces=None, name="model.ckpt-1000")
-    for name, kind, head, known in (
+    for name, kind, head, facts in (
         ("models/mrpc", "classifier", "classification", {"pairs": True, "labels": LABELS}),
         ("models/sst2", "classifier", "classification", {"labels": LABELS}),
         ("models/squad", "span", "question_answering", {"version_2_with_negative": True}),
         ("demo/topics", "classifier", "classification", {"labels": LABELS}),
     ):
         metadata = ModelMetadata(
-            do_lower_case=True, architecture=head_named(head).architecture, **known
+            do_lower_case=True, architecture=head_named(head).architecture, **facts
         )
         tensors = tensors_of(kind, CONFIG)
         weights = weights_of(tensors, config=CONFIG, pieces=PIECES, metadata=metadata)
@@ -81,7 +81,7 @@ def write_models(folder: pathlib.Path) -> None:
 
 
 def write_texts(folder: pathlib.Path) -> None:
-    """A corpus, articles of Wikipedia, and lines for `features` and `predict`."""
+    """Writes a corpus, articles of Wikipedia, and lines for `features` and `predict`."""
     (question,) = re.findall(r"of `questions.jsonl` is `(.*?)`", read("docs/squad.md"))
     for name, text in {
         "corpus/a.txt": TEXT,
@@ -95,7 +95,7 @@ def write_texts(folder: pathlib.Path) -> None:
 
 
 def write_tables(folder: pathlib.Path) -> None:
-    """Data of the tasks: the documents' own examples where they have some."""
+    """Writes data of the tasks, with the examples of the documents where they have some."""
     tables = {
         "mine": {
             "{}.csv": blocks(read("docs/get_started.md"), "csv")[0],
@@ -125,8 +125,10 @@ def write_tables(folder: pathlib.Path) -> None:
     (folder / "predictions.json").write_text(json.dumps({"1": "Ann", "2": "May"}))
 
 
-def write_rows(path: pathlib.Path, header: list[str], rows: list[list[str]], **how: str) -> None:
-    """A table of csv or tsv."""
+def write_rows(
+    path: pathlib.Path, header: list[str], rows: list[list[str]], delimiter: str = ","
+) -> None:
+    """Writes a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        csv.writer(file, **how).writerows([header, *rows])
+        csv.writer(file, delimiter=delimiter).writerows([header, *rows])

@@ -1,4 +1,4 @@
-"""The documents: their text, and the commands and snippets in them."""
+"""The text of the documents, and the commands and snippets in it."""
 
 import contextlib
 import importlib.util
@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENTS = ["README.md", "CHANGELOG.md", "examples/serving/README.md"]
 DOCUMENTS += [f"data_gen/sample_{name}/README.md" for name in ("text", "topics")]
 DOCUMENTS += sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))
-# Files that add heads and tasks, and have the verbs.
+# Scripts that add heads or tasks and take a verb of bert-tf.
 WITH_VERBS = ("pairs.py", "benchmarks/heads_of_ones_own.py")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 NO_SHELL = ("csv", "json", "python", "text")  # all other blocks are commands
@@ -19,7 +19,7 @@ PROGRAMS = ("python", "bert-tf")
 
 
 def read(name: str) -> str:
-    """A document."""
+    """The text of a document."""
     return (ROOT / name).read_text(encoding="utf-8")
 
 
@@ -32,16 +32,17 @@ def docs_script(name: str) -> ModuleType:
 
 
 def shell_commands(text: str) -> list[list[str]]:
-    """The commands of a document's blocks, in words; a pipe and an `a && b` are one."""
-    found, command = [], ""
+    """The commands of a document's blocks, in words; a pipe or `a && b` is one command."""
+    split_commands = []
+    command = ""
     shell = "\n".join(block for name, block in BLOCK.findall(text) if name not in NO_SHELL)
     for line in shell.replace("\\\n", " ").replace("|\n", "| ").splitlines():
         command += f"{line}\n"
         with contextlib.suppress(ValueError):  # a quotation goes on in the next line
-            found.append(shlex.split(command, comments=True))
+            split_commands.append(shlex.split(command, comments=True))
             command = ""
     assert not command, f"a quotation without an end: {command}"
-    return [words for words in found if words]
+    return [words for words in split_commands if words]
 
 
 def commands_of_blocks(text: str) -> list[list[str]]:
@@ -51,19 +52,22 @@ def commands_of_blocks(text: str) -> list[list[str]]:
 
 
 def call_of(words: list[str]) -> list[str]:
-    """What follows a command's pipe or environment: the call of Python or bert-tf, if any."""
-    return words[next((i for i, word in enumerate(words) if word in PROGRAMS), len(words)) :]
+    """The words of a command from its first `python` or `bert-tf` on; [] without them."""
+    for number, word in enumerate(words):
+        if word in PROGRAMS:
+            return words[number:]
+    return []
 
 
 def commands(text: str) -> list[list[str]]:
-    """Those of its blocks and of its `code spans`."""
+    """The calls in a document's blocks and in its `code spans`, in words."""
     spans = re.findall(r"`([^`]+)`", BLOCK.sub("", text))
     calls = [" ".join(span.split()) for span in spans if span.startswith(("python ", "bert-tf "))]
     return commands_of_blocks(text) + [shlex.split(call, comments=True) for call in calls]
 
 
 def command_of(words: list[str]) -> tuple[str, list[str]]:
-    """The script or verb of a call, and what follows it."""
+    """The script or verb of a call, and the words after it."""
     match words:
         case ["python", "-m", "bert_tf", verb, *rest] | ["bert-tf", verb, *rest]:
             return verb, rest
@@ -77,7 +81,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """The document's blocks of a language."""
+    """A document's blocks of a language."""
     return [block for name, block in BLOCK.findall(text) if name == language]
 
 

@@ -1,4 +1,4 @@
-"""What is asked of the exports of every kind, and answered by TensorFlow's C API."""
+"""Requests to the exports of every kind, and the answers of TensorFlow's C API."""
 
 import pathlib
 
@@ -37,7 +37,7 @@ QUESTIONS = [
 
 
 def weights_beside(path: str) -> Weights:
-    """What an export was made of."""
+    """The weights that an export of `served_models.export` was made of."""
     return open_weights(str(pathlib.Path(path).parents[1] / "model/model.ckpt"))
 
 
@@ -63,32 +63,38 @@ def records(kind: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def inputs_of(kind: str) -> dict[str, np.ndarray]:
-    """What is asked of the export of a kind."""
+    """The texts for the export of a kind, by the names of its inputs."""
     if kind in ("pairs", "regression"):
-        return {f"text_{x}": texts(*(p[i] for p in PAIRS)) for i, x in enumerate("ab")}
+        firsts, seconds = zip(*PAIRS, strict=True)
+        return {"text_a": texts(*firsts), "text_b": texts(*seconds)}
     if kind == "multiple_choice":
         contexts, endings = zip(*CHOICES, strict=True)
         return {"context": texts(*contexts), "endings": texts(*endings)}
     if kind in ("question_answering", "no_answer"):
-        names = enumerate(("question", "context"))
-        return {name: texts(*(q[i] for q in QUESTIONS)) for i, name in names}
-    return {"text": texts(*{"token_labels": WORDS, "fill_mask": MASKED}.get(kind, TEXTS))}
+        questions, contexts = zip(*QUESTIONS, strict=True)
+        return {"question": texts(*questions), "context": texts(*contexts)}
+    values = {"token_labels": WORDS, "fill_mask": MASKED}.get(kind, TEXTS)
+    return {"text": texts(*values)}
 
 
 def all_calls(exports) -> list[tuple[str, str, dict]]:
-    """For each kind: texts, no texts, features, and their records."""
+    """Four calls for each kind: texts, an empty batch, features, and the same as records."""
     calls = []
     for kind, path in exports.items():
-        asked = inputs_of(kind)
+        inputs = inputs_of(kind)
         ids, serialized = records(kind)
         shaped = ids if kind == "multiple_choice" else ids[:, 0]
         mask = (shaped > 0).astype(np.int32)
         features = {"input_ids": shaped, "input_mask": mask, "segment_ids": mask * 0}
         if kind == "fill_mask":
             features["masked_lm_positions"] = np.array([[1, 2], [3, 0]], np.int32)
-        none = {name: value[:0] for name, value in asked.items()}
-        calls += [(path, "serving_default", asked), (path, "serving_default", none)]
-        calls += [(path, "ids", features), (path, "examples", {"examples": serialized})]
+        empty = {name: value[:0] for name, value in inputs.items()}
+        calls += [
+            (path, "serving_default", inputs),
+            (path, "serving_default", empty),
+            (path, "ids", features),
+            (path, "examples", {"examples": serialized}),
+        ]
     return calls
 
 
@@ -97,8 +103,9 @@ def strings(array: np.ndarray):
     return [strings(x) if isinstance(x, np.ndarray) else x.decode() for x in array]
 
 
-def near(found, wanted) -> None:
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=TOLERANCE)
+def near(answer, expected) -> None:
+    """Asserts that two arrays differ by rounding only."""
+    np.testing.assert_allclose(answer, expected, rtol=0, atol=TOLERANCE)
 
 
 def choice_record(length: int) -> tuple[dict[str, np.ndarray], bytes]:
@@ -113,44 +120,50 @@ def choice_record(length: int) -> tuple[dict[str, np.ndarray], bytes]:
 
 
 def calls_of_unequal_records(exports) -> list[tuple[str, str, dict]]:
-    """Records of three sequences of 9 pieces and of 7 in one batch; then each as features."""
-    path, made = exports["multiple_choice"], [choice_record(length) for length in (9, 7)]
-    together = {"examples": np.array([serialized for _, serialized in made], object)}
-    return [(path, "examples", together), *((path, "ids", features) for features, _ in made)]
+    """Records of three sequences of 9 and of 7 pieces in one batch; then each as features."""
+    path = exports["multiple_choice"]
+    long, long_record = choice_record(9)
+    short, short_record = choice_record(7)
+    together = {"examples": np.array([long_record, short_record], object)}
+    return [(path, "examples", together), (path, "ids", long), (path, "ids", short)]
 
 
 def calls_with_positions(exports) -> list[tuple[str, str, dict]]:
-    """Of padding, with and without a longer row beside it; then such as no row has."""
+    """Calls with masked positions: of padding, outside the row, and too few or too many rows.
+
+    The first two ask for padding with and without a longer row in the batch.
+    """
     ids = np.array([[7, 8, 9], [11, 12, 13]], np.int32)
     mask = np.array([[1, 1, 0], [1, 1, 1]], np.int32)
-    both = {"input_ids": ids, "input_mask": mask, "segment_ids": ids * 0}
-    first = {name: value[:1] for name, value in both.items()}
+    batch = {"input_ids": ids, "input_mask": mask, "segment_ids": ids * 0}
+    first = {name: value[:1] for name, value in batch.items()}
 
     def call(features: dict, *positions: list[int]) -> tuple[str, str, dict]:
         features = features | {"masked_lm_positions": np.array(positions, np.int32)}
         return exports["fill_mask"], "ids", features
 
     return [
-        call(both, [2, 0], [0, 1]),
+        call(batch, [2, 0], [0, 1]),
         call(first, [2, 0]),
-        call(both, [2, 0], [0, 3]),
-        call(both, [2, -1], [0, 0]),
-        call(both, [2, 0]),
+        call(batch, [2, 0], [0, 3]),
+        call(batch, [2, -1], [0, 0]),
+        call(batch, [2, 0]),
         call(first, [2, 0], [0, 1]),
     ]
 
 
 def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
     """A good request, then bad ones, and the good one again."""
-    pairs, classes = exports["pairs"], exports["classification"]
+    pairs = exports["pairs"]
+    classes = exports["classification"]
     ids = np.full([2, 3], 7, np.int32)
     features = {"input_ids": ids, "input_mask": ids * 0 + 1, "segment_ids": ids * 0}
     long = {name: np.tile(value, [1, 10]) for name, value in features.items()}
     values = dict.fromkeys(features, [1] * 8) | {"label_ids": [0], "is_real_example": [1]}
-    of_eight = classifier_record(max_seq_length=8).serialize(values)
+    single = classifier_record(max_seq_length=8).serialize(values)  # one sequence, not three
     int64 = tf.train.Int64List(value=[7, 2**32 + 7, 3])
     numbers = dict.fromkeys(features, tf.train.Feature(int64_list=int64))
-    great = tf.train.Example(features=tf.train.Features(feature=numbers)).SerializeToString()
+    huge = tf.train.Example(features=tf.train.Features(feature=numbers)).SerializeToString()
     good = (classes, "serving_default", {"text": texts("it")})
     return [
         good,
@@ -160,15 +173,15 @@ def calls_to_refuse(exports) -> list[tuple[str, str, dict]]:
         (classes, "ids", features | {"segment_ids": ids * 0 + 2}),
         (classes, "ids", long),
         (classes, "examples", {"examples": np.array([b"no record"], object)}),
-        (classes, "examples", {"examples": np.array([great], object)}),
-        (exports["multiple_choice"], "examples", {"examples": np.array([of_eight], object)}),
+        (classes, "examples", {"examples": np.array([huge], object)}),
+        (exports["multiple_choice"], "examples", {"examples": np.array([single], object)}),
         (classes, "serving_default", {"text": np.array([b"\xff\xfe\0", b"\x80" * 999], object)}),
         good,
     ]
 
 
 def run_calls(exports, folder: pathlib.Path) -> dict[str, list]:
-    """What the C API gives to all calls, by the tests that ask for them."""
+    """The answers of the C API to all calls, by the tests that compare them."""
     calls = {
         "answers": all_calls(exports),
         "pieces": [(exports["embeddings"], "tokens", {"text": texts("it by it", "who")})],
@@ -177,12 +190,15 @@ def run_calls(exports, folder: pathlib.Path) -> dict[str, list]:
         "refused": calls_to_refuse(exports),
     }
     flat = [call for part in calls.values() for call in part]
-    found = iter(run_in_c(flat, folder))
-    return {name: [next(found) for _ in part] for name, part in calls.items()}
+    results = iter(run_in_c(flat, folder))
+    answers = {}
+    for name, part in calls.items():
+        answers[name] = [next(results) for _ in part]
+    return answers
 
 
 class References(dict[str, Reference]):
-    """The model of each kind on the Python side, loaded when it is first compared with."""
+    """The model of each kind in Python, loaded at its first use."""
 
     def __init__(self, exports: dict[str, str]):
         super().__init__()

@@ -2,8 +2,8 @@
 
     python matrix_functions.py NAME MODEL IN OUT
 
-Calls `NAME` below with the path of a model, a folder of inputs and one for outputs; prints what it
-returns as JSON. An `InputError` is printed in its three parts, and the exit code is 1.
+Calls the function NAME below with the path of a model, a folder of inputs and a folder for outputs,
+and prints its result as JSON. After an `InputError` it prints the message, and the exit code is 1.
 """
 
 import json
@@ -16,7 +16,7 @@ import numpy as np
 import bert_tf
 
 TEXTS = ("w1 w7 w30 w12", "w2", "w3 w4 w5 w6")
-# Items by the texts of a model, as exports name them.
+# Items for `Predictor`, by the names of a model's texts.
 ITEMS = {
     ("text",): [{"text": text} for text in TEXTS],
     ("text_a", "text_b"): [{"text_a": TEXTS[0], "text_b": TEXTS[1]}],
@@ -38,14 +38,15 @@ def digest(value: Any) -> list:
 
 
 def of_model(model: Any, tokenizer: Any) -> list:
-    """The outputs of a model for texts, and what belongs to it but the name that it came by."""
+    """The outputs of a model for texts, its labels, and its metadata without the origin."""
     inputs = {name: np.asarray(value) for name, value in tokenizer(list(TEXTS)).items()}
     if len(next(iter(model.input.values())).shape) == 3:  # [B, C, S]
         inputs = {name: value[np.newaxis] for name, value in inputs.items()}
     outputs = model(inputs)
     named = outputs if isinstance(outputs, dict) else {"": outputs}
-    known = {name: value for name, value in model.metadata.items() if name != "origin"}
-    return [{name: digest(value) for name, value in named.items()}, model.labels, known]
+    digests = {name: digest(value) for name, value in named.items()}
+    metadata = {name: value for name, value in model.metadata.items() if name != "origin"}
+    return [digests, model.labels, metadata]
 
 
 def of_weights(weights: Any) -> list:
@@ -62,17 +63,17 @@ def load(model: str, inputs: str, out: str) -> list:
 
 
 def add_lora(model: str, inputs: str, out: str) -> list:
-    found, tokenizer = bert_tf.load(model)
-    bert_tf.add_lora(found, 2)
-    return of_model(found, tokenizer)  # its factors begin at 0
+    loaded, tokenizer = bert_tf.load(model)
+    bert_tf.add_lora(loaded, 2)
+    return of_model(loaded, tokenizer)  # unchanged outputs: the new factors begin at 0
 
 
-def of_new_head(found: Any) -> list:
-    """Of a model whose head has random weights nothing but its shapes."""
-    tensors = [digest(v) for v in found.weights if not re.search("classifier|squad", v.path)]
-    outputs = found.output if isinstance(found.output, dict) else {"": found.output}
+def of_new_head(model: Any) -> list:
+    """A model's weights without its new head, which are random, and the shapes of its outputs."""
+    tensors = [digest(v) for v in model.weights if not re.search("classifier|squad", v.path)]
+    outputs = model.output if isinstance(model.output, dict) else {"": model.output}
     shapes = [list(x.shape) for x in outputs.values()]
-    return [tensors, found.labels, found.tokenizer.pieces, shapes]
+    return [tensors, model.labels, model.tokenizer.pieces, shapes]
 
 
 def classifier(model: str, inputs: str, out: str) -> list:
@@ -93,10 +94,10 @@ def Predictor(model: str, inputs: str, out: str) -> list:  # noqa: N802  (the pu
 
 
 def Scorer(model: str, inputs: str, out: str) -> list:  # noqa: N802
-    found, tokenizer = bert_tf.load(model, head="fill_mask")
-    scorer = bert_tf.Scorer(found, tokenizer, max_seq_length=tokenizer.max_length)
+    loaded, tokenizer = bert_tf.load(model, head="fill_mask")
+    scorer = bert_tf.Scorer(loaded, tokenizer, max_seq_length=tokenizer.max_length)
     scores = [scorer.score(text) for text in TEXTS]
-    return [[one.score, one.tokens] for one in scores]
+    return [[score.score, score.tokens] for score in scores]
 
 
 def open_weights(model: str, inputs: str, out: str) -> list:
@@ -104,7 +105,7 @@ def open_weights(model: str, inputs: str, out: str) -> list:
 
 
 def load_checkpoint(model: str, inputs: str, out: str) -> list:
-    """Into an encoder of its own, without a tokenizer."""
+    """Loads the weights into a new encoder, without a tokenizer."""
     config = bert_tf.BertConfig.from_json_file(f"{inputs}/bert_config.json")
     encoder = bert_tf.make_model("embeddings", config)
     report = bert_tf.load_checkpoint(encoder, model)
@@ -124,17 +125,17 @@ def BertConfig(model: str, inputs: str, out: str) -> dict:  # noqa: N802
     return bert_tf.BertConfig.from_json_file(f"{inputs}/bert_config.json").to_dict()
 
 
-# Public names that take no path, and no model of one.
+# Public names that take neither a path nor a model that was read from one.
 WITHOUT_A_PATH = {"InputError", "make_model", "BertModel", "make_optimizer", "heads", "layers"}
 NAMES = tuple(name for name in bert_tf.__all__ if name in globals())
 
 if __name__ == "__main__":
     import os
 
-    shown = os.dup(1)  # what a library prints goes elsewhere
-    os.dup2(2, 1)
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # libraries that print to standard output print to standard error
     try:
         answer = json.dumps(globals()[sys.argv[1]](*sys.argv[2:]))
     except bert_tf.InputError as error:
         sys.exit(str(error))
-    os.write(shown, answer.encode())
+    os.write(stdout, answer.encode())

@@ -1,4 +1,4 @@
-"""The files that the calls of the matrix read beside a model; all words are in its vocabulary."""
+"""The files, besides models, that the calls of the matrix read; all words are in the vocabulary."""
 
 import csv
 import json
@@ -16,7 +16,7 @@ QUESTIONS = 5
 
 
 def write(folder: pathlib.Path) -> None:
-    """All of them."""
+    """Writes all files into a new folder."""
     folder.mkdir()
     pieces = "".join(f"{piece}\n" for piece in model_files.PIECES)
     (folder / "vocab.txt").write_text(pieces)
@@ -39,21 +39,23 @@ def write(folder: pathlib.Path) -> None:
 
 
 def write_lines(path: pathlib.Path, items: list) -> None:
-    """JSON, an item a line."""
+    """Writes JSON, an item a line."""
     path.write_text("".join(f"{json.dumps(item)}\n" for item in items))
 
 
 def write_corpus(path: pathlib.Path) -> None:
-    """Four documents of five sentences."""
+    """Writes four documents of five sentences of five words."""
     lines = []
     for document in range(4):
-        words = [[f"w{(document * 7 + n * k) % 36}" for k in range(1, 6)] for n in range(1, 6)]
-        lines += [*(" ".join(sentence) for sentence in words), ""]
+        for sentence in range(1, 6):
+            words = [f"w{(document * 7 + sentence * k) % 36}" for k in range(1, 6)]
+            lines.append(" ".join(words))
+        lines.append("")
     path.write_text("\n".join(lines))
 
 
 def write_topics(folder: pathlib.Path) -> None:
-    """Labelled texts, of three splits."""
+    """Writes labelled texts in three splits, and weights of their labels."""
     folder.mkdir()
     labels = matrix_models.LABELS
     for number, split in enumerate(("train", "dev", "test"), 1):
@@ -65,10 +67,10 @@ def write_topics(folder: pathlib.Path) -> None:
 
 
 def write_squad(folder: pathlib.Path) -> None:
-    """Questions, and answers of a system."""
+    """Writes questions, and predictions and null odds for them."""
     squad = walking.squad_file(QUESTIONS, seed=7)
     (folder / "squad.json").write_text(json.dumps(squad))
-    ids = [one["qas"][0]["id"] for one in squad["data"][0]["paragraphs"]]
+    ids = [paragraph["qas"][0]["id"] for paragraph in squad["data"][0]["paragraphs"]]
     answers = {
         "predictions": {i: f"w{n}" for n, i in enumerate(ids)},
         "null_odds": {i: n - 2.5 for n, i in enumerate(ids)},

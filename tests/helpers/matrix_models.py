@@ -19,28 +19,40 @@ from bert_tf.modeling.models import BertModel
 from bert_tf.serving import options, portable
 from bert_tf.serving.export import MODEL_FILES, export_checkpoint
 
-CONFIG, CHOICES, STEP = small.CONFIG, 3, 7
+CONFIG = small.CONFIG
+CHOICES = 3
+STEP = 7
 LENGTH = CONFIG.max_position_embeddings - 1
 LABELS = ("bad", "so so", "good: très")
-CLASSES = {"token_labels": ("O", "B-P", "I-P")}  # of heads whose classes are no LABELS
-# Without those that a test registers.
+CLASSES = {"token_labels": ("O", "B-P", "I-P")}  # of heads whose classes are not LABELS
+# Without heads that a test registers.
 HEADS = tuple(n for n in NAMES if type(head_named(n)).__module__.startswith("bert_tf."))
 
 
 def make_model(head: str, vocab_file: str) -> BertModel:
-    """A model with random weights that tell inputs apart, and all that belongs to it."""
-    own = head_named(head)
-    names = CLASSES.get(head, LABELS) if own.has_names else None
-    model = own.model(CONFIG, num_classes=len(names or "1"), num_choices=CHOICES)
+    """A model with random weights, labels, a tokenizer and metadata.
+
+    The weights are large enough that different inputs get different outputs.
+    """
+    head_object = head_named(head)
+    names = CLASSES.get(head, LABELS) if head_object.has_names else None
+    num_classes = len(names) if names else 1
+    model = head_object.model(CONFIG, num_classes=num_classes, num_choices=CHOICES)
     rng = np.random.default_rng([*head.encode()])
     for variable in model.trainable_variables:
         value = rng.standard_normal(variable.shape) * 0.4 + float(variable.path.endswith("gamma"))
         variable.assign(value)
-    model.labels, model.tokenizer = names, FullTokenizer(vocab_file, True)
+    model.labels = names
+    model.tokenizer = FullTokenizer(vocab_file, True)
     model.tokenizer.max_length = LENGTH
-    model.metadata = {"task": head} if own.is_ambiguous else {}
-    model.metadata |= {"num_choices": CHOICES} if head == "multiple_choice" else {}
-    model.metadata |= {"doc_stride": 3, "max_query_length": 4} if own.reads_windows else {}
+    metadata = {}
+    if head_object.is_ambiguous:
+        metadata["task"] = head
+    if head == "multiple_choice":
+        metadata["num_choices"] = CHOICES
+    if head_object.reads_windows:
+        metadata |= {"doc_stride": 3, "max_query_length": 4}
+    model.metadata = metadata
     return model
 
 
@@ -48,9 +60,9 @@ class Written(NamedTuple):
     """How a format is written.
 
     Attributes:
-      write: a model, the folder of its run, a new folder.
-      names: paths in the folder that name the model, the first one in most cases.
-      heads: that it can hold.
+      write: writes a model; takes the model, the folder of its run, and a new folder.
+      names: the paths in the folder that stand for the model; most pairs use the first one.
+      heads: the heads that it can hold.
     """
 
     write: Callable[[BertModel, pathlib.Path, pathlib.Path], None]
@@ -75,16 +87,14 @@ def copy_texts(source: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def write_keras(model: BertModel, _: pathlib.Path, folder: pathlib.Path) -> None:
-    """One file, with tokenizer and labels in it."""
+    """One file, which includes tokenizer and labels."""
     model.save(folder / "model.keras")
 
 
 def write_tf2(model: BertModel, run: pathlib.Path, folder: pathlib.Path) -> None:
     """A checkpoint of tensorflow/models."""
-    tensors, places = (
-        model_files.all_tensors(open_weights(run)),
-        tf2_files.encoder_places("encoder"),
-    )
+    tensors = model_files.all_tensors(open_weights(run))
+    places = tf2_files.encoder_places("encoder")
     if "masked_lm_logits" in model.output:
         pooler = "next_sentence..pooler_dense"
         places |= tf2_files.pretraining_places("", "next_sentence", pooler)
@@ -100,14 +110,14 @@ def _saved(name: str) -> Written:
         folder.rmdir()
         save_weights(model, folder, format=name)
 
-    # A file of a folder is a name as well: of checkpoints their prefix, too.
+    # The folder, its file, and for a checkpoint the prefix stand for the model.
     file = metadata.FORMATS[name].file
     prefix = file.removesuffix(".index")
     return Written(write, tuple(dict.fromkeys(("", prefix, file))))
 
 
 def _exported(name: str) -> Written:
-    """An export, of a head that is served."""
+    """An export."""
 
     def write(model: BertModel, run: pathlib.Path, folder: pathlib.Path) -> None:
         weights = open_weights(run)
@@ -119,8 +129,8 @@ def _exported(name: str) -> Written:
 
 
 EXPORTS = tuple(MODEL_FILES)
-REPOSITORY = "bert"  # of a hub on this machine
-# Formats that are read and not written by `save_weights`: a new one of these needs an entry here.
+REPOSITORY = "bert"  # on a hub on this machine
+# Formats that we read and that `save_weights` does not write. A new one needs an entry here.
 READ_ONLY = {
     "keras": Written(write_keras, ("model.keras",)),
     "tf2": Written(

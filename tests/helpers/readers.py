@@ -1,10 +1,10 @@
-"""Every reader of what users and other programs give: a valid input, damage for it, what must hold.
+"""Every reader of files from users and other programs: valid files, their damage, and checks.
 
     reader = make("squad", folder)          writes the valid files
     attempt(reader, random.Random(7))       damages one of them, reads       ->  "refused"
 
-An input is accepted, and then its values are as declared, or refused by an `InputError` that names
-the file. Anything else is raised.
+A reader either accepts a damaged file, and its values must be as declared, or refuses it by an
+`InputError` that names the file. `attempt` lets any other exception through.
 """
 
 import dataclasses
@@ -28,9 +28,10 @@ class Reader:
     """A reader of the files of a folder.
 
     Attributes:
-      folder: where they are; valid, but for the moment of an attempt.
-      damaged: by name the files that are damaged, and the way (a key of WAYS).
-      read: reads the folder; raises `InputError`, or AssertionError if it accepts what it must not.
+      folder: the folder of the files, which are valid except during an attempt.
+      damaged: the files to damage, by name, and how (a key of WAYS).
+      read: reads the folder. Raises `InputError`, or AssertionError if a value is not as declared.
+      valid: the valid content of the files to damage, by name.
     """
 
     folder: pathlib.Path
@@ -43,13 +44,15 @@ class Reader:
 
 
 def makers() -> dict[str, Callable[[pathlib.Path], Reader]]:
-    """All readers by name: functions that make their files in a folder."""
-    groups = (importlib.import_module(name).MAKERS for name in _GROUPS)
-    return {name: maker for group in groups for name, maker in group.items()}
+    """All readers by name, as functions that write the files into a folder."""
+    makers_by_name = {}
+    for name in _GROUPS:
+        makers_by_name |= importlib.import_module(name).MAKERS
+    return makers_by_name
 
 
 def make(name: str, folder: pathlib.Path) -> Reader:
-    """Makes a reader, and reads its files as they are, which must be accepted."""
+    """Makes a reader, and checks that it accepts its files before any damage."""
     folder.mkdir(parents=True, exist_ok=True)
     reader = makers()[name](folder)
     reader.read(reader.folder)
@@ -57,13 +60,14 @@ def make(name: str, folder: pathlib.Path) -> Reader:
 
 
 def attempt(reader: Reader, rng: random.Random) -> str:
-    """Damages a file, reads the folder, and makes the file whole again.
+    """Damages a file, reads the folder, and restores the file.
 
     Returns:
       ACCEPTED or REFUSED.
     """
     name = rng.choice(sorted(reader.damaged))
-    path, valid = reader.folder / name, reader.valid[name]
+    path = reader.folder / name
+    valid = reader.valid[name]
     path.write_bytes(WAYS[reader.damaged[name]](rng, valid))
     try:
         reader.read(reader.folder)
@@ -76,7 +80,7 @@ def attempt(reader: Reader, rng: random.Random) -> str:
 
 
 def check_message(error: InputError, *, named: str) -> None:
-    """Three parts that a person can read, and that name the file."""
+    """Asserts that an error has three readable parts and names the file."""
     assert all((error.received.strip(), error.expected.strip(), error.remedy.strip()))
     text = str(error)
     assert len(text) <= MOST_CHARACTERS, f"a message of {len(text)} characters: {text[:200]}..."

@@ -25,6 +25,7 @@ PAIR = {"text_a": "first", "text_b": "second", "label": "label", "id": "id"}
 
 
 def _table(name: str, folder: pathlib.Path) -> Reader:
+    """A table of `TABLES`."""
     layout, labels, text, way = TABLES[name]
     path = folder / f"train.{layout.file_format}"
     path.write_text(text, encoding="utf-8")
@@ -44,24 +45,27 @@ def _table(name: str, folder: pathlib.Path) -> Reader:
 
 
 def _texts_of(example) -> list[str]:
+    """The words or texts of an example."""
     if hasattr(example, "words"):
         return list(example.words)
     return [text for pair in example.pairs for text in pair if text is not None]
 
 
 def _quoted(row) -> str:
-    return ",".join(f'"{cell}"' for cell in (cell.replace('"', '""') for cell in row)) + "\n"
+    """A row of CSV with quotes around every cell."""
+    escaped = [cell.replace('"', '""') for cell in row]
+    return ",".join(f'"{cell}"' for cell in escaped) + "\n"
 
 
 _ENDINGS = tuple(f"ending{number}" for number in range(4))
 _CHOICES = ",".join(("sent1", "sent2", *_ENDINGS, "label"))
-TABLES = {  # the layout, the labels, a valid table, the way of its damage
+TABLES = {  # the layout, the labels, a valid table, how it is damaged (a key of WAYS)
     "tsv": (TextColumns(**PAIR), Labels(),
             "".join("\t".join(row) + "\n" for row in (COLUMNS, *ROWS)), "lines"),
     "tsv_without_header": (  # columns by position, of numbers
         TextColumns(text_a=1, text_b=2, label=3), Scores(limits=(0, 5)),
         "".join(f"{a}\t{b}\t{c}\t{n / 2}\n" for n, (a, b, c, _) in enumerate(ROWS)), "lines"),
-    "csv": (  # quotes, and several labels a row
+    "csv": (  # quotes, and several labels for a row
         TextColumns(**PAIR, file_format="csv"), LabelSets(),
         "".join(map(_quoted, (COLUMNS, *ROWS))).replace("good", "x,y"), "lines"),
     "csv_of_choices": (  # SWAG's table: four endings and the number of the right one
@@ -82,15 +86,18 @@ TABLES = {  # the layout, the labels, a valid table, the way of its damage
 
 
 def _article(title: str, context: str, *answers: str) -> dict:
-    qas = [
-        {
-            "id": f"{title}{number}",
-            "question": f"Where is {answer or 'nothing'}?",
-            "answers": [{"text": answer, "answer_start": context.index(answer)}] if answer else [],
-            "is_impossible": not answer,
-        }
-        for number, answer in enumerate(answers)
-    ]
+    """An article of one paragraph, with a question for each answer; "" is no answer."""
+    qas = []
+    for number, answer in enumerate(answers):
+        gold = [{"text": answer, "answer_start": context.index(answer)}] if answer else []
+        qas.append(
+            {
+                "id": f"{title}{number}",
+                "question": f"Where is {answer or 'nothing'}?",
+                "answers": gold,
+                "is_impossible": not answer,
+            }
+        )
     return {"title": title, "paragraphs": [{"context": context, "qas": qas}]}
 
 
@@ -101,7 +108,7 @@ SQUAD = {
         _article("大学", "海德堡大学 was\tfounded \u202fin 1386. 😀", "海德堡", "", "1386"),
     ],
 }
-IDS = [qa["id"] for one in SQUAD["data"] for part in one["paragraphs"] for qa in part["qas"]]
+IDS = [qa["id"] for article in SQUAD["data"] for qa in article["paragraphs"][0]["qas"]]
 ANSWERS = {
     "predictions.json": dict.fromkeys(IDS, "Ruprecht"),
     "null_odds.json": {qas_id: number - 2.5 for number, qas_id in enumerate(IDS)},
@@ -109,17 +116,18 @@ ANSWERS = {
 
 
 def squad(folder: pathlib.Path) -> Reader:
-    """A file of SQuAD v2.0, as for training."""
+    """A file of SQuAD v2.0, read for training."""
     path = folder / "train-v2.0.json"
     path.write_text(json.dumps(SQUAD), encoding="utf-8")
 
     def read(_: pathlib.Path) -> None:
         file = data.read_squad(str(path))
-        for one in data.training_examples(file, version_2_with_negative=True):
-            assert (one.answer is None) == (one.words is None)
-            if one.words:
-                words = data.split_context(one.example.context).words
-                assert 0 <= one.words.start_position <= one.words.end_position < len(words)
+        for training in data.training_examples(file, version_2_with_negative=True):
+            span = training.words
+            assert (training.answer is None) == (span is None)
+            if span:
+                words = data.split_context(training.example.context).words
+                assert 0 <= span.start_position <= span.end_position < len(words)
 
     return Reader(folder, {path.name: "json"}, read)
 
@@ -131,13 +139,15 @@ def squad_answers(folder: pathlib.Path) -> Reader:
     gold, predicted, odds = (str(folder / name) for name in ("dev.json", *ANSWERS))
 
     def read(_: pathlib.Path) -> None:
-        file, answers = data.read_squad(gold), answer_files.read_predictions(predicted)
+        file = data.read_squad(gold)
+        answers = answer_files.read_predictions(predicted)
         na_probs = answer_files.read_na_probs(odds)
         scores = evaluation.official_scores(
             file, answers, na_probs=na_probs if file.version_2 else None
         )
-        bounded = {name: n for name, n in scores.items() if not name.endswith(("thresh", "total"))}
-        assert all(0 <= number <= 100 for number in bounded.values()), scores
+        for name, score in scores.items():
+            is_percentage = not name.endswith(("thresh", "total"))
+            assert not is_percentage or 0 <= score <= 100, scores
 
     return Reader(folder, dict.fromkeys(("dev.json", *ANSWERS), "json"), read)
 
@@ -156,6 +166,7 @@ short
 
 
 def _text(folder: pathlib.Path, input_format: str, text: str) -> Reader:
+    """A file of text for pre-training."""
     path = folder / "text.txt"
     path.write_text(text, encoding="utf-8")
 
@@ -172,17 +183,17 @@ def _text(folder: pathlib.Path, input_format: str, text: str) -> Reader:
 
 
 def text(folder: pathlib.Path) -> Reader:
-    """Text of pre-training, a sentence a line."""
+    """Text for pre-training, a sentence a line."""
     return _text(folder, "text", TEXT)
 
 
 def wikiextractor(folder: pathlib.Path) -> Reader:
-    """Text of pre-training as WikiExtractor writes it."""
+    """Text for pre-training as WikiExtractor writes it."""
     return _text(folder, "wikiextractor", ARTICLE * 2)
 
 
 def jsonl(folder: pathlib.Path) -> Reader:
-    """Text of pre-training, a document a line of JSON."""
+    """Text for pre-training, a document a line of JSON."""
     return _text(folder, "jsonl", '{"text": "One.\\nTwo 海."}\n\n{"text": "", "id": 3}\n' * 2)
 
 

@@ -1,4 +1,4 @@
-"""Readers of TFRecord files: records, what lies beside them, and summaries."""
+"""Readers of TFRecord files: records, their indexes and descriptions, and summaries."""
 
 import dataclasses
 import json
@@ -24,23 +24,23 @@ def _records(folder: pathlib.Path, record: Record, values: dict) -> Reader:
     path = small.write_records(folder / "train.tfrecord", values, record)
 
     def read(_: pathlib.Path) -> None:
-        opened = RecordFiles(path, record)
-        found = opened.read(range(len(opened)))
+        files = RecordFiles(path, record)
+        batch = files.read(range(len(files)))
         for feature in record.features:
-            value = found[feature.name]
-            assert value.shape == (len(opened), feature.size)
+            value = batch[feature.name]
+            assert value.shape == (len(files), feature.size)
             assert ((value >= feature.least) & (value <= feature.most)).all(), feature.name
 
     return Reader(folder, {"train.tfrecord": "records"}, read)
 
 
 def pretraining_records(folder: pathlib.Path) -> Reader:
-    """Records of pre-training, read record by record."""
+    """Records for pre-training, read record by record."""
     return _records(folder, PRETRAINING, small.examples(3))
 
 
 def _read_blocks(path: str) -> None:
-    """As pre-training reads them."""
+    """Reads records as pre-training does, in blocks."""
     files = RecordFiles(path, PRETRAINING, keep_indexes=True)
     order = ShuffledSampler(files.block_records, batch_size=2, seed=1)
     batches = Batches(files, order, batch_size=2, num_examples=len(files))
@@ -53,7 +53,7 @@ def _read_blocks(path: str) -> None:
 
 
 def pretraining_blocks(folder: pathlib.Path) -> Reader:
-    """Records of pre-training without an index."""
+    """Records for pre-training without an index."""
     reader = pretraining_records(folder)
     path = str(folder / "train.tfrecord")
 
@@ -67,7 +67,7 @@ def pretraining_blocks(folder: pathlib.Path) -> Reader:
 
 
 def block_index(folder: pathlib.Path) -> Reader:
-    """The index beside records."""
+    """The index of records."""
     path = small.write_records(folder / "train.tfrecord", small.examples(3), PRETRAINING)
     RecordFiles(path, PRETRAINING, keep_indexes=True)
     name = pathlib.Path(index_path(path)).name
@@ -75,14 +75,14 @@ def block_index(folder: pathlib.Path) -> Reader:
 
 
 def task_records(folder: pathlib.Path) -> Reader:
-    """Records of a task, as a run keeps them in its folder."""
+    """Records of a task, as in the folder of a run."""
     record = classifier_record(max_seq_length=small.S, head="regression", **MODEL)
     values = small.examples(3) | {"label_ids": np.float32([[0], [1.5], [-2]])}
     return _records(folder, record, values | {"is_real_example": np.ones([3, 1], np.int64)})
 
 
 def data_description(folder: pathlib.Path) -> Reader:
-    """What data generation leaves beside records."""
+    """The description that data generation writes beside records."""
     reader = pretraining_records(folder)
     content = {
         **dict.fromkeys(("bert_tf_version", "vocab_file", "vocab_sha256", "text_digest"), "0"),
@@ -104,10 +104,11 @@ def data_description(folder: pathlib.Path) -> Reader:
     path.write_text(json.dumps(content))
 
     def read(folder: pathlib.Path) -> None:
-        found = dataclasses.asdict(read_description(str(folder / "train.tfrecord")))
-        for name, value in found.items():
+        description = dataclasses.asdict(read_description(str(folder / "train.tfrecord")))
+        for name, value in description.items():
             kind = int | float if isinstance(content[name], float) else type(content[name])
-            kind = kind | None if name == "strip_accents" else kind  # as do_lower_case
+            if name == "strip_accents":
+                kind = kind | None  # None: the same as do_lower_case
             assert isinstance(value, kind), name
         reader.read(folder)
 

@@ -1,7 +1,7 @@
 """BERT in plain NumPy, float64, written from the paper and the original's variable names.
 
-The yardstick for layers.py and models.py: no batching tricks, one head and one example at a time,
-weights in a dict by their names in the original's checkpoints.
+The reference for layers.py and models.py: one head and one example at a time, and weights in a dict
+by their names in the original's checkpoints.
 """
 
 import math
@@ -12,8 +12,9 @@ from bert_tf.modeling.names import checkpoint_name
 
 
 def variable_shapes(config, *, heads: bool = True) -> dict[str, tuple[int, ...]]:
-    """Every weight's name in the original's checkpoints, and its shape."""
-    hidden, wide = config.hidden_size, config.intermediate_size
+    """The shape of every weight, by its name in the original's checkpoints."""
+    hidden = config.hidden_size
+    wide = config.intermediate_size
     shapes = {
         "bert/embeddings/word_embeddings": (config.vocab_size, hidden),
         "bert/embeddings/token_type_embeddings": (config.type_vocab_size, hidden),
@@ -48,7 +49,7 @@ def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
 
 
 def random_weights(config, *, seed: int, scale: float = 0.3) -> dict[str, np.ndarray]:
-    """Weights large enough for every part to show, biases and normalizations included."""
+    """Random weights, float32, so large that every weight, also a bias, affects the outputs."""
     rng = np.random.default_rng(seed)
     return {
         name: (name.endswith("gamma") + scale * rng.standard_normal(shape)).astype(np.float32)
@@ -57,7 +58,7 @@ def random_weights(config, *, seed: int, scale: float = 0.3) -> dict[str, np.nda
 
 
 def put_weights(model, weights) -> None:
-    """Gives a model its weights by name: each exactly once, of its exact shape."""
+    """Assigns a model its weights by name; asserts that names are unique and shapes are equal."""
     variables = {checkpoint_name(variable): variable for variable in model.trainable_variables}
     assert len(variables) == len(model.trainable_variables)
     assert variables.keys() <= weights.keys()
@@ -75,10 +76,11 @@ def take_weights(model) -> dict[str, np.ndarray]:
 
 
 def layer_norm(weights, scope: str, x: np.ndarray) -> np.ndarray:
-    """Over the last axis, with the biased variance and epsilon 1e-12."""
+    """Layer normalization over the last axis, with the biased variance and epsilon 1e-12."""
     mean = x.mean(axis=-1, keepdims=True)
     variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
-    gamma, beta = weights[f"{scope}/LayerNorm/gamma"], weights[f"{scope}/LayerNorm/beta"]
+    gamma = weights[f"{scope}/LayerNorm/gamma"]
+    beta = weights[f"{scope}/LayerNorm/beta"]
     return gamma * (x - mean) / np.sqrt(variance + 1e-12) + beta
 
 
@@ -151,14 +153,17 @@ def embed(weights, input_ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray
 def pretraining_outputs(weights, config, batch) -> dict[str, np.ndarray]:
     """All outputs of `small.with_layers(make_model("pretraining", config))`, without dropout."""
     weights = {name: np.asarray(value, np.float64) for name, value in weights.items()}
-    rows = [
-        _one_example(weights, config, {name: np.asarray(v)[row] for name, v in batch.items()})
-        for row in range(len(batch["input_ids"]))
-    ]
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    rows = []
+    for number in range(len(batch["input_ids"])):
+        example = {name: np.asarray(values)[number] for name, values in batch.items()}
+        rows.append(_outputs_of_example(weights, config, example))
+    outputs = {}
+    for name in rows[0]:
+        outputs[name] = np.stack([row[name] for row in rows])
+    return outputs
 
 
-def _one_example(weights, config, example) -> dict[str, np.ndarray]:
+def _outputs_of_example(weights, config, example) -> dict[str, np.ndarray]:
     x = embed(weights, example["input_ids"], example["segment_ids"])
     outputs = {"embedding_output": x}
     for i in range(config.num_hidden_layers):
@@ -171,7 +176,8 @@ def _one_example(weights, config, example) -> dict[str, np.ndarray]:
     transformed = dense(weights, "cls/predictions/transform/dense", at_masks)
     transformed = activation(config.hidden_act)(transformed)
     transformed = layer_norm(weights, "cls/predictions/transform", transformed)
-    table, bias = weights["bert/embeddings/word_embeddings"], weights["cls/predictions/output_bias"]
+    table = weights["bert/embeddings/word_embeddings"]  # [V, D]
+    bias = weights["cls/predictions/output_bias"]  # [V]
     outputs["masked_lm_logits"] = transformed @ table.T + bias  # [P, V]
     outputs["next_sentence_logits"] = (
         weights["cls/seq_relationship/output_weights"] @ pooled

@@ -1,12 +1,12 @@
-"""Pre-training instances in plain Python, one draw of `random.Random` after the other.
+"""Pre-training instances in plain Python, one random draw after the other, as in the original.
 
-What data_gen makes with many draws at a time; in the order of the original.
+The reference for data_gen, which makes many draws at a time.
 """
 
 import random
 
 SPECIAL = 3  # [CLS], [SEP], [SEP]
-CONTINUES_WORD = 1 << 30  # with `words_from_spaces`, in an id
+CONTINUES_WORD = 1 << 30  # the flag of an id that continues a word, with `words_from_spaces`
 
 
 def instances(documents, settings, vocab, rng: random.Random):
@@ -28,10 +28,12 @@ def pairs(document, index, corpus, settings, rng):
         while end < len(document) and sum(map(len, document[begin:end])) < target:
             end += 1
         a_end = begin + (rng.randint(1, end - begin - 1) if end - begin >= 2 else 1)
-        a, b = joined(document[begin:a_end]), joined(document[a_end:end])
+        a = joined(document[begin:a_end])
+        b = joined(document[a_end:end])
         is_random = end - begin == 1 or rng.random() < 0.5
         if is_random:
-            b, end = elsewhere(index, corpus, target - len(a), rng), a_end
+            b = elsewhere(index, corpus, target - len(a), rng)
+            end = a_end  # the next pair begins with the sentences that were not used
         begin = end
         while len(a) + len(b) > room:
             longer = a if len(a) > len(b) else b
@@ -40,12 +42,12 @@ def pairs(document, index, corpus, settings, rng):
 
 
 def joined(sentences):
-    """Their tokens."""
+    """The tokens of the sentences."""
     return [token for sentence in sentences for token in sentence]
 
 
 def elsewhere(index, corpus, wanted, rng):
-    """Sentences of another document."""
+    """Tokens of sentences of another document, `wanted` or a few more if it has so many."""
     for _ in range(10):
         number = rng.randint(0, len(corpus) - 1)
         if number != index:
@@ -77,7 +79,8 @@ def masked(ids, length_a, settings, vocab, rng):
             groups.append([position])
     rng.shuffle(groups)
     ids = [token % CONTINUES_WORD for token in ids]
-    shown, chosen = list(ids), []
+    shown = list(ids)
+    chosen = []
     for group in groups:
         if len(chosen) < number and len(chosen) + len(group) <= number:
             chosen += group

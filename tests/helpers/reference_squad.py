@@ -1,7 +1,7 @@
-"""The original's run_squad.py in plain Python: the yardstick for `bert_tf.squad`.
+"""The original's run_squad.py in plain Python: the reference for `bert_tf.squad`.
 
 Written from what google-research/bert does, one question and one token at a time, without any
-thought of speed. Where the original crashes it says None.
+thought of speed. Where the original crashes, the result is None.
 """
 
 import math
@@ -12,8 +12,11 @@ WHITE_SPACE = " \t\r\n\u202f"
 
 
 class Tokenizer:
+    """The original's tokenizer for a vocabulary."""
+
     def __init__(self, vocab: dict[str, int], *, do_lower_case: bool):
-        self.vocab, self.do_lower_case = vocab, do_lower_case
+        self.vocab = vocab
+        self.do_lower_case = do_lower_case
 
     def tokenize(self, text: str) -> list[str]:
         return reference_tokenizer.tokenize(text, self.vocab, do_lower_case=self.do_lower_case)
@@ -25,7 +28,9 @@ class Tokenizer:
 
 def split_context(context: str) -> tuple[list[str], list[int]]:
     """Words, and for each character the number of its word."""
-    words, word_of_character, in_word = [], [], False
+    words = []
+    word_of_character = []
+    in_word = False
     for character in context:
         if character in WHITE_SPACE:
             in_word = False
@@ -50,55 +55,77 @@ def features(
 ) -> list[dict]:
     """The windows of one question."""
     query = tokenizer.tokenize(question)[:max_query_length]
-    pieces, word_of_piece, first_piece = [], [], []
+    pieces = []
+    word_of_piece = []
+    first_piece = []  # of each word
     for number, word in enumerate(words):
         first_piece.append(len(pieces))
         for piece in tokenizer.tokenize(word):
             pieces.append(piece)
             word_of_piece.append(number)
     span = answer and improved_span(pieces, first_piece, answer, tokenizer)
-    room = max_seq_length - len(query) - 3
-    runs, start = [], 0
-    while start < len(pieces):
-        length = min(len(pieces) - start, room)
-        runs.append((start, length))
-        if start + length == len(pieces):
-            break
-        start += min(length, doc_stride)
-    result = []
+    runs = window_runs(len(pieces), max_seq_length - len(query) - 3, doc_stride)
+    windows = []
     for number, (start, length) in enumerate(runs):
-        tokens, segment_ids = ["[CLS]", *query, "[SEP]"], [0] * (len(query) + 2)
-        word_of_token, is_max_context = {}, {}
-        for piece in range(start, start + length):
-            word_of_token[len(tokens)] = word_of_piece[piece]
-            is_max_context[len(tokens)] = has_max_context(runs, number, piece)
-            tokens.append(pieces[piece])
-            segment_ids.append(1)
-        tokens.append("[SEP]")
-        segment_ids.append(1)
-        input_ids = [tokenizer.vocab[token] for token in tokens]
-        input_mask = [1] * len(input_ids)
-        while len(input_ids) < max_seq_length:
-            input_ids.append(0)
-            input_mask.append(0)
-            segment_ids.append(0)
-        positions = (0, 0)
+        window = window_of(query, pieces, word_of_piece, runs, number)
+        tokens = window["tokens"]
+        padding = [0] * (max_seq_length - len(tokens))
+        window["input_ids"] = [tokenizer.vocab[token] for token in tokens] + padding
+        window["input_mask"] = [1] * len(tokens) + padding
+        window["segment_ids"] += padding
+        window["positions"] = (0, 0)
         if span and start <= span[0] and span[1] < start + length:
             shift = len(query) + 2 - start
-            positions = (span[0] + shift, span[1] + shift)
-        result.append(
-            {
-                "tokens": tokens, "input_ids": input_ids, "input_mask": input_mask,
-                "segment_ids": segment_ids, "word_of_token": word_of_token,
-                "is_max_context": is_max_context, "positions": positions,
-            }
-        )  # fmt: skip
-    return result
+            window["positions"] = (span[0] + shift, span[1] + shift)
+        windows.append(window)
+    return windows
+
+
+def window_runs(num_pieces: int, room: int, doc_stride: int) -> list[tuple[int, int]]:
+    """(first piece, number of pieces) of each window of a context; `room`: pieces at most."""
+    runs = []
+    start = 0
+    while start < num_pieces:
+        length = min(num_pieces - start, room)
+        runs.append((start, length))
+        if start + length == num_pieces:
+            break
+        start += min(length, doc_stride)
+    return runs
+
+
+def window_of(
+    query: list[str],
+    pieces: list[str],
+    word_of_piece: list[int],
+    runs: list[tuple[int, int]],
+    number: int,
+) -> dict:
+    """The tokens of a window without padding, their segments, and what is known of each token."""
+    start, length = runs[number]
+    tokens = ["[CLS]", *query, "[SEP]"]
+    segment_ids = [0] * (len(query) + 2)
+    word_of_token = {}
+    is_max_context = {}
+    for piece in range(start, start + length):
+        word_of_token[len(tokens)] = word_of_piece[piece]
+        is_max_context[len(tokens)] = has_max_context(runs, number, piece)
+        tokens.append(pieces[piece])
+        segment_ids.append(1)
+    tokens.append("[SEP]")
+    segment_ids.append(1)
+    return {
+        "tokens": tokens,
+        "segment_ids": segment_ids,
+        "word_of_token": word_of_token,
+        "is_max_context": is_max_context,
+    }
 
 
 def improved_span(
     pieces: list[str], first_piece: list[int], answer: tuple[str, int, int], tokenizer: Tokenizer
 ) -> tuple[int, int]:
+    """The first and last piece of an answer: those that spell it, or those of its words."""
     text, first_word, last_word = answer
     first = first_piece[first_word]
     behind = first_piece[last_word + 1] if last_word + 1 < len(first_piece) else len(pieces)
@@ -111,13 +138,16 @@ def improved_span(
 
 
 def has_max_context(runs: list[tuple[int, int]], number: int, piece: int) -> bool:
-    best_score, best_number = None, None
+    """Whether no other window has more context on both sides of the piece."""
+    best_score = None
+    best_number = None
     for candidate, (start, length) in enumerate(runs):
         if start <= piece < start + length:
             sides = min(piece - start, start + length - 1 - piece)
             score = sides + 0.01 * length
             if best_score is None or score > best_score:
-                best_score, best_number = score, candidate
+                best_score = score
+                best_number = candidate
     return best_number == number
 
 
@@ -134,8 +164,14 @@ def nbest(
     max_answer_length: int,
     version_2: bool,
 ) -> tuple[list[tuple[str, float, float, float]], float | None] | None:
-    """((text, probability, start logit, end logit) best first, null odds), or None: a crash."""
-    candidates, null = [], None
+    """The best answers of one question, and its null odds.
+
+    Returns:
+      A list (text, probability, start logit, end logit), best first, and the null odds, None
+      without `version_2`; or None alone where the original crashes.
+    """
+    candidates = []
+    null = None
     for number, (window, (starts, ends)) in enumerate(zip(windows, logits, strict=True)):
         if version_2 and (null is None or starts[0] + ends[0] < null[3] + null[4]):
             null = (number, 0, 0, starts[0], ends[0])
@@ -151,7 +187,7 @@ def nbest(
         if null is None:
             return None
         candidates.append(null)
-    candidates.sort(key=lambda one: one[3] + one[4], reverse=True)
+    candidates.sort(key=lambda candidate: candidate[3] + candidate[4], reverse=True)
     entries = {}
     for number, start, end, start_logit, end_logit in candidates:
         if len(entries) >= n_best_size:
@@ -170,22 +206,28 @@ def nbest(
     ]
     if not version_2:
         return result, None
-    answered = [entry for entry in result if entry[0]]
-    return (result, null[3] + null[4] - answered[0][2] - answered[0][3]) if answered else None
+    for text, _, start_logit, end_logit in result:
+        if text:
+            return result, null[3] + null[4] - start_logit - end_logit
+    return None
 
 
 def best_indexes(logits: list[float], n_best_size: int) -> list[int]:
+    """The positions of the greatest logits, greatest first."""
     return sorted(range(len(logits)), key=lambda i: logits[i], reverse=True)[:n_best_size]
 
 
 def span_text(words: list[str], window: dict, start: int, end: int, tokenizer: Tokenizer) -> str:
+    """The text of a span of tokens, as the context writes it."""
     text = " ".join(window["tokens"][start : end + 1])
     text = " ".join(text.replace(" ##", "").replace("##", "").split())
-    first, last = window["word_of_token"][start], window["word_of_token"][end]
+    first = window["word_of_token"][start]
+    last = window["word_of_token"][end]
     return final_text(text, " ".join(words[first : last + 1]), tokenizer)
 
 
 def final_text(pred_text: str, orig_text: str, tokenizer: Tokenizer) -> str:
+    """The part of `orig_text` that `pred_text` was made of; all of it if the two do not align."""
     normal = tokenizer.basic(orig_text)
     start = normal.find(pred_text)
     end = start + len(pred_text) - 1

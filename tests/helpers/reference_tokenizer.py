@@ -1,4 +1,4 @@
-"""The original's tokenizer in plain Python: the yardstick for `bert_tf.tokenization`.
+"""The original's tokenizer in plain Python: the reference for `bert_tf.tokenization`.
 
 Written from what google-research/bert does, step by step, without any thought of speed. The
 answer for a character depends on `unicodedata`: compare under Python 3.11 (Unicode 14.0).
@@ -26,7 +26,7 @@ def tokenize(text: str, vocab: dict[str, int], *, do_lower_case: bool) -> list[s
 
 
 def split_words(text: str, *, do_lower_case: bool) -> list[str]:
-    """The words of `text`, normalized; each punctuation mark and CJK ideograph is one."""
+    """The words of `text`, normalized; each punctuation mark and CJK ideograph is a word."""
     text = "".join(map(clean, text))
     text = "".join(f" {c} " if is_cjk(c) else c for c in text)
     words = []
@@ -41,10 +41,10 @@ def split_words(text: str, *, do_lower_case: bool) -> list[str]:
 def tokenize_with_spans(
     text: str, vocab: dict[str, int], *, do_lower_case: bool
 ) -> list[tuple[str, int, int]]:
-    """(piece, start, end): the piece comes from text[start:end]. The original has no such thing.
+    """(piece, start, end) for each piece, which comes from text[start:end].
 
-    A piece spans from its first to its last character, and [UNK] its word. An accent that is taken
-    off belongs to the last character before it that stayed.
+    The original has no such function. The span of a piece is from its first to its last character,
+    that of [UNK] its word. A removed accent belongs to the last character before it that remains.
     """
     ends = accents_added(text, do_lower_case=do_lower_case)
     result = []
@@ -60,7 +60,7 @@ def tokenize_with_spans(
 
 
 def placed_words(text: str, *, do_lower_case: bool) -> list[list[tuple[str, int]]]:
-    """The words of `text` as lists of (character, index in `text` of what it came from)."""
+    """The words of `text` as lists of (character, its index in `text`), normalized."""
     tokens = [[]]
     for place, char in enumerate(text):
         if is_cjk(char):
@@ -71,10 +71,13 @@ def placed_words(text: str, *, do_lower_case: bool) -> list[list[tuple[str, int]
             tokens[-1].append(place)
     words = []
     for token in tokens:
-        normalized, places = "".join(text[place] for place in token), token
+        normalized = "".join(text[place] for place in token)
+        places = token
         if do_lower_case:
             normalized = strip_accents(normalized.lower())
-            places = [place for place in token for _ in strip_accents(text[place].lower())]
+            places = []
+            for place in token:
+                places += [place] * len(strip_accents(text[place].lower()))
         words.append([])
         for char, place in zip(normalized, places, strict=True):
             if is_punctuation(char):
@@ -85,22 +88,23 @@ def placed_words(text: str, *, do_lower_case: bool) -> list[list[tuple[str, int]
 
 
 def accents_added(text: str, *, do_lower_case: bool) -> list[int]:
-    """For each character the index behind it and the accents that belong to it."""
-    ends, owner = [], None
+    """For each character, the index after it and the removed accents that belong to it."""
+    ends = []
+    owner = None  # the last character that remains
     for place, char in enumerate(text):
         ends.append(place + 1)
-        kept = clean(char)
-        if do_lower_case and kept and not strip_accents(kept.lower()):
-            if owner is not None:
-                ends[owner] = place + 1
-        elif kept:
+        cleaned = clean(char)
+        is_accent = do_lower_case and cleaned and not strip_accents(cleaned.lower())
+        if is_accent and owner is not None:
+            ends[owner] = place + 1
+        elif cleaned and not is_accent:
             owner = place
     return ends
 
 
 @functools.lru_cache(maxsize=4096)
 def clean(char: str) -> str:
-    """Nothing for control characters, a space for white space."""
+    """The character; "" in place of control characters, a space in place of white space."""
     if char in "\0\ufffd":
         return ""
     if char in "\t\n\r" or unicodedata.category(char) == "Zs":
@@ -129,7 +133,8 @@ def split_pieces(word: str, vocab: dict[str, int]) -> list[str]:
     """The longest pieces from the left, or [UNK] for the whole word."""
     if len(word) > LONGEST_WORD:
         return [UNKNOWN]
-    pieces, start = [], 0
+    pieces = []
+    start = 0
     while start < len(word):
         prefix = "##" if start else ""
         ends = range(len(word), start, -1)

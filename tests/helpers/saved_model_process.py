@@ -4,8 +4,8 @@
 
 LIBRARIES is a JSON list: TensorFlow's C++ library, then libraries of custom operations. CALLS_FILE
 is a pickled list of calls (export_dir, inputs, outputs): arrays by the tensor name to feed, and the
-tensor names to fetch. What they give is pickled to standard output: a list of lists of arrays, or
-the message where a call fails. An export is loaded once, however many calls there are.
+tensor names to fetch. The process pickles a list to standard output: for each call a list of
+arrays, or the message if it failed. It loads each export once.
 """
 
 import ctypes
@@ -35,7 +35,7 @@ class Buffer(ctypes.Structure):
 
 
 class TensorFlow:
-    """The functions of the C API that are used here, for any number of threads."""
+    """Functions of the C API, for any number of threads."""
 
     def __init__(self, library: str, operations: list[str]):
         framework = library.replace("libtensorflow_cc", "libtensorflow_framework")
@@ -55,13 +55,23 @@ class TensorFlow:
         return self._of_thread.status
 
     def call(self, name: str, result, *arguments):
-        """Calls a function whose arguments are pointers unless they are ctypes values."""
+        """Calls a function; int and None among its arguments are passed as pointers.
+
+        Args:
+          name: the name of the function.
+          result: the ctypes type of its result.
+          *arguments: ctypes values, bytes, int or None.
+        """
         function = getattr(self._api, name)
         function.restype = result
-        plain = (int, type(None))
-        return function(*(ctypes.c_void_p(a) if isinstance(a, plain) else a for a in arguments))
+        passed = []
+        for argument in arguments:
+            is_pointer = argument is None or isinstance(argument, int)
+            passed.append(ctypes.c_void_p(argument) if is_pointer else argument)
+        return function(*passed)
 
     def check(self) -> None:
+        """Raises RuntimeError if the last call of this thread failed."""
         if self.call("TF_GetCode", ctypes.c_int, self.status):
             raise RuntimeError(
                 self.call("TF_Message", ctypes.c_char_p, self.status).decode(errors="replace")
@@ -70,27 +80,35 @@ class TensorFlow:
     # ------------------------------------------------------------------------ tensors
 
     def tensor(self, array: np.ndarray) -> int:
-        """A TF_Tensor of an array; one of objects is of bytes."""
+        """A TF_Tensor of an array; an array of objects has bytes."""
         is_string = array.dtype == object
-        dtype = STRING if is_string else {np.dtype(v): k for k, v in DTYPES.items()}[array.dtype]
-        size = array.size * (STRING_BYTES if is_string else array.itemsize)
-        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-        rank, size = ctypes.c_int(array.ndim), ctypes.c_size_t(size)
-        kind = ctypes.c_int(dtype)
-        made = self.call("TF_AllocateTensor", ctypes.c_void_p, kind, shape, rank, size)
-        data = self.call("TF_TensorData", ctypes.c_void_p, made)
+        if is_string:
+            dtype = STRING
+            num_bytes = array.size * STRING_BYTES
+        else:
+            (dtype,) = (code for code, known in DTYPES.items() if known == array.dtype)
+            num_bytes = array.nbytes
+        tensor = self.call(
+            "TF_AllocateTensor",
+            ctypes.c_void_p,
+            ctypes.c_int(dtype),
+            (ctypes.c_int64 * array.ndim)(*array.shape),
+            ctypes.c_int(array.ndim),
+            ctypes.c_size_t(num_bytes),
+        )
+        data = self.call("TF_TensorData", ctypes.c_void_p, tensor)
         if not is_string:
-            ctypes.memmove(data, np.ascontiguousarray(array).ctypes.data, size.value)
-            return made
+            ctypes.memmove(data, np.ascontiguousarray(array).ctypes.data, num_bytes)
+            return tensor
         for number, value in enumerate(array.reshape(-1)):
             place = data + number * STRING_BYTES
             self.call("TF_StringInit", None, place)
             length = ctypes.c_size_t(len(value))
             self.call("TF_StringCopy", None, place, ctypes.c_char_p(value), length)
-        return made
+        return tensor
 
     def free_strings(self, tensor: int, array: np.ndarray) -> None:
-        """Frees what `tensor` has allocated for the strings of an array; nobody else does."""
+        """Frees the memory that `tensor` allocated for strings; TensorFlow does not."""
         if array.dtype == object:
             data = self.call("TF_TensorData", ctypes.c_void_p, tensor)
             for number in range(array.size):
@@ -99,10 +117,11 @@ class TensorFlow:
     def array(self, tensor: int) -> np.ndarray:
         """The array of a TF_Tensor."""
         rank = self.call("TF_NumDims", ctypes.c_int, tensor)
-        dims = range(rank)
-        shape = [self.call("TF_Dim", ctypes.c_int64, tensor, ctypes.c_int(i)) for i in dims]
+        axes = map(ctypes.c_int, range(rank))
+        shape = [self.call("TF_Dim", ctypes.c_int64, tensor, axis) for axis in axes]
         dtype = self.call("TF_TensorType", ctypes.c_int, tensor)
-        data, count = self.call("TF_TensorData", ctypes.c_void_p, tensor), int(np.prod(shape))
+        data = self.call("TF_TensorData", ctypes.c_void_p, tensor)
+        count = int(np.prod(shape))
         if dtype != STRING:
             raw = ctypes.string_at(data, count * np.dtype(DTYPES[dtype]).itemsize) if count else b""
             return np.frombuffer(raw, DTYPES[dtype]).reshape(shape)
@@ -110,23 +129,24 @@ class TensorFlow:
         for number in range(count):
             place = data + number * STRING_BYTES
             start = self.call("TF_StringGetDataPointer", ctypes.c_void_p, place)
-            values[number] = ctypes.string_at(
-                start, self.call("TF_StringGetSize", ctypes.c_size_t, place)
-            )
+            size = self.call("TF_StringGetSize", ctypes.c_size_t, place)
+            values[number] = ctypes.string_at(start, size)
         return values.reshape(shape)
 
 
 class SavedModel:
-    """A SavedModel in a session, whose settings are a serialized ConfigProto."""
+    """A SavedModel in a session; `config` is a serialized ConfigProto."""
 
     def __init__(self, tensorflow: TensorFlow, path: str, config: bytes = b""):
         self._tf = tensorflow
         self._graph = tensorflow.call("TF_NewGraph", ctypes.c_void_p)
         options = tensorflow.call("TF_NewSessionOptions", ctypes.c_void_p)
-        content, size = ctypes.c_char_p(config), ctypes.c_size_t(len(config))
+        content = ctypes.c_char_p(config)
+        size = ctypes.c_size_t(len(config))
         tensorflow.call("TF_SetConfig", None, options, content, size, tensorflow.status)
         tensorflow.check()
-        tags, meta_graph = (ctypes.c_char_p * 1)(b"serve"), Buffer()
+        tags = (ctypes.c_char_p * 1)(b"serve")
+        meta_graph = Buffer()
         self._session = tensorflow.call(
             "TF_LoadSessionFromSavedModel", ctypes.c_void_p, options, None, path.encode(), tags,
             ctypes.c_int(1), self._graph, ctypes.byref(meta_graph), tensorflow.status,
@@ -134,13 +154,15 @@ class SavedModel:
         tensorflow.check()
 
     def _output(self, name: str) -> Output:
-        operation, _, index = name.partition(":")
-        find = "TF_GraphOperationByName"
-        found = self._tf.call(find, ctypes.c_void_p, self._graph, operation.encode())
-        return Output(found, int(index))
+        """The TF_Output of a tensor, such as "operation:0"."""
+        operation_name, _, index = name.partition(":")
+        operation = self._tf.call(
+            "TF_GraphOperationByName", ctypes.c_void_p, self._graph, operation_name.encode()
+        )
+        return Output(operation, int(index))
 
     def run(self, inputs: dict[str, np.ndarray], outputs: list[str]) -> list[np.ndarray]:
-        """Arrays by tensor name -> the arrays of other tensors."""
+        """Runs the graph: arrays by tensor name -> the arrays of the tensors in `outputs`."""
         tensorflow = self._tf
         feeds = (Output * len(inputs))(*map(self._output, inputs))
         fetches = (Output * len(outputs))(*map(self._output, outputs))
@@ -163,10 +185,12 @@ class SavedModel:
 
 
 def main() -> None:
-    (library, *operations), calls_file = json.loads(sys.argv[1]), sys.argv[2]
-    with open(calls_file, "rb") as file:
+    library, *operations = json.loads(sys.argv[1])
+    with open(sys.argv[2], "rb") as file:
         calls = pickle.load(file)
-    tensorflow, models, results = TensorFlow(library, operations), {}, []
+    tensorflow = TensorFlow(library, operations)
+    models = {}
+    results = []
     for path, inputs, outputs in calls:
         if path not in models:
             models[path] = SavedModel(tensorflow, path)

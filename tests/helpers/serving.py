@@ -1,4 +1,4 @@
-"""A server of a model on a port of this process; and requests to it, whole or byte by byte."""
+"""A server of a model in this process, and requests to it, whole or as bytes."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ PREDICT = "/v1/models/m:predict"
 
 
 class Answer(NamedTuple):
-    """An answer: its status, its headers and its body."""
+    """The answer to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 class Served(NamedTuple):
-    """A server that answers, on a port."""
+    """A running server and its port."""
 
     server: Server
     application: Application
@@ -46,17 +46,25 @@ class Served(NamedTuple):
     def ask(
         self, path: str = PREDICT, body: Any = None, method: str = "", **headers: Any
     ) -> Answer:
-        """Sends a request; headers that are None are left out, those of others are added."""
+        """Sends a request; returns the answer.
+
+        Args:
+          path: the path of the URL.
+          body: bytes, or a value to send as JSON; None: no body.
+          method: the HTTP method; "": GET without a body, POST with one.
+          **headers: headers to change or add, with _ for -. None: the header is left out.
+        """
         connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        given = {"Host": f"localhost:{self.port}"}
+        sent_headers = {"Host": f"localhost:{self.port}"}
         if content is not None:
-            given |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
+            sent_headers["Content-Type"] = "application/json"
+            sent_headers["Content-Length"] = str(len(content))
+        sent_headers |= {name.replace("_", "-"): value for name, value in headers.items()}
         with contextlib.closing(connection):
             method = method or ("GET" if content is None else "POST")
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
-            for name, value in given.items():
+            for name, value in sent_headers.items():
                 if value is not None:
                     connection.putheader(name, value)
             connection.endheaders(content)
@@ -64,11 +72,11 @@ class Served(NamedTuple):
             return Answer(response.status, dict(response.headers), response.read())
 
     def connect(self) -> socket.socket:
-        """A connection for bytes."""
+        """A connection over which a test sends bytes."""
         return socket.create_connection((self.host, self.port), timeout=30)
 
     def send(self, *parts: bytes) -> bytes:
-        """Sends bytes; returns all that comes until the server ends the connection."""
+        """Sends bytes; returns all bytes until the server closes the connection."""
         with self.connect() as connection:
             for part in parts:
                 connection.sendall(part)
@@ -76,7 +84,7 @@ class Served(NamedTuple):
 
 
 def answer_to(connection: socket.socket, content: bytes) -> int:
-    """Sends bytes; reads one answer, which leaves the connection open; returns its status."""
+    """Sends bytes and reads one answer; returns its status. The connection stays open."""
     connection.sendall(content)
     response = http.client.HTTPResponse(connection)
     response.begin()
@@ -85,12 +93,12 @@ def answer_to(connection: socket.socket, content: bytes) -> int:
 
 
 def all_of(connection: socket.socket) -> bytes:
-    """What comes until the other end closes."""
+    """All bytes until the other end closes the connection."""
     return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
 def head(method: str, path: str, *lines: str) -> bytes:
-    """The first bytes of a request."""
+    """The bytes of a request up to its body."""
     return "\r\n".join([f"{method} {path} HTTP/1.1", "Host: localhost", *lines, "", ""]).encode()
 
 
@@ -105,11 +113,26 @@ def serving(
     has_log: bool = False,
     **limits: int,
 ) -> Iterator[Served]:
-    """Serves a model under a name."""
+    """Serves a model under a name, on a free port.
+
+    Args:
+      model: the model.
+      name: its name in paths.
+      host: the address to listen on.
+      allowed: further hosts, as in `Callers`.
+      page: the page, if any.
+      has_log: whether requests are logged.
+      **limits: fields of `Limits`.
+    """
     listener, address = bound(host, 0)
-    chosen = Limits(**limits)
+    server_limits = Limits(**limits)
     application = Application(
-        model, name, callers=Callers(address, allowed), limits=chosen, page=page, has_log=has_log
+        model,
+        name,
+        callers=Callers(address, allowed),
+        limits=server_limits,
+        page=page,
+        has_log=has_log,
     )
     is_open = threading.Event()
     loops = []
@@ -118,7 +141,7 @@ def serving(
         loops.append(asyncio.get_running_loop())
         is_open.set()
 
-    server = Server(application, listener, limits=chosen, on_started=note)
+    server = Server(application, listener, limits=server_limits, on_started=note)
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.serve_to_end)
     thread.start()
@@ -126,6 +149,6 @@ def serving(
     try:
         yield Served(server, application, port, loops[0], str(address))
     finally:
-        with contextlib.suppress(RuntimeError):  # a test has ended it
+        with contextlib.suppress(RuntimeError):  # if the test has ended the server already
             loops[0].call_soon_threadsafe(server.drain)
         thread.join()

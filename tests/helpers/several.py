@@ -1,4 +1,4 @@
-"""A script in several processes that make up one run, as a supervisor would start them."""
+"""Runs a script in several processes of one run, as a supervisor would start them."""
 
 import json
 import multiprocessing
@@ -14,19 +14,19 @@ from typing import Any
 from walking import COMPILE_QUICKLY, SECONDS, command
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # as commands set it before TensorFlow loads
-# Processes are forked from one that has loaded TensorFlow, which takes seconds.
+# Processes are forked from a process that has loaded TensorFlow, because loading takes seconds.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tensorflow", "keras"])
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Different ports that no process listens on now."""
     sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    for opened in sockets:
+        opened.bind(("127.0.0.1", 0))
+    ports = [opened.getsockname()[1] for opened in sockets]
+    for opened in sockets:
+        opened.close()
     return ports
 
 
@@ -35,8 +35,8 @@ def run_script(line: Sequence[str], log: pathlib.Path, variables: Mapping[str, s
 
     Args:
       line: the script's path and its flags.
-      log: a file to which its output is appended.
-      variables: of its environment.
+      log: the file to which its output is appended.
+      variables: the variables of its environment.
     """
     with log.open("a") as file:
         os.dup2(file.fileno(), 1)
@@ -48,21 +48,22 @@ def run_script(line: Sequence[str], log: pathlib.Path, variables: Mapping[str, s
     except SystemExit:
         raise
     except BaseException:
-        sys.excepthook(*sys.exc_info())  # as Python ends a program; multiprocessing would not
+        # As Python does; multiprocessing would print the traceback in another form.
+        sys.excepthook(*sys.exc_info())
         sys.exit(1)
 
 
 class Processes:
-    """The processes of one run; what each says goes to a file."""
+    """The processes of one run; the output of each goes to a file."""
 
     def __init__(self, count: int, folder: pathlib.Path, script: str, **flags: Any):
-        """Starts them.
+        """Starts the processes.
 
         Args:
-          count: how many.
-          folder: of their files; made if it is not there.
-          script: by its name.
-          flags: the same for all.
+          count: the number of processes.
+          folder: the folder for the files of their output; made if it is missing.
+          script: the name of the script.
+          **flags: the flags, the same for all processes.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
@@ -85,11 +86,11 @@ class Processes:
         return self._folder / f"process_{index}.log"
 
     def said(self, index: int) -> str:
-        """All that a process has said so far, also before it began again."""
+        """The output of a process so far, including that before it was started again."""
         return self._log(index).read_text()
 
     def wait_until_said(self, index: int, text: str, *, times: int = 1) -> None:
-        """Waits until a process has said something so often."""
+        """Waits until a text is in the output of a process `times` times."""
         deadline = time.monotonic() + SECONDS
         while self.said(index).count(text) < times:
             assert time.monotonic() < deadline, self.all_said()
@@ -97,7 +98,7 @@ class Processes:
             time.sleep(0.02)
 
     def threads(self, index: int) -> int:
-        """How many threads a process has."""
+        """The number of threads of a process."""
         return len(os.listdir(f"/proc/{self._processes[index].pid}/task"))
 
     def signal(self, index: int, number: int) -> None:
@@ -105,13 +106,13 @@ class Processes:
         os.kill(self._processes[index].pid, number)
 
     def start_again(self, index: int) -> int | None:
-        """What a supervisor does when a process has ended; returns the exit code."""
+        """Waits for the end of a process and starts it again; returns the exit code."""
         code = self._code(index)
         self._processes[index] = self._start(index)
         return code
 
     def wait(self) -> list[int | None]:
-        """Waits for the end of all; their exit codes, None for one that hangs."""
+        """Waits for the end of all processes; returns their exit codes, None for one that hangs."""
         return [self._code(index) for index in range(len(self._processes))]
 
     def _code(self, index: int) -> int | None:
@@ -119,7 +120,7 @@ class Processes:
         return self._processes[index].exitcode
 
     def all_said(self) -> str:
-        """For messages: the end of what every process said."""
+        """The end of the output of every process, for messages."""
         return "\n".join(f"--- {i}\n{self.said(i)[-4000:]}" for i in range(len(self._processes)))
 
     def __enter__(self):
