@@ -5,9 +5,9 @@
     python examples/client.py --protocol=grpc --address=localhost:8500 --model=squad \\
         --input_file=questions.jsonl
 
-A line holds a value for each input of the signature: a string, a list of strings, numbers (whole
-ones are int32), or bytes as {"b64": "..."}. This file may be copied and used alone: REST
-needs Python's standard library alone, gRPC the package tensorflow-serving-api.
+A line holds a value for each input of the signature: a string, a list of strings, numbers (int32
+if they are whole), or bytes as {"b64": "..."}. You can copy this file and use it without the
+package bert_tf: REST needs only Python's standard library, gRPC also tensorflow-serving-api.
 """
 
 import argparse
@@ -25,43 +25,43 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, NoReturn
 
-Columns = dict[str, list]  # values by name, one for each row
+Columns = dict[str, list]  # for each name the values of all rows
 Row = dict[str, Any]
 Ask = Callable[[Columns], Columns]
 PORTS = {"grpc": 8500, "rest": 8501}
 RANGES = {"batch_size": (1, 1 << 20), "timeout": (1e-3, 1e6), "version": (0, 1 << 62)}
 MOST_BYTES = 128 << 20  # of an answer
 LONGEST_LINE = 16 << 20  # bytes
-MOST_SHOWN = 500  # characters of what the server says
+MOST_SHOWN = 500  # characters of a message
 
 
 class Failed(Exception):  # noqa: N818 (its text is printed for the user)
-    """A request that cannot be made or answered: what was received, what is expected, what to do.
+    """A request that cannot be sent or answered: what was received, what is expected, what to do.
 
-    Nothing that a server sends reaches the terminal as a control character.
+    Control characters, which a server might send to the terminal, are escaped.
     """
 
     def __init__(self, received: str, expected: str, remedy: str):
-        cut = received[:MOST_SHOWN] + "..." * (len(received) > MOST_SHOWN)
-        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in cut)
+        if len(received) > MOST_SHOWN:
+            received = f"{received[:MOST_SHOWN]}..."
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in received)
         super().__init__(f"Received: {shown}\nExpected: {expected}\nTo do: {remedy}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line -> lines -> batches -> answers -> lines; returns the exit code."""
+    """Reads lines, asks the server in batches, and prints its answers; returns the exit code."""
     try:
         args = parse(argv)
-        ask = {"grpc": by_grpc, "rest": by_rest}[args.protocol](args)
+        ask = by_grpc(args) if args.protocol == "grpc" else by_rest(args)
         if sys.stdout is None or (sys.stdin is None and not args.input_file):
             raise Failed("a closed stream", "standard input and output", "redirect them elsewhere")
         with open(args.input_file, "rb") if args.input_file else sys.stdin.buffer as file:
             for rows in batches(read_rows(file), args.batch_size):
-                columns = {name: [row[name] for row in rows] for name in rows[0]}
-                for row in rows_of(ask(columns), len(rows)):
+                for row in rows_of(ask(columns_of(rows)), len(rows)):
                     sys.stdout.buffer.write(line_of(row))
                     sys.stdout.buffer.flush()
         return 0
-    except BrokenPipeError:  # nobody reads any more
+    except BrokenPipeError:  # the reader of the output has ended
         return 0
     except KeyboardInterrupt:
         return 130
@@ -74,31 +74,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def refuse(message: str) -> NoReturn:
-    """Reports a mistake in the command."""
+    """Raises the error for a mistake in the command."""
     raise Failed(message, "the flags that --help lists", "correct the command")
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line and checks the values of its flags."""
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     parser.error = refuse
     parser.add_argument("--protocol", choices=tuple(PORTS), default="rest")
     parser.add_argument("--address", help="host:port; default localhost:8500 or localhost:8501")
-    parser.add_argument("--model", required=True, help="as the server calls it")
-    parser.add_argument("--version", type=int, help="of the model; default: the server's choice")
+    parser.add_argument("--model", required=True, help="name of the model on the server")
+    parser.add_argument("--version", type=int, help="of the model; default: the server chooses")
     parser.add_argument("--signature_name", default="serving_default")
     parser.add_argument("--input_file", help="JSON lines; default: standard input")
-    parser.add_argument("--batch_size", type=int, default=8, help="lines of a request at most")
+    parser.add_argument("--batch_size", type=int, default=8, help="most lines of a request")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a request")
     args = parser.parse_args(argv)
     args.address = args.address or f"localhost:{PORTS[args.protocol]}"
     is_socket = args.protocol == "grpc" and args.address.startswith("unix:")
-    place = re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.%]+\]):(\d{1,5})", args.address, re.ASCII)
-    if not is_socket and not (place and 0 < int(place[2]) < 65536):
+    match = re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:.%]+\]):(\d{1,5})", args.address, re.ASCII)
+    has_port = match is not None and 0 < int(match[2]) < 65536
+    if not is_socket and not has_port:
         refuse(f"--address={args.address}, which is not host:port")
     for name, (low, high) in RANGES.items():
-        if (value := getattr(args, name)) is not None and not low <= value <= high:
+        value = getattr(args, name)
+        if value is not None and not low <= value <= high:
             refuse(f"--{name}={value}, which is not from {low} to {high}")
     for name in ("model", "signature_name"):
         if not getattr(args, name).isprintable():
@@ -110,7 +112,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def read_rows(file: BinaryIO) -> Iterator[Row]:
-    """Parses the object on each line."""
+    """Parses the JSON object on each line."""
     lines = iter(lambda: file.readline(LONGEST_LINE + 1), b"")
     for number, line in enumerate(lines, 1):
         try:
@@ -130,7 +132,7 @@ def read_rows(file: BinaryIO) -> Iterator[Row]:
 
 
 def parse_json(content: bytes) -> Any:
-    """The value; raises ValueError where there is none, or it has infinite or no numbers."""
+    """Parses JSON; raises ValueError if it is not JSON or has a NaN or infinite number."""
 
     def finite(text: str) -> float:
         if not math.isfinite(value := float(text)):
@@ -144,13 +146,13 @@ def parse_json(content: bytes) -> Any:
 
 
 def line_of(row: Row) -> bytes:
-    """A row as a line of JSON, without anything that a terminal would obey."""
+    """A row as a line of JSON, without control characters for a terminal."""
     try:
         text = json.dumps(row, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise answer_error(f"an answer that JSON cannot hold: {error}") from None
-    text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text)
-    # A lone surrogate, which JSON may hold and UTF-8 may not, becomes its JSON escape.
+    text = re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text)
+    # Lone surrogates are valid in JSON but not in UTF-8: they become JSON escapes.
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
@@ -160,17 +162,28 @@ def batches(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
     def lengths(row: Row) -> dict[str, int | None]:
         return {name: len(v) if isinstance(v, list) else None for name, v in row.items()}
 
-    for _, alike in itertools.groupby(rows, key=lengths):
-        while batch := list(itertools.islice(alike, size)):
+    for _, group in itertools.groupby(rows, key=lengths):
+        while batch := list(itertools.islice(group, size)):
             yield batch
 
 
+def columns_of(rows: list[Row]) -> Columns:
+    """Turns rows into columns, with the names of the first row."""
+    columns = {}
+    for name in rows[0]:
+        columns[name] = [row[name] for row in rows]
+    return columns
+
+
 def rows_of(columns: Columns, count: int) -> list[Row]:
-    """A list for each name -> rows."""
+    """Turns columns into `count` rows."""
     for name, values in columns.items():
         if not isinstance(values, list) or len(values) != count:
             raise answer_error(f"{name} without a value for each of {count} rows")
-    return [{name: values[i] for name, values in columns.items()} for i in range(count)]
+    rows = []
+    for number in range(count):
+        rows.append({name: values[number] for name, values in columns.items()})
+    return rows
 
 
 def answer_error(received: str) -> Failed:
@@ -186,16 +199,17 @@ def answer_error(received: str) -> Failed:
 
 
 def by_rest(args: argparse.Namespace) -> Ask:
-    """Asks in TensorFlow Serving's columnar format."""
+    """Returns a function that asks by REST, in TensorFlow Serving's columnar format."""
     version = f"/versions/{args.version}" if args.version is not None else ""
     path = f"/v1/models/{urllib.parse.quote(args.model, safe='')}{version}"
     url = f"http://{args.address}{path}"
-    pool = concurrent.futures.ThreadPoolExecutor(1)  # so that the timeout is for a whole answer
+    # A thread, because the timeout of a connection is not for a whole answer.
+    pool = concurrent.futures.ThreadPoolExecutor(1)
 
     def fetch(suffix: str, body: Any = None) -> Any:
         try:
-            running = pool.submit(exchange, args, path + suffix, body and json.dumps(body))
-            status, content = running.result(args.timeout)
+            exchanged = pool.submit(exchange, args, path + suffix, body and json.dumps(body))
+            status, content = exchanged.result(args.timeout)
             if status == http.client.OK:
                 return parse_json(content)
             message = f"{status} {_message(content)}"
@@ -210,8 +224,10 @@ def by_rest(args: argparse.Namespace) -> Ask:
         if not isinstance(answer, dict) or "outputs" not in answer:
             raise answer_error(f"{url}: an answer without outputs")
         outputs = answer["outputs"]
-        # A single output comes without its name, which the server's metadata has.
-        return outputs if isinstance(outputs, dict) else {only_output(): outputs}
+        if isinstance(outputs, dict):
+            return outputs
+        # The server leaves out the name of a single output; its metadata has it.
+        return {only_output(): outputs}
 
     def only_output() -> str:
         metadata = fetch("/metadata")
@@ -226,7 +242,7 @@ def by_rest(args: argparse.Namespace) -> Ask:
 
 
 def exchange(args: argparse.Namespace, path: str, body: str | None) -> tuple[int, bytes]:
-    """Sends a request and follows no redirection; returns status and content."""
+    """Sends a request, without following redirections; returns status and content."""
     connection = http.client.HTTPConnection(args.address, timeout=args.timeout)
     headers = {"Content-Type": "application/json"}
     with contextlib.closing(connection):
@@ -234,7 +250,8 @@ def exchange(args: argparse.Namespace, path: str, body: str | None) -> tuple[int
         with connection.getresponse() as response:
             if (coding := response.getheader("Content-Encoding", "identity")) != "identity":
                 raise ValueError(f"an answer in the encoding {coding}, which was not asked for")
-            expected, content = response.length, bytearray()
+            expected = response.length
+            content = bytearray()
             while part := response.read1(1 << 16):  # `read` takes whole chunks of any length
                 content += part
                 if len(content) > MOST_BYTES:
@@ -257,29 +274,28 @@ def _message(content: bytes) -> str:
 
 @contextlib.contextmanager
 def _without_messages() -> Iterator[None]:
-    """Within it nothing is written to the error stream."""
+    """Discards what the process, including its C++ libraries, writes to standard error."""
     try:
-        stream = os.dup(2)
-    except OSError:  # there is none
+        stderr = os.dup(2)
+    except OSError:  # the process has no standard error
         yield
         return
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, 2)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 2)
     try:
         yield
     finally:
-        os.dup2(stream, 2)
-        os.close(stream)
-        os.close(nothing)
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(devnull)
 
 
 def by_grpc(args: argparse.Namespace) -> Ask:
-    """Asks the PredictionService."""
+    """Returns a function that asks the PredictionService by gRPC."""
     try:
-        with _without_messages():  # of TensorFlow, of this machine's devices
+        with _without_messages():  # TensorFlow's messages about the devices of this machine
             import grpc
-            import numpy as np
-            import tensorflow as tf
+            import tensorflow  # noqa: F401  (loaded here, for `_to_tensor` and `_from_tensor`)
             from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
     except ImportError as error:
         raise Failed(
@@ -289,18 +305,6 @@ def by_grpc(args: argparse.Namespace) -> Ask:
     channel = grpc.insecure_channel(args.address, options=tuple(limits.items()))
     service = prediction_service_pb2_grpc.PredictionServiceStub(channel)
 
-    def tensor(values: list) -> Any:
-        plain = [_to_bytes(value) for value in values]
-        array = np.array(plain)
-        if array.dtype.kind not in "bif":
-            return tf.make_tensor_proto(np.array(plain, object), tf.string)
-        types = {"b": np.bool_, "i": np.int32, "f": np.float32}
-        with np.errstate(over="ignore"):
-            sent = array.astype(types[array.dtype.kind])
-        if not np.isfinite(sent).all() or (array.dtype.kind == "i" and (sent != array).any()):
-            raise ValueError("a number outside int32 or float32")
-        return tf.make_tensor_proto(sent)
-
     def ask(columns: Columns) -> Columns:
         request = predict_pb2.PredictRequest()
         request.model_spec.name = args.model
@@ -309,7 +313,7 @@ def by_grpc(args: argparse.Namespace) -> Ask:
             request.model_spec.version.value = args.version
         for name, values in columns.items():
             try:
-                request.inputs[name].CopyFrom(tensor(values))
+                request.inputs[name].CopyFrom(_to_tensor(values))
             except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
                 raise Failed(
                     f"{name}, which cannot be sent: {error}",
@@ -323,9 +327,7 @@ def by_grpc(args: argparse.Namespace) -> Ask:
         answers = {}
         for name, proto in sorted(response.outputs.items()):
             try:
-                if math.prod(dim.size for dim in proto.tensor_shape.dim) > MOST_BYTES:
-                    raise ValueError("too large")
-                answers[name] = _to_json(tf.make_ndarray(proto).tolist())
+                answers[name] = _from_tensor(proto)
             except (ValueError, TypeError) as error:
                 raise answer_error(f"{args.address}: {name}: {error}") from None
         return answers
@@ -333,10 +335,38 @@ def by_grpc(args: argparse.Namespace) -> Ask:
     return ask
 
 
+def _to_tensor(values: list) -> Any:
+    """The values of a column as a TensorProto of strings, booleans, int32 or float32."""
+    import numpy as np
+    import tensorflow as tf
+
+    plain = [_to_bytes(value) for value in values]
+    array = np.array(plain)
+    kind = array.dtype.kind
+    if kind not in "bif":
+        return tf.make_tensor_proto(np.array(plain, object), tf.string)
+    types = {"b": np.bool_, "i": np.int32, "f": np.float32}
+    with np.errstate(over="ignore"):
+        sent = array.astype(types[kind])
+    if not np.isfinite(sent).all() or (kind == "i" and (sent != array).any()):
+        raise ValueError("a number outside int32 or float32")
+    return tf.make_tensor_proto(sent)
+
+
+def _from_tensor(proto: Any) -> list:
+    """The values of a TensorProto, for JSON."""
+    import tensorflow as tf
+
+    # A small message may claim a huge shape.
+    if math.prod(dim.size for dim in proto.tensor_shape.dim) > MOST_BYTES:
+        raise ValueError("too large")
+    return _to_json(tf.make_ndarray(proto).tolist())
+
+
 def _to_bytes(value: Any) -> Any:
     """A value of a line, with its strings and encoded bytes as bytes."""
     if isinstance(value, list):
-        return [_to_bytes(one) for one in value]
+        return [_to_bytes(item) for item in value]
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, dict):
@@ -345,9 +375,9 @@ def _to_bytes(value: Any) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    """A value of an answer, with its bytes as strings."""
+    """A value of an answer, with its bytes as strings, or as {"b64": ...} if they are not UTF-8."""
     if isinstance(value, list):
-        return [_to_json(one) for one in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -357,4 +387,4 @@ def _to_json(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    os._exit(main())  # at once: all is written, and nothing is waited for
+    os._exit(main())  # at once: all output is flushed, and a request may still be running

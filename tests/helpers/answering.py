@@ -1,8 +1,8 @@
-"""What commands answer before TensorFlow loads: many in one process that has none.
+"""Runs commands in a process without TensorFlow, for what they answer before it loads.
 
-    python answering.py '[["predict", "--help"], ["run_squad.py", "--do_eval"]]'
+    python answering.py '[["bert-tf", "--help"], ["run_squad.py", "--do_eval"]]'
 
-Each is run in a fork of it; prints exit code and output of each as JSON.
+Runs each command in a fork of the process; prints exit code and output of each as JSON.
 """
 
 import importlib
@@ -18,14 +18,14 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 class Answer(NamedTuple):
-    """How a command ended, and all that it said; a traceback if it needs TensorFlow or Keras."""
+    """The exit code and the output of a command: a traceback if it needs TensorFlow or Keras."""
 
     code: int
     text: str
 
 
 def answers(*commands: list[str], columns: int = 100) -> list[Answer]:
-    """Runs the commands: a script or `bert-tf`, and its words."""
+    """Runs commands in a new process; each is a list of a script or `bert-tf`, and its words."""
     words = [sys.executable, __file__, json.dumps(commands)]
     environment = {**os.environ, "COLUMNS": str(columns), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=True)
@@ -65,5 +65,5 @@ def answer(words: list[str]) -> Answer:
 
 
 if __name__ == "__main__":
-    sys.modules |= dict.fromkeys(("tensorflow", "keras"))  # they cannot be imported
+    sys.modules |= dict.fromkeys(("tensorflow", "keras"))  # None: an import of them fails
     print(json.dumps([answer(words) for words in json.loads(sys.argv[1])]))

@@ -31,9 +31,10 @@ def framed(data: bytes, *, length: int | None = None) -> bytes:
 
 def unframed(content: bytes) -> list[bytes]:
     """The records of a valid file."""
-    records, at = [], 0
-    while at < len(content):
-        (size,) = struct.unpack_from("<Q", content, at)
-        records.append(content[at + 12 : at + 12 + size])
-        at += size + 16
+    records = []
+    start = 0
+    while start < len(content):
+        (size,) = struct.unpack_from("<Q", content, start)
+        records.append(content[start + 12 : start + 12 + size])  # behind length and checksum
+        start += size + 16
     return records

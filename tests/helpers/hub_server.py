@@ -8,7 +8,9 @@ import pathlib
 import threading
 from collections.abc import Iterator, Sequence
 
-MAIN, OLDER = "a" * 40, "b" * 40  # commits
+MAIN = "a" * 40  # a commit
+OLDER = "b" * 40  # another commit
+# A part of the path: the code of the error. "" is in every path.
 ERRORS = {"gone": "RepoNotFound", "gated": "GatedRepo", "": "RevisionNotFound"}
 
 
@@ -19,18 +21,32 @@ class Server(http.server.SimpleHTTPRequestHandler):
         return super().translate_path(path) + ".json" * path.startswith("/api/")
 
     def end_headers(self):
-        self.send_header("X-Error-Code", next(ERRORS[name] for name in ERRORS if name in self.path))
+        error = next(ERRORS[part] for part in ERRORS if part in self.path)
+        self.send_header("X-Error-Code", error)
         self.send_header("X-Repo-Commit", MAIN)
         self.send_header("ETag", self.path.replace("/", "-"))
         super().end_headers()
 
 
 def describe_repository(root: pathlib.Path, name: str, files: Sequence[pathlib.Path]) -> None:
-    """Writes what the API answers about o/NAME, of which these are the files of the commit MAIN."""
-    tree = [{"type": "file", "path": file.name, "oid": "c", "size": file.stat().st_size}
-            for file in files]  # fmt: skip
-    answers = {"revision/older": {"id": name, "sha": OLDER}, "": {"id": name, "sha": MAIN}}
-    for path, answer in {**answers, f"tree/{MAIN}": tree, "revision/main": answers[""]}.items():
+    """Writes the answers of the API about the repository o/NAME.
+
+    Args:
+      root: the folder that `serving` serves.
+      name: the name of the repository.
+      files: the files of its commit MAIN.
+    """
+    tree = []
+    for file in files:
+        size = file.stat().st_size
+        tree.append({"type": "file", "path": file.name, "oid": "c", "size": size})
+    answers = {
+        "revision/older": {"id": name, "sha": OLDER},
+        "": {"id": name, "sha": MAIN},
+        f"tree/{MAIN}": tree,
+        "revision/main": {"id": name, "sha": MAIN},
+    }
+    for path, answer in answers.items():
         file = root / f"api/models/o/{name}/{path}".rstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.with_suffix(".json").write_text(json.dumps(answer))
@@ -38,7 +54,7 @@ def describe_repository(root: pathlib.Path, name: str, files: Sequence[pathlib.P
 
 @contextlib.contextmanager
 def serving(root: pathlib.Path) -> Iterator[str]:
-    """Serves a folder; gives the address."""
+    """Serves a folder; yields the URL."""
     handler = functools.partial(Server, directory=root)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""What a process leaves that is killed while it writes an output."""
+"""The folder that a process leaves behind when it is killed while it writes an output."""
 
 import pathlib
 
@@ -7,12 +7,17 @@ from bert_tf.locks import LOCK
 
 
 def left_name(output: str) -> str:
-    """The name of the hidden folder beside an output, in which that is made."""
+    """The name of the hidden folder, beside an output, in which the output is made."""
     return f".{output}.{INCOMPLETE}"
 
 
 def leave(output: pathlib.Path, text: str | None = "begun") -> pathlib.Path:
-    """Makes that folder, with its lock and the output: a file of this text, or a folder."""
+    """Makes that folder, with its lock and the output; returns it.
+
+    Args:
+      output: the path of the finished output.
+      text: the text of the unfinished output; None: the output is a folder.
+    """
     folder = output.with_name(left_name(output.name))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / LOCK).touch()

@@ -1,4 +1,4 @@
-"""A model of which a server is made where only HTTP matters."""
+"""A model for servers in tests of HTTP, where answers do not matter."""
 
 import threading
 
@@ -11,7 +11,12 @@ TEXT = {"text": {"dtype": "string", "shape": [None]}}
 
 
 class Lengths:
-    """Answers the length of each text, once it may, and does what some texts say."""
+    """Answers the length of each text; some texts make it fail, by the error that they name.
+
+    Attributes:
+      may_run: an event; `run` waits until it is set.
+      asked: the texts of each call of `run`.
+    """
 
     path = "models/lengths/7"
     metadata = {  # noqa: RUF012

@@ -1,4 +1,4 @@
-"""A masked language model set by hand: what it guesses depends on the place of [MASK] alone."""
+"""A masked language model with weights set by hand: its guess depends on the place of [MASK]."""
 
 import math
 import pathlib
@@ -10,25 +10,25 @@ from bert_tf import BertConfig, FullTokenizer, heads
 from bert_tf.modeling.names import checkpoint_name
 
 PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "bread", "water", "##s", ",", "wine"]
-# How much a piece is preferred at even places; at odd ones the other way round.
+# The logit of each piece at even places; at odd places its sign is opposite.
 PREFERENCES = [0, 0, 0, 0, 0, math.log(16), math.log(4), math.log(1 / 4), 0, math.log(1 / 16)]
-SUM = 6 + 16 + 4 + 1 / 4 + 1 / 16
+SUM = 6 + 16 + 4 + 1 / 4 + 1 / 16  # of the exponentials of all logits, at any place
 
 
 def make_tokenizer(folder: pathlib.Path) -> FullTokenizer:
-    """Of PIECES, which it writes into the folder."""
+    """Writes the vocabulary PIECES into the folder; returns its tokenizer."""
     path = folder / "vocab.txt"
     path.write_text("\n".join(PIECES) + "\n")
     return FullTokenizer(path)
 
 
 def make_model(longest: int = 11) -> keras.Model:
-    """Of two columns: every normalization makes them (1, -1) or (-1, 1), by their order.
+    """A model of hidden size 2 and `longest` positions.
 
-    The position embeddings decide which: (1, -1) at even places, (-1, 1) at odd ones. All kernels
-    are 0 but the last, which is the identity, so the head sees that vector s, and the logit of a
-    piece whose embedding is (w, -w) is s . (w, -w) = 2 w at even places, -2 w at odd ones.
-    It has `longest` places.
+    Every normalization turns a vector of two numbers into (1, -1) or (-1, 1), by their order. The
+    position embeddings decide which: (1, -1) at even places, (-1, 1) at odd ones. All kernels are 0
+    but the last, which is the identity, so the head sees that vector s. The logit of a piece whose
+    embedding is (w, -w) is s . (w, -w): 2 w at even places, -2 w at odd ones.
     """
     config = BertConfig(
         vocab_size=len(PIECES), hidden_size=2, num_hidden_layers=1, num_attention_heads=1,

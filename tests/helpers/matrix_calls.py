@@ -367,7 +367,8 @@ def run_apart(
 ) -> Ended:
     """Runs a call in a new process; `process` goes to `subprocess.run`."""
     if name not in VERBS:
-        script, function = matrix_functions.__file__, name.removeprefix("bert_tf.")
+        script = matrix_functions.__file__
+        function = name.removeprefix("bert_tf.")
         command = [sys.executable, script, function, path("MODEL"), path("IN"), path("OUT")]
     else:
         words = words_of(name, head, path, further=further)

@@ -23,7 +23,8 @@ from matrix_models import FORMATS, HEADS
 
 from bert_tf.errors import InputError
 
-EQUAL, REFUSED = "equal", "refused"
+EQUAL = "equal"
+REFUSED = "refused"
 PARTS = re.compile(r"Received: [\s\S]+?\nExpected: [\s\S]+?\nTo do: .+")
 TOLERANCE = 1e-5
 # Folders in the home folder that libraries or `Call.answer` make.

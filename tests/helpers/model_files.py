@@ -120,7 +120,8 @@ def hugging_face_names(config: BertConfig = small.CONFIG) -> dict[str, str]:
         "cls/predictions/transform/LayerNorm": "cls.predictions.transform.LayerNorm",
     }
     for i in range(config.num_hidden_layers):
-        ours, theirs = f"bert/encoder/layer_{i}/", f"bert.encoder.layer.{i}."
+        ours = f"bert/encoder/layer_{i}/"
+        theirs = f"bert.encoder.layer.{i}."
         for part in ("query", "key", "value"):
             dense[f"{ours}attention/self/{part}"] = f"{theirs}attention.self.{part}"
         dense[f"{ours}attention/output/dense"] = f"{theirs}attention.output.dense"

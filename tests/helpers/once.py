@@ -1,4 +1,4 @@
-"""What takes long to make, made once by the processes that share the tests."""
+"""Makes what takes long to make once for all processes that share the tests."""
 
 import fcntl
 import os
@@ -13,13 +13,19 @@ import pytest
 def make_once(
     factory: pytest.TempPathFactory, name: str, make: Callable[[pathlib.Path], Any]
 ) -> Any:
-    """What `make` returns for a new folder; the first process makes it, the others wait for it."""
+    """Returns `make(new folder)`, pickled by the first process and read by the others.
+
+    Args:
+      factory: makes the folder.
+      name: a name, the same in all processes.
+      make: writes into the folder; its result can be pickled.
+    """
     base = factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    made = base / f"{name}.pickle"
+    result_file = base / f"{name}.pickle"
     with open(base / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
+        if not result_file.exists():
             value = make(factory.mktemp(name))
-            made.write_bytes(pickle.dumps(value))
-        return pickle.loads(made.read_bytes())
+            result_file.write_bytes(pickle.dumps(value))
+        return pickle.loads(result_file.read_bytes())

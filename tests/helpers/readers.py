@@ -17,7 +17,8 @@ from damage import WAYS
 
 from bert_tf.errors import InputError
 
-ACCEPTED, REFUSED = "accepted", "refused"
+ACCEPTED = "accepted"
+REFUSED = "refused"
 MOST_CHARACTERS = 6200  # of a message
 # Modules with a table MAKERS: name of a reader -> function of a folder that makes it.
 _GROUPS = ("readers_of_models", "readers_of_data", "readers_of_records")

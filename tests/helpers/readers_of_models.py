@@ -59,7 +59,7 @@ def model_facts(folder: pathlib.Path) -> Reader:
 
     def read(_: pathlib.Path) -> None:
         metadata = ModelMetadata.from_json_file(str(path))
-        assert metadata.labels is None or all(isinstance(one, str) for one in metadata.labels)
+        assert metadata.labels is None or all(isinstance(label, str) for label in metadata.labels)
         threshold = metadata.null_score_diff_threshold
         assert threshold is None or math.isfinite(threshold)
         assert ModelMetadata(**_as_declared(metadata.to_json_string())) == metadata

@@ -170,19 +170,8 @@ def nbest(
       A list (text, probability, start logit, end logit), best first, and the null odds, None
       without `version_2`; or None alone where the original crashes.
     """
-    candidates = []
-    null = None
-    for number, (window, (starts, ends)) in enumerate(zip(windows, logits, strict=True)):
-        if version_2 and (null is None or starts[0] + ends[0] < null[3] + null[4]):
-            null = (number, 0, 0, starts[0], ends[0])
-        for start in best_indexes(starts, n_best_size):
-            for end in best_indexes(ends, n_best_size):
-                if (
-                    window["is_max_context"].get(start)
-                    and end in window["word_of_token"]
-                    and start <= end < start + max_answer_length
-                ):
-                    candidates.append((number, start, end, starts[start], ends[end]))
+    candidates = span_candidates(windows, logits, n_best_size, max_answer_length)
+    null = null_candidate(logits)
     if version_2:
         if null is None:
             return None
@@ -210,6 +199,39 @@ def nbest(
         if text:
             return result, null[3] + null[4] - start_logit - end_logit
     return None
+
+
+# A candidate is (number of the window, first token, last token, start logit, end logit).
+Candidate = tuple[int, int, int, float, float]
+
+
+def span_candidates(
+    windows: list[dict],
+    logits: list[tuple[list[float], list[float]]],
+    n_best_size: int,
+    max_answer_length: int,
+) -> list[Candidate]:
+    """The valid spans between the best starts and ends of each window."""
+    candidates = []
+    for number, (window, (starts, ends)) in enumerate(zip(windows, logits, strict=True)):
+        for start in best_indexes(starts, n_best_size):
+            for end in best_indexes(ends, n_best_size):
+                if (
+                    window["is_max_context"].get(start)
+                    and end in window["word_of_token"]
+                    and start <= end < start + max_answer_length
+                ):
+                    candidates.append((number, start, end, starts[start], ends[end]))
+    return candidates
+
+
+def null_candidate(logits: list[tuple[list[float], list[float]]]) -> Candidate | None:
+    """The span of [CLS] with the lowest score of all windows, the first of equals."""
+    null = None
+    for number, (starts, ends) in enumerate(logits):
+        if null is None or starts[0] + ends[0] < null[3] + null[4]:
+            null = (number, 0, 0, starts[0], ends[0])
+    return null
 
 
 def best_indexes(logits: list[float], n_best_size: int) -> list[int]:

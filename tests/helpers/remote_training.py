@@ -1,10 +1,10 @@
-"""A run on devices of another process, which cannot ask this one for anything.
+"""Trains on devices of another process, which cannot connect to this one.
 
     python remote_training.py serve ADDRESS
     python remote_training.py train ADDRESS OWN_ADDRESS FOLDER
 
-The first lends two CPU devices at that address. The second trains on them; what `results` gives is
-pickled to FOLDER/results.pickle.
+The first command serves two CPU devices at that address. The second trains on them and pickles
+`results` to FOLDER/results.pickle.
 """
 
 import pathlib
@@ -21,41 +21,41 @@ DEVICES = [f"/job:worker/replica:0/task:0/device:CPU:{number}" for number in ran
 
 
 def serve(address: str) -> None:
-    """Lends devices until it is killed."""
+    """Serves devices until the process is killed."""
     config = tf.compat.v1.ConfigProto(device_count={"CPU": len(DEVICES)})
     tf.distribute.Server({"worker": [address]}, job_name="worker", config=config).join()
 
 
 def train_there(address: str, own_address: str, folder: str) -> None:
-    """Waits for the process at that address and uses its devices."""
+    """Waits for the process at that address, trains on its devices, and writes the results."""
     cluster = tf.train.ClusterSpec({"worker": [address], "localhost": [own_address]})
     tf.config.experimental_connect_to_cluster(cluster, make_master_device_default=False)
-    both = tf.distribute.MirroredStrategy(
+    strategy = tf.distribute.MirroredStrategy(
         DEVICES, cross_device_ops=tf.distribute.ReductionToOneDevice()
     )
-    found = results(both, f"{folder}/both")
-    pathlib.Path(folder, "results.pickle").write_bytes(pickle.dumps(found))
+    trained = results(strategy, f"{folder}/both")
+    pathlib.Path(folder, "results.pickle").write_bytes(pickle.dumps(trained))
 
 
 def results(strategy: tf.distribute.Strategy, folder: str) -> dict:
     """Trains a few steps, with dropout; evaluates and predicts.
 
     Returns:
-      The device of a weight; the mean losses by step, the evaluation, a predicted output, and the
-      last checkpoint.
+      The device of a weight, the mean losses by step, the evaluation, the numbers of the predicted
+      rows, a predicted output, and the last checkpoint.
     """
     pathlib.Path(folder).mkdir()
     files = write_files(pathlib.Path(folder))
     trainer = make_trainer(strategy=strategy)
     intervals = Intervals(iterations_per_loop=4, log_steps=STEPS, save_checkpoints_steps=STEPS)
     losses = train(trainer, endless(files), folder, intervals=intervals)
-    few = in_order(files, num_examples=len(files))
-    predicted = list(trainer.predict(few, ["next_sentence_logits"]))
+    batches = in_order(files, num_examples=len(files))
+    predicted = list(trainer.predict(batches, ["next_sentence_logits"]))
     return {
         "device": next(iter(trainer.steps.weights.values())).device,
         "losses": losses,
-        "evaluation": trainer.evaluate(few),
-        "rows": np.concatenate([few.batch_rows(number) for number in range(len(predicted))]),
+        "evaluation": trainer.evaluate(batches),
+        "rows": np.concatenate([batches.batch_rows(number) for number in range(len(predicted))]),
         "predicted": np.concatenate([outputs["next_sentence_logits"] for outputs in predicted]),
         "checkpoint": tensors_of(folder, STEPS),
     }

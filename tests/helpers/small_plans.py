@@ -1,4 +1,4 @@
-"""Sizes that are all different, and workloads of them: what the tests of planning share."""
+"""Sizes that are all different, and workloads of these sizes, for the tests of planning."""
 
 import dataclasses
 
@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 from bert_tf import BertConfig
 from bert_tf.planning.workload import PLANNED, PUBLISHED, Workload
 
-V, D, L, N, F = 997, 60, 2, 3, 140
-B, S, P, C = 11, 53, 7, 5
+V = 997  # vocabulary
+D = 60  # hidden size
+L = 2  # layers
+N = 3  # attention heads
+F = 140  # intermediate size
+B = 11  # batch
+S = 53  # sequence
+P = 7  # predictions
+C = 5  # classes
 CONFIG = BertConfig(
     vocab_size=V, hidden_size=D, num_hidden_layers=L, num_attention_heads=N, intermediate_size=F,
     max_position_embeddings=71, type_vocab_size=4,
@@ -29,4 +36,5 @@ SETTINGS = st.fixed_dictionaries(
 
 
 def changed(workload=WORK, **changes) -> Workload:
+    """The workload with changes of its fields."""
     return dataclasses.replace(workload, **changes)

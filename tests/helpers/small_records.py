@@ -8,7 +8,7 @@ from bert_tf.data.shards import RecordFiles
 
 NUMBER = Record("number", (Feature("input_ids", tf.int64, 1),))
 PAIR = Record("pair", (Feature("b", tf.int64, 2), Feature("a", tf.float32, 1)))
-# Protocol buffers: a tag (field * 8 + 2) and a length before everything that has a length.
+# Protocol buffers: a tag (field * 8 + 2) and a length precede every value of variable length.
 PAIR_BYTES = bytes.fromhex(
     "0a 1d"  # Example.features, 29 bytes
     "0a 0d  0a 01 61"  # a map entry, 13 bytes: the key "a", keys being sorted,
@@ -19,7 +19,7 @@ PAIR_BYTES = bytes.fromhex(
 
 
 def write_numbers(path, numbers) -> str:
-    """A file of `NUMBER` records."""
+    """Writes a file of `NUMBER` records; returns its path."""
     with tf.io.TFRecordWriter(str(path)) as writer:
         for number in numbers:
             writer.write(NUMBER.serialize({"input_ids": [number]}))
@@ -27,10 +27,10 @@ def write_numbers(path, numbers) -> str:
 
 
 def open_numbers(folder, *sizes: int) -> RecordFiles:
-    """Files of the given sizes with the numbers 0, 1, 2, ... through all of them."""
+    """Writes and opens files with these numbers of records: 0, 1, 2, ... from file to file."""
     starts = np.cumsum([0, *sizes])
-    paths = [
-        write_numbers(folder / f"{i}.tfrecord", range(starts[i], starts[i + 1]))
-        for i in range(len(sizes))
-    ]
+    paths = []
+    for i in range(len(sizes)):
+        numbers = range(starts[i], starts[i + 1])
+        paths.append(write_numbers(folder / f"{i}.tfrecord", numbers))
     return RecordFiles(paths, NUMBER)

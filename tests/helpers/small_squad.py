@@ -1,4 +1,4 @@
-"""A small vocabulary, and questions of random texts: what the tests of bert_tf.squad share."""
+"""A small vocabulary, and strategies of random texts, for the tests of bert_tf.squad."""
 
 import functools
 import tempfile
@@ -15,8 +15,8 @@ PIECES = [
     *(prefix + char for char in "abcdefnorsuvi中éßº1ᄒ\u1161\u11ab" for prefix in ("", "##")),
     *("😀", "👩", "Ab", "É"),
 ]
-# Accents, CJK, emoji and what joins them, combining marks, white space of all kinds, characters
-# that the tokenizer drops, changes in length, or treats by their neighbours.
+# Accents, CJK, emoji and their joiners, combining marks, white space of all kinds, and characters
+# that the tokenizer drops, makes longer or shorter, or treats by their neighbours.
 CHARACTERS = (
     "aaabbcdefnorsuvi  AÉéßİΣσŞ한中國ﬁº①½1.,'-()[]#!?\t\n\r\u00a0\u202f\u2028\u3000\x0b\x85"
     "\u200b\u200d\ufeff\0\ufffd\u0301\u0323\u0327\u093f😀👩\ufe0f\ud800"
@@ -27,6 +27,7 @@ long_texts = st.lists(texts | st.sampled_from(PIECES[5:]), max_size=12).map(" ".
 
 @functools.cache
 def make_tokenizer(*, do_lower_case: bool) -> FullTokenizer:
+    """A tokenizer of PIECES."""
     with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as file:
         file.write("".join(f"{piece}\n" for piece in PIECES))
         file.flush()
@@ -34,9 +35,11 @@ def make_tokenizer(*, do_lower_case: bool) -> FullTokenizer:
 
 
 def example(context: str, question: str = "who", answers=(), **fields) -> SquadExample:
+    """An example; answers are tuples of the fields of `Answer`."""
     answers = tuple(Answer(*answer) for answer in answers)
     return SquadExample("q1", question, context, answers, **fields)
 
 
 def squad_file(*examples: SquadExample, version_2: bool = False) -> SquadFile:
+    """A file of these examples."""
     return SquadFile(list(examples), version_2, "test.json")

@@ -1,7 +1,7 @@
-"""The .index file of a TF1 checkpoint, taken apart and put together again with right checksums.
+"""Writes the .index file of a TF1 checkpoint with right checksums.
 
-It is a sorted table of LevelDB's format: blocks of keys and values, and a footer that says where
-the last of them begins. The key "" has the header, every tensor's name its entry, both protobufs.
+It is a sorted table in LevelDB's format: blocks of keys and values, and a footer with the places of
+the last two blocks. The key "" has the header, the name of each tensor its entry, both protobufs.
 """
 
 import struct
@@ -16,9 +16,10 @@ def table(values: dict[bytes, bytes], *, repeated: int = 1, expands: int = 0) ->
     """A table of one block, which may be listed several times.
 
     Args:
-      values: by key.
+      values: the values by key, in the order of the keys.
       repeated: how often the block is listed.
-      expands: how many entries follow that are the last one under a longer key, by four bytes each.
+      expands: how many copies of the last entry follow, each with a longer key. Each takes only a
+        few bytes in the file, because it shares the beginning of the key before it.
     """
     content = _block(values, expands)
     handles = [(0, len(content) - 5)]
@@ -33,7 +34,8 @@ def table(values: dict[bytes, bytes], *, repeated: int = 1, expands: int = 0) ->
 
 def _block(values: dict[bytes, bytes], expands: int = 0) -> bytes:
     """A block without shared prefixes, its type (not compressed) and checksum."""
-    content, restarts = bytearray(), []
+    content = bytearray()
+    restarts = []
     for key, value in values.items():
         restarts.append(len(content))
         content += _varint(0) + _varint(len(key)) + _varint(len(value)) + key + value
@@ -45,10 +47,12 @@ def _block(values: dict[bytes, bytes], expands: int = 0) -> bytes:
 
 
 def _handle(offset: int, size: int) -> bytes:
+    """The place of a block."""
     return _varint(offset) + _varint(size)
 
 
 def _varint(number: int) -> bytes:
+    """A number in 7 bits a byte, the lowest first; all bytes but the last have the high bit."""
     parts = []
     while number > 127:
         parts.append(number & 127 | 128)
