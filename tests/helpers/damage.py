@@ -91,8 +91,10 @@ def damage_lines(rng: random.Random, content: bytes) -> bytes:
     elif kind < 0.85:
         del lines[at]
     else:
-        lines[at : at + 2] = [rng.choice((b"", b"\t", b" ", b",")).join(lines[at : at + 2])]
-    return rng.choice((b"\n",) * 8 + (b"\r\n", b"\r", b"\n\n")).join(lines)[:MOST_BYTES]
+        joint = rng.choice((b"", b"\t", b" ", b","))
+        lines[at : at + 2] = [joint.join(lines[at : at + 2])]
+    line_end = rng.choice((*[b"\n"] * 8, b"\r\n", b"\r", b"\n\n"))  # in most calls "\n"
+    return line_end.join(lines)[:MOST_BYTES]
 
 
 def damage_json(rng: random.Random, content: bytes) -> bytes:
@@ -237,10 +239,12 @@ def damage_tensor_index(rng: random.Random, content: bytes) -> bytes:
         return damage_bytes(rng, content)
     values = dict(read_table(content))
     key = rng.choice(sorted(values))
-    whole = [number for number in NUMBERS if isinstance(number, int)]
+    integers = [number for number in NUMBERS if isinstance(number, int)]
 
     def number(bits: int) -> int:
-        fitting = [n for n in whole if -(2 ** (bits - 1)) <= n < 2 ** (bits - 1)]
+        """A signed integer of this many bits."""
+        limit = 2 ** (bits - 1)
+        fitting = [integer for integer in integers if -limit <= integer < limit]
         return rng.choice((*fitting, rng.randrange(60)))
 
     if not key:
@@ -273,16 +277,16 @@ def damage_archive(rng: random.Random, content: bytes) -> bytes:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     name = rng.choice(sorted(members))
-    way = damage_json if name.endswith(".json") else damage_bytes
+    damage = damage_json if name.endswith(".json") else damage_bytes
     kind = rng.random()
     if kind < 0.1:
         del members[name]
     elif kind < 0.2:
         members[rng.choice(("../x", "/x", "assets/x", f"{name}x"))] = members[name]
     elif kind < 0.4:
-        members[name] += b" " * (100 << 20)  # which pack into a few KB
+        members[name] += b" " * (100 << 20)  # compressed, these are a few KB
     else:
-        members[name] = way(rng, members[name])
+        members[name] = damage(rng, members[name])
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, member in members.items():

@@ -25,7 +25,7 @@ from bert_tf.training.trainer import Trainer
 DROPPING = dataclasses.replace(small.CONFIG, num_hidden_layers=1)
 STILL = dataclasses.replace(DROPPING, hidden_dropout_prob=0, attention_probs_dropout_prob=0)
 assert DROPPING.hidden_dropout_prob > 0
-STEPS = 6  # more than two epochs
+STEPS = 6  # more than two epochs of batches of 4 of 11 records
 BATCH = 4
 RECORDS = 11
 SCHEDULE = Schedule(learning_rate=1e-2, num_train_steps=STEPS, num_warmup_steps=2)
@@ -58,7 +58,7 @@ def make_trainer(
 
     Args:
       config: the configuration of the model.
-      strategy: of tf.distribute; None: one device.
+      strategy: the strategy of tf.distribute; None: one device.
       head: the name of the head.
       optimizer: the optimizer; None: AdamW with `SCHEDULE`.
       seed: the seed of the weights and of dropout.
