@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 class Classify(
     FineTuningCommand,
-    most_used="task_name data_dir init_checkpoint output_dir do_train do_eval do_predict "
-    "learning_rate train_batch_size num_train_epochs max_seq_length",
+    most_used="task_name data_dir train_file text_a_column label_column init_checkpoint output_dir "
+    "do_train do_eval do_predict learning_rate train_batch_size num_train_epochs max_seq_length",
 ):
     """The options of this script."""
 

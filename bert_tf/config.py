@@ -157,7 +157,7 @@ class BertConfig:
         longest = self.max_position_embeddings
         if not 0 < max_seq_length <= longest:
             expected = f"1 to {longest}, the max_position_embeddings of the model"
-            remedy = f"use a max_seq_length of {longest} or less, and pre-training data made for it"
+            remedy = f"use a max_seq_length of {longest} or less; records are made for one length"
             raise InputError(f"max_seq_length {max_seq_length}", expected, remedy)
 
     def check_vocabulary_size(self, num_pieces: int, *, vocab_file: str) -> None:

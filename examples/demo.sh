@@ -40,7 +40,7 @@ cat > "$folder/bert_config.json" << END
 END
 
 printf '\n%s\n' "=== 2. Pre-training records: sentence pairs with masked pieces"
-echo "The documents are short, and their last sentences have no next one: 3 of 4 pairs are random."
+echo "Where one sentence fills half a sequence, a random one follows: in 3 of 4 pairs here."
 # Short sequences with many masks teach most in the least time. There are many passes over the
 # texts, each with its own masks: with few, the model would learn the masks and not the texts.
 sizes=(--max_seq_length=24 --max_predictions_per_seq=7)

@@ -28,8 +28,7 @@ class Labels:
     Attributes:
       names: the names in the order of the label ids; empty until the training data are read.
       synonyms: the name by each other spelling.
-      positive: the one of two names whose F1 is reported; "": the last by code
-        points.
+      positive: the one of two names whose F1 is reported; "": the last by code points.
       head: the name of the head that learns them, in `heads.NAMES`.
       kind: the name in --label_kind; "": a user's files cannot have them.
       may_be_empty: whether an empty cell is a label.

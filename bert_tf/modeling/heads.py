@@ -19,15 +19,8 @@ from bert_tf.config import ACTIVATIONS as ACTIVATION_NAMES
 from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
-from bert_tf.modeling.layers import (
-    ACTIVATIONS,
-    BertLayer,
-    Embeddings,
-    Shape,
-    Tensor,
-    checked_scale,
-    checked_size,
-)
+from bert_tf.modeling.base import BertLayer, checked_scale, checked_size
+from bert_tf.modeling.layers import ACTIVATIONS, Embeddings, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="bert_tf")

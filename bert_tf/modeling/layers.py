@@ -11,18 +11,18 @@ Dimensions, here and in the whole project:
     B batch    S sequence    P predictions    D hidden    N heads    H head size, D = N * H
     F feed-forward    V vocabulary    T segment types
 
-In every mask 0 hides a token, and any other value lets it be seen. Sections without a name are
-those of BERT's paper (Devlin et al., 2019); its encoder is that of Vaswani et al. (2017).
+In every mask 0 hides a token, and any other value lets it be seen; where all are hidden, none is,
+as in the original. Sections without a name are those of BERT's paper (Devlin et al., 2019); its
+encoder is that of Vaswani et al. (2017). `base.py` has what the layers share, `memory.py` what a
+training step changes.
 
 A variable's path is its name in the original's checkpoints without the leading `bert/`,
 `bert/encoder/` or `cls/` (`names.py`).
 """
 
-import inspect
 from typing import Any, Self
 
 import keras
-import numpy as np
 from keras import ops
 from keras.initializers import TruncatedNormal
 
@@ -31,8 +31,7 @@ from bert_tf.config import BertConfig
 from bert_tf.declarations import check
 from bert_tf.errors import InputError
 from bert_tf.modeling import memory
-from bert_tf.modeling.lora import Dense, quantized_dtype
-from bert_tf.modeling.memory import Dropout
+from bert_tf.modeling.base import BertLayer, checked_rate, checked_scale, checked_size
 
 Tensor = Any  # of any backend
 Shape = tuple[int | None, ...]
@@ -44,79 +43,6 @@ ACTIVATIONS = {  # by hidden_act: gelu is the tanh form, gelu_erf the exact one
     "tanh": ops.tanh,
     "linear": lambda x: x,
 }
-
-
-# ---------------------------------------------------------------------------- what layers share
-
-
-class BertLayer(keras.layers.Layer):
-    """The base of BERT's layers.
-
-    A subclass stores each argument of its constructor in an attribute of the same name, where
-    `get_config` finds it; initializer_range and layer_norm_eps before it makes inner layers, which
-    take them from there. The output has the Keras mask of the input.
-    """
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        self.supports_masking = True
-
-    def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        config = super().get_config()
-        for cls in type(self).__mro__:
-            if issubclass(cls, BertLayer) and "__init__" in vars(cls):
-                for name in inspect.signature(cls.__init__).parameters:
-                    # An argument without such an attribute is left to the subclass's get_config.
-                    if name not in config and hasattr(self, name):
-                        config[name] = getattr(self, name)
-        return config | quantized_dtype(self)
-
-    def make_dense(self, units: int, name: str = "dense") -> Dense:
-        """A dense layer with BERT's initializer."""
-        kernel = TruncatedNormal(stddev=self.initializer_range)
-        return Dense(units, kernel_initializer=kernel, name=name, **self.part_arguments())
-
-    def make_layer_norm(self) -> keras.layers.LayerNormalization:
-        """Layer normalization with BERT's epsilon (Keras's own default is 1e-3)."""
-        return keras.layers.LayerNormalization(
-            epsilon=self.layer_norm_eps, name="LayerNorm", **self.part_arguments()
-        )
-
-    def make_dropout(self, rate: float) -> Dropout:
-        """A dropout layer."""
-        return Dropout(rate, name="dropout", **self.part_arguments())
-
-    def part_arguments(self) -> dict[str, Any]:
-        """Arguments that inner layers share with this one: dtype policy, and trainable."""
-        return {"dtype": self.dtype_policy, "trainable": self.trainable}
-
-
-def checked_size(name: str, value: Any) -> int:
-    """A size, such as a number of heads, as an int; raises `InputError` if it is below 1."""
-    value = _number(value)
-    remedy = "give a number; sizes of a configuration: from_bert_config(config)"
-    check(name, value, int, low=1, high=2**31 - 1, remedy=remedy)
-    return value
-
-
-def checked_rate(name: str, value: Any) -> float:
-    """A dropout rate as a float; raises `InputError` unless 0 <= rate < 1."""
-    value = _number(value)
-    check(name, value, float, low=0, below=1)
-    return value
-
-
-def checked_scale(name: str, value: Any) -> float:
-    """A standard deviation or an epsilon as a float; raises `InputError` if it is negative."""
-    value = _number(value)
-    check(name, value, float, low=0, high=1e6)
-    return value
-
-
-def _number(value: Any) -> Any:
-    """A NumPy number as Python's, so that it can be saved as JSON."""
-    return value.item() if isinstance(value, np.generic) else value
 
 
 # ---------------------------------------------------------------------------- embeddings
@@ -483,9 +409,9 @@ class EncoderBlock(BertLayer):
 
     Other arguments of a call: see `SelfAttention`.
 
-    In a training step that recomputes blocks (`memory.py`), only a block's input is kept for the
-    gradient; the backward pass recomputes the rest, some 20 tensors of that size, for one block at
-    a time. A step then computes a third more. In a step that recomputes attention, the derivative
+    A training step that recomputes blocks (`memory.py`) keeps the input of each block; its backward
+    pass computes the block's other tensors again, some 20 of that size, block by block. The step
+    then takes a third longer. In a step that recomputes attention, the derivative
     of the activation is also recomputed, from the activation's input.
 
     Original: `transformer_model`.

@@ -70,7 +70,8 @@ class Windows(Options):
 
     def given(self) -> dict[str, int]:
         """The sizes that are given, by name."""
-        return {name: size for name, size in vars(self).items() if size is not None}
+        sizes = {name: getattr(self, name) for name in vars(self)}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     def sizes(self) -> WindowSizes:
         """The sizes, with defaults; raises `InputError` as `WindowSizes` does."""

@@ -205,10 +205,13 @@ class Trainer(Evaluator):
         totals = np.zeros(len(self.steps.loss_names) + 1, np.float32)
         # Processes must make the same calls: collective operations are numbered within a call.
         whole = progress is None or runtime.has_peers()
+        is_remote = distribution.remote_hosts(self.strategy)
+        train = self._train_remotely if is_remote else self.steps.train
         while step < stop:
             num_steps = self.programs.steps_of_call(step, stop, whole=whole)
             with self.programs.call(step, num_steps):
-                totals = self._call(totals, iterator, step, num_steps)
+                totals = train(totals, iterator, tf.constant(step), tf.constant(num_steps))
+                totals = totals.numpy()  # waits for the devices
             step += num_steps
             means = totals[:-1] / max(totals[-1], np.float32(1))
             if progress:
@@ -220,19 +223,17 @@ class Trainer(Evaluator):
         losses = dict(zip(self.steps.loss_names, means.tolist(), strict=True))
         return step, losses | {"kept_steps": float(totals[-1])}
 
-    def _call(
-        self, totals: np.ndarray, iterator: Iterator, step: int, num_steps: int
-    ) -> np.ndarray:
-        """Makes updates; arguments and result as for `Steps.train`. Waits for the devices."""
-        steps = self.steps
-        if not distribution.remote_hosts(self.strategy):
-            totals = steps.train(totals, iterator, tf.constant(step), tf.constant(num_steps))
-            return totals.numpy()
-        for at in range(step, step + num_steps):
-            batch = next(iterator)  # made in this process
+    def _train_remotely(
+        self, totals: np.ndarray, iterator: Iterator, step: tf.Tensor, num_steps: tf.Tensor
+    ) -> tf.Tensor:
+        """As `Steps.train`, on the devices of another host: this process makes the batches."""
+        first_step = int(step)
+        for number in range(first_step, first_step + int(num_steps)):
+            batch = next(iterator)
             with distribution.on_remote_host(self.strategy):
-                totals = steps.train_on(tf.convert_to_tensor(totals), batch, tf.constant(at))
-        return totals.numpy()
+                so_far = tf.convert_to_tensor(totals)
+                totals = self.steps.train_on(so_far, batch, tf.constant(number))
+        return totals
 
     def _checked(
         self, losses: dict[str, float], first: int, step: int, folder: tf1.CheckpointFolder

@@ -347,7 +347,8 @@ def test_options_that_are_handed_on_by_name(verb):
     code = "".join(path.read_text() for path in paths if path.name != "options.py")
     for one in options_of(options_class(module_of(verb).main)):
         taker = r"\b(options|given|chosen|group|limits|self|job)\.(\w+\.)?"
-        taken_there = re.search(rf"{taker}{one.name}\b|\"{one.name}\"", code)
+        parameter = rf"^    {one.name}: .* = None,$"
+        taken_there = re.search(rf"{taker}{one.name}\b|\"{one.name}\"|{parameter}", code, re.M)
         assert taken_there, f"nothing takes {one.name}"
 
 

@@ -136,7 +136,7 @@ def test_a_best_checkpoint_that_the_run_has_not_made_does_not_count(tmp_path, ca
         best.evaluate(step, nothing)
     again = best_of(ScriptedRun(tmp_path, [0.1]), last=10)
     assert again.values == {}
-    assert "of step 20, which this run has not made" in caplog.text
+    assert "is of step 20, after the run's last checkpoint, of step 10" in caplog.text
     again.evaluate(20, nothing)
     assert again.values == {20: 0.1}
 
