@@ -271,8 +271,8 @@ class OwnFiles(Options, title="Of your own files (the tasks csv, tsv, jsonl)", a
         "The labels' names; default: those of the training data.", default=()
     )
     train_file: str | None = option(
-        "The training data. Default: train.csv, .tsv or .jsonl in --data_dir, by --task_name; the dev "
-        "and test files likewise.",
+        "The training data. Default: train.csv, .tsv or .jsonl in --data_dir, by --task_name; "
+        "likewise the dev and test files.",
         default=None,
         path=True,
         original=True,
