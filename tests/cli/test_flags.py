@@ -230,7 +230,7 @@ def test_the_pages_of_help(answered):
     found = groups(pages["run_classifier.py"])
     titles = [*found]
     assert titles[:2] == ["Most used", "Of this command"]
-    assert found["Most used"][:4] == ["task_name", "data_dir", "init_checkpoint", "output_dir"]
+    assert found["Most used"][:3] == ["task_name", "data_dir", "train_file"]
     assert {"Model", "Training", "Fine-tuning", "Devices"} <= {*titles}
     listed = [name for names in found.values() for name in names]
     assert len(listed) == len(set(listed)) > 60
