@@ -34,6 +34,7 @@ from measuring import ROOT, Contender, command, data_dir, in_turn, parse_options
 SIZES = ("2x128", "4x256")  # of the step
 MEGABYTES = 4  # of text
 ROUNDING = 1e-5
+CASES = ((20, 1), (200, 1), (20, 32))  # of answers: words of a text, texts of a request
 Trees = dict[str, pathlib.Path]
 
 
@@ -114,22 +115,28 @@ def tuning(trees: Trees, folder: pathlib.Path, rounds: int) -> None:
 
 def answer(trees: Trees, folder: pathlib.Path, rounds: int) -> None:
     """Requests a second, one after the other."""
-    contenders, source = {}, data_dir() / "weights/all-MiniLM-L6-v2"
+    contenders = {}
     for name, tree in trees.items():
-        flags = {"init_checkpoint": source, "task": "embeddings"}
-        run("-m", "bert_tf", "export", cwd=tree, export_dir=folder / name / "export", **flags)
-        names = serving_latency.names_of(folder / name / "export/1")
+        export_dir = folder / name / "export-float32"
+        flags = {
+            "init_checkpoint": data_dir() / "weights/all-MiniLM-L6-v2",
+            "task": "embeddings",
+            "export_dir": export_dir,
+        }
+        run("-m", "bert_tf", "export", cwd=tree, **flags)
+        names = serving_latency.names_of(export_dir / "1")
         (folder / name / "tensors.json").write_text(json.dumps(names))
         script = tree / "benchmarks/serving_latency.py"
         contenders[name] = Contender(command(script, contender="ours", folder=folder / name))
-    for words, texts in serving_latency.CASES:
+    for words, texts in CASES:
         rates: dict[str, list[float]] = {name: [] for name in trees}
         vectors: dict[str, list] = {name: [] for name in trees}
         for turn, name in enumerate(in_turn(trees, rounds)):
             count = 20 if texts == 1 else 4
-            found = contenders[name].ask(serving_latency.texts_of(words, texts, turn // 2, count))
-            rates[name].append(1 / statistics.median(found["seconds"]))
-            vectors[name].append(found["vectors"])
+            requests = serving_latency.texts_of(words, texts, turn // 2, count)
+            answers = contenders[name].ask(requests)
+            rates[name].append(1 / statistics.median(answers["seconds"]))
+            vectors[name].append(answers["vectors"])
         print_rates(f"answer {texts} x {words} words, requests/s", rates)
         pairs = zip(*vectors.values(), strict=True)
         if (difference := max(np.abs(np.subtract(*pair)).max() for pair in pairs)) > ROUNDING:

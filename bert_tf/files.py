@@ -321,10 +321,12 @@ def locked(path: str, *, folder: bool = False, parents: bool = False) -> Iterato
         yield
     finally:
         if locks.is_held(home):
-            if not folder:
-                with contextlib.suppress(OSError):
-                    _empty(home)
-            locks.release(home)
+            try:
+                if not folder:
+                    with contextlib.suppress(OSError):
+                        _empty(home)
+            finally:
+                locks.release(home)
         made = [pathlib.Path(home), *missing] if is_new else []
         with contextlib.suppress(OSError):  # a folder with files stays
             for new_folder in made:

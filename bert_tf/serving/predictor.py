@@ -205,6 +205,7 @@ def open_export(folder: str) -> ServedModel:
             name: signature.structured_input_signature[1] for name, signature in signatures.items()
         }
         metadata["signatures"] = export.specs_of(inputs)
+        metadata["padded"] = [*metadata["padded"]]  # an export without it is refused
         text_inputs(metadata)
         BertConfig.from_dict(metadata["config"], source=f"{path}, its config")
     warn_of_precision(metadata.get("options", {}).get("precision", ""))

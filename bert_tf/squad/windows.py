@@ -69,7 +69,7 @@ def tokenize_contexts(contexts: Iterable[str], tokenizer: FullTokenizer) -> dict
     """The documents of the different contexts, by context.
 
     The original tokenizes word by word, with the same result: words end at white space, and no rule
-    of the tokenizer looks beyond white space.
+    of the tokenizer looks beyond white space, but for pieces that are kept whole.
     """
     texts = list(dict.fromkeys(contexts))
     documents = {}
@@ -225,6 +225,8 @@ def pieces_of_answer(
     pieces = pieces_of_words(document, question.words)
     is_exact = document.context.startswith(text, offset)
     if is_exact and start <= end:
+        # A piece that is kept whole, such as "New York", may begin in the word before the answer.
+        pieces = PieceSpan(min(start, pieces.start), max(end, pieces.end))
         first_character = document.starts[pieces.start]
         end_character = document.ends[pieces.end]
         if UNSPACED.search(document.context, first_character, end_character):

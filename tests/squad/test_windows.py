@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from bert_tf.errors import InputError
 from bert_tf.squad import data, windows
 from bert_tf.squad.windows import WindowSizes
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
+from bert_tf.tokenization.wordpiece import FullTokenizer
 
 SIZES = {384: WindowSizes(384, 128, 64), 96: WindowSizes(96, 24, 20)}
 
@@ -163,6 +165,26 @@ def test_an_answer_is_where_its_offset_says(tokenizers, context, text, number, e
     begin, end = window.document.starts[span[0]], window.document.ends[span[-1]]
     assert context[begin:end] == expected
     assert begin <= start < start + len(text) <= end
+
+
+@pytest.mark.parametrize("how", KEPT_WHOLE)
+@pytest.mark.parametrize(
+    ("context", "text", "expected"),
+    [
+        ("in the cafe", "cafe", "the cafe"),  # the last word has no piece of its own
+        ("the cafe in japan", "cafe in", "the cafe in"),
+        ("in the cafe by", "by", "by"),
+    ],
+)
+def test_an_answer_may_begin_within_a_piece_that_is_kept_whole(how, context, text, expected):
+    pieces = [*small.PIECES, "the cafe"]
+    tokenizer = FullTokenizer("vocab.txt", pieces=pieces, **{how: ("the cafe",)})
+    example = small.example(context, answers=[(text, context.index(text))])
+    (window,) = training_windows(example, tokenizer, WindowSizes(64, 30, 2))
+    span = sorted(labelled(window, window.answer))
+    begin = window.document.starts[span[0]]
+    end = window.document.ends[span[-1]]
+    assert context[begin:end] == expected
 
 
 # ---------------------------------------------------------------------------- hard cases
