@@ -98,7 +98,7 @@ def make_alignment(
         legacy                        "Steve Smith"     as the original: found by counting letters
 
     Offsets are always right. The original's way returns whole words if it cannot match the letters:
-    if a piece is [UNK] or one that is never split, if the tokenizer drops characters or changes one
+    if a piece is [UNK] or kept whole, if the tokenizer drops characters or changes one
     into several, and if a letter's accent is a character of its own.
 
     Args:
