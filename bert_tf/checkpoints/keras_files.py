@@ -63,7 +63,7 @@ def weights_of(model: keras.Model, *, path: str | None = None, **beside: Any) ->
     def read(name: str) -> Any:
         variable = variables[name]
         layer = merged.get(id(variable))
-        # With LoRA `layer.kernel` is the variable and the product of the factors.
+        # With LoRA `layer.kernel` is the frozen kernel plus the product of the factors.
         return keras.ops.convert_to_numpy(layer.kernel if layer else variable.value)
 
     return Weights(

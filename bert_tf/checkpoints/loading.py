@@ -227,7 +227,8 @@ def report_on(
         if tuple(weights.shapes[name]) != shape:
             raise claims.other_shape(weights, name, shape)
     if config := config_of_model(model):
-        _refuse_other_config(weights, config, model.name, names_with(BertConfig, "in_no_shape"))
+        not_shown_by_shapes = names_with(BertConfig, "in_no_shape")
+        _refuse_other_config(weights, config, model.name, not_shown_by_shapes)
     return report
 
 

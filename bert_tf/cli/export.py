@@ -35,8 +35,9 @@ class Export(Options, most_used="init_checkpoint export_dir format task labels m
         choices=EXPORT_FORMATS,
     )
     int8: bool = option(
-        "Weights as int8, a quarter of the size; litert and onnx. Of onnx answers then depend on "
-        "the other texts of a batch: ask one at a time, without padding, for answers that do not.",
+        "Weights as int8, a quarter of the size; litert and onnx. With onnx, an answer then "
+        "depends on the other texts of its batch; for answers that do not, send one unpadded text "
+        "at a time.",
         default=False,
     )
     serving: Served = Served()

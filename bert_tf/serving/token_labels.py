@@ -50,8 +50,8 @@ def word_windows(sizes: tf.Tensor, counts: tf.Tensor, *, room: int) -> WordWindo
         return tf.gather(before, word, batch_dims=1)
 
     def stop_of(start: tf.Tensor) -> tf.Tensor:
-        behind = _search(before, pieces_before(start) + room, side="right") - 1
-        return tf.minimum(behind, counts)
+        fitting = _search(before, pieces_before(start) + room, side="right") - 1
+        return tf.minimum(fitting, counts)
 
     def next_start(start: tf.Tensor, stop: tf.Tensor) -> tf.Tensor:
         # Half a window further, or as far as the next word needs to fit; no word is left out.
@@ -61,7 +61,8 @@ def word_windows(sizes: tf.Tensor, counts: tf.Tensor, *, room: int) -> WordWindo
 
     def body(number, start, stop, first, windows):
         following = tf.where(stop < counts, next_start(start, stop), counts)
-        # The first word with more tokens to its left in the next window than to its right here.
+        # The first word with more pieces to its left in the next window than to its right here:
+        # middle - following > stop - middle, all in pieces.
         border = _search(middles, pieces_before(stop) + pieces_before(following), side="right")
         border = tf.minimum(tf.maximum(border, following), stop)
         last = tf.where(stop < counts, border, counts)

@@ -336,11 +336,12 @@ class Run:
 
         Args:
           config: the configuration of the training.
-          train: prepared.
+          train: the training data, prepared.
           dev: the data that select the best model; None if there are none.
         """
         plan = self.plan(config, train)
-        computed = plan.settings() | {
+        values = self.facts() | config.run_settings | plan.settings()
+        values |= {
             "init_checkpoint": self.model.source.path,
             "train_data": train.digest,
             "dev_data": self.prepare(dev).digest if dev else None,
@@ -348,7 +349,7 @@ class Run:
             "learning_rate": config.schedule.learning_rate,
             "seed": config.seed,
         }
-        return config.run_settings.with_values(**self.facts() | config.run_settings | computed)
+        return config.run_settings.with_values(**values)
 
     def train(
         self,
