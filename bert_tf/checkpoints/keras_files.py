@@ -25,7 +25,7 @@ from bert_tf.modeling.lora import frozen_kernel
 from bert_tf.modeling.models import config_of_model
 from bert_tf.modeling.names import by_name
 from bert_tf.modeling.parts import parts_of
-from bert_tf.tokenization.whole_pieces import KEPT_WHOLE
+from bert_tf.tokenization.whole_pieces import KEPT_WHOLE, kept_whole
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WEIGHTS = "model.weights.h5"  # in a .keras file
@@ -105,8 +105,8 @@ def _fields_beside(
         facts |= tokenizer.case
         is_longest = tokenizer.max_length == positions
         facts["max_seq_length"] = None if is_longest else tokenizer.max_length
-        metadata = dataclasses.replace(metadata, **dict.fromkeys(KEPT_WHOLE))
-        metadata = dataclasses.replace(metadata, **tokenizer.kept_whole)
+        whole_pieces = dict.fromkeys(KEPT_WHOLE) | kept_whole(tokenizer)
+        metadata = dataclasses.replace(metadata, **whole_pieces)
         fields |= {"pieces": tokenizer.pieces, "vocab_file": path}
     facts = {name: value for name, value in facts.items() if value is not None}
     return fields | {"metadata": dataclasses.replace(metadata, **facts)}
@@ -120,7 +120,7 @@ def refuse_other_tokenizer(
         config.check_vocabulary_size(tokenizer.vocab_size, vocab_file=tokenizer.vocab_file)
         config.check_sequence_length(max_seq_length)
     carried = getattr(model, "tokenizer", None) or tokenizer
-    names = ("pieces", "case", "kept_whole")
+    names = ("pieces", "case", *KEPT_WHOLE)
     if any(getattr(carried, name) != getattr(tokenizer, name) for name in names):
         received = f"{tokenizer.vocab_file}, another tokenizer than that of {model.name}"
         expected = f"the tokenizer of {carried.vocab_file}, which the model carries"

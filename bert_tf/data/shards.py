@@ -473,8 +473,9 @@ def common_description(paths: Sequence[str]) -> tuple[DataDescription | None, st
     descriptions = dict(zip(paths, each(read_description, paths), strict=True))
     described = {path: data for path, data in descriptions.items() if data is not None}
     first_path, first = next(iter(described.items()), (None, None))
+    names = names_with(DataDescription, "in_common")
     for path, data in described.items():
-        for name in names_with(DataDescription, "in_common"):
+        for name in names:
             expected_value = getattr(first, name)
             value = getattr(data, name)
             if value != expected_value:

@@ -329,15 +329,13 @@ def of_questions(
 
 def _article(row: int, question: str | bytes, context: str | bytes, answer: Any) -> dict[str, Any]:
     """A question with its answer, as in SQuAD's files."""
-    received = f"{shown(answer)} as answer {row}, counted from 0"
     answer = answer or {"text": [], "answer_start": []}
     if not isinstance(answer, Mapping) or not answer.keys() >= {"text", "answer_start"}:
-        expected = '{"text": ["1386"], "answer_start": [24]}'
-        raise InputError(received, expected, "correct the answer")
+        raise _no_answer(row, answer, '{"text": ["1386"], "answer_start": [24]}')
     texts = np.atleast_1d(answer["text"])
     starts = np.atleast_1d(answer["answer_start"])
     if len(texts) != len(starts):
-        raise InputError(received, "an answer_start for each text", "correct the answer")
+        raise _no_answer(row, answer, "an answer_start for each text")
     return article_of_row(
         {
             "id": f"{row}, counted from 0",
@@ -347,6 +345,12 @@ def _article(row: int, question: str | bytes, context: str | bytes, answer: Any)
             "is_impossible": not len(texts),
         }
     )
+
+
+def _no_answer(row: int, answer: Any, expected: str) -> InputError:
+    """The error of an answer that is not as in SQuAD's files."""
+    received = f"{shown(answer)} as answer {row}, counted from 0"
+    return InputError(received, expected, "correct the answer")
 
 
 def _as_str(text: str | bytes) -> str:

@@ -54,6 +54,7 @@ from bert_tf.serving.signatures import (
     refuse_not_finite,
 )
 from bert_tf.terminal import Progress
+from bert_tf.tokenization.whole_pieces import kept_whole
 from bert_tf.tokenization.wordpiece import FullTokenizer
 
 WARM_UP_BATCHES = (1, 4)  # rows of the warm-up requests
@@ -405,7 +406,7 @@ def metadata_of(
     metadata["options"] = task.listed_options()
     tokenizer = task.sequences.tokenizer
     metadata |= {name: value for name, value in tokenizer.case.items() if value is not None}
-    metadata |= {name: list(pieces) for name, pieces in tokenizer.kept_whole.items()}
+    metadata |= {name: list(pieces) for name, pieces in kept_whole(tokenizer).items()}
     metadata["config"] = task.sequences.config.to_dict()
     metadata["source"] = os.path.basename(source.path.rstrip("/"))
     for name in ("origin", "columns", "thresholds"):

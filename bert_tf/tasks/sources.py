@@ -77,7 +77,7 @@ class TaskData(Datasets):
         source = f"--task_name={self.task_name}"
         if self.tfds_name:
             source = f"--tfds_name={self.tfds_name}"
-        reads_own_files = self.is_own and not self.tfds_name
+        reads_own_files = not self.tfds_name and self.is_own
         if own_files.dev_share and (own_files.dev_file or not reads_own_files):
             second = f"--dev_file={own_files.dev_file}" if own_files.dev_file else source
             expected = "dev data of one source: a file, or a share of your own training file"

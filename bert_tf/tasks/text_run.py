@@ -67,7 +67,7 @@ class TextData(SplitData):
       split: the split.
       guids: the ids of each record; the windows of a long text or sentence share one. Empty for
         training data, whose predictions nobody asks for; as are label_ids and lengths.
-      label_ids: the label ids of each record.
+      label_ids: for labels of words, the label ids of each record's positions.
       lengths: the tokens of each record's longest sequence.
       num_cut: how many examples were longer than --max_seq_length, and were cut.
       probabilities: the probabilities of each example, set by `TextRun.predict`: [N, L], or [W, L]
@@ -180,7 +180,8 @@ class TextRun(Run):
             values = features.values(length)
             if not is_train:
                 data.guids.append(features.guid)
-                data.label_ids.append(values["label_ids"])
+                if self.task.labels.is_per_word:
+                    data.label_ids.append(values["label_ids"])
                 data.lengths.append(max(map(len, features.input_ids)))
             yield values
         if num_unknown:

@@ -47,7 +47,6 @@ from bert_tf.tokenization.whole_pieces import (
     KEPT_WHOLE,
     AddedWords,
     NeverSplit,
-    kept_whole,
     without_kept_whole,
 )
 
@@ -218,11 +217,6 @@ class FullTokenizer:
     def case(self) -> dict[str, Any]:
         """Case and accents of the text, as arguments of `basic.load_unicode_table`."""
         return {"do_lower_case": self.do_lower_case, "strip_accents": self.strip_accents}
-
-    @property
-    def kept_whole(self) -> dict[str, Any]:
-        """The pieces that are kept whole, as arguments of a tokenizer; empty lists are left out."""
-        return kept_whole(self)
 
     @property
     def pieces(self) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from bert_tf.files import BEST, EVAL_RESULTS, digest_of, path_errors, published
 from bert_tf.heads.head import Head
 from bert_tf.options import Settings
 from bert_tf.terminal import counted
+from bert_tf.tokenization.whole_pieces import kept_whole
 from bert_tf.training import optimization
 from bert_tf.training.best import REMEDY, BestCheckpoint
 from bert_tf.training.log import write_eval_results
@@ -279,7 +280,7 @@ class Run:
         tokenizer = self.model.tokenizer
         return ModelMetadata(
             **tokenizer.case,
-            **tokenizer.kept_whole,
+            **kept_whole(tokenizer),
             architecture=self.head.architecture,
             origin=self.model.source.metadata.origin,
             **self.facts(),

@@ -1,17 +1,14 @@
 """docs/hooks.py, and the pages that are made or checked with it."""
 
-import importlib.util
 import pathlib
 import re
 
 import pytest
-from documents import ROOT, read
+from documents import ROOT, docs_script, read
 
 import bert_tf
 
-SPEC = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
-hooks = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(hooks)
+hooks = docs_script("hooks")
 MESSAGES = list(hooks.messages())
 SYMBOLS = hooks.SYMBOL.findall(read("docs/paper.md"))
 STEPS = re.findall(r"`([\w/]+\.py):([\w.]+(?:`, `[\w.]+)*)`", read("CONTRIBUTING.md"))
